@@ -1,0 +1,59 @@
+"""The numbers that bound a request and a step, and the check every request passes before it is queued."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.core.params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    vocab_size: int
+    max_model_len: int  # prompt plus output
+    block_size: int  # tokens per block
+    num_blocks: int
+    max_running: int  # requests that share a step
+    max_step_tokens: int  # tokens computed in a step, prompts and decodes together
+    max_step_prompts: int = 0  # requests that may compute prompt tokens in one step; 0: no limit
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "max_model_len", "block_size", "num_blocks", "max_running", "max_step_tokens"):
+            if getattr(self, name) < 1:
+                raise InvalidConfig(f"{name} must be at least 1, got {getattr(self, name)}")
+        # Every running request decodes in every step, so a step must have room for all of them.
+        if self.max_step_tokens < self.max_running:
+            raise InvalidConfig(f"max_step_tokens {self.max_step_tokens} must be at least max_running {self.max_running}")
+
+    @property
+    def max_pool_tokens(self) -> int:
+        return self.num_blocks * self.block_size
+
+
+def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -> int:
+    """The most tokens this request may produce; raises `InvalidRequest` when it can never be served."""
+    length = len(prompt)
+    if length == 0:
+        raise InvalidRequest("prompt", "must not be empty")
+    bad = next((t for t in prompt if not 0 <= t < limits.vocab_size), None)
+    if bad is not None:
+        raise InvalidRequest("prompt", f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
+    for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+        bad = next((t for t in ids if t >= limits.vocab_size), None)
+        if bad is not None:
+            raise InvalidRequest(name, f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
+    if params.n > limits.max_running:
+        raise InvalidRequest("n", f"{params.n} samples at once are more than the running limit of {limits.max_running}")
+    # The last token is never computed, so the cache needs one place less than the text has tokens.
+    room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
+    what = "model's context" if limits.max_model_len <= limits.max_pool_tokens + 1 else "whole KV pool"
+    if room < 1:
+        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in the {what} of {length + room} tokens")
+    if params.max_tokens is None:
+        return room
+    if params.max_tokens > room:
+        raise InvalidRequest(
+            "max_tokens",
+            f"prompt of {length} tokens plus max_tokens {params.max_tokens} exceeds the {what} of {length + room} tokens",
+        )
+    return params.max_tokens

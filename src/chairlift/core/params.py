@@ -1,0 +1,90 @@
+"""How one request wants its tokens chosen, and when it wants to stop.
+
+A value of this type is valid by construction: a bad field raises `InvalidRequest` naming it. The scheduler reads
+only the limits; the runner reads the rest; stop strings are the text layer's.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from chairlift.core.errors import InvalidRequest
+
+MAX_LOGPROBS = 100
+MAX_SAMPLES = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    max_tokens: int | None = None  # None: until the model stops or its context is full
+    min_tokens: int = 0
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    n: int = 1
+    seed: int | None = None  # None: the server draws one
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    logprobs: int | None = None  # None: none; k: the chosen token's and the k most likely
+    prompt_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _at_least("max_tokens", self.max_tokens, 1)
+        _at_least("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequest("min_tokens", f"{self.min_tokens} is more than max_tokens {self.max_tokens}")
+        _within("temperature", self.temperature, 0.0, 100.0)
+        _at_least("top_k", self.top_k, 0)
+        _within("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p == 0.0:
+            raise InvalidRequest("top_p", "must be above 0; for greedy output set temperature to 0")
+        _within("min_p", self.min_p, 0.0, 1.0)
+        _within("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
+        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for token, bias in self.logit_bias.items():
+            _at_least("logit_bias", token, 0)
+            _within(f"logit_bias[{token}]", bias, -100.0, 100.0)
+        _at_least("n", self.n, 1)
+        _at_most("n", self.n, MAX_SAMPLES)
+        if self.seed is not None:
+            _within("seed", self.seed, -(2**63), 2**64 - 1)
+        if any(text == "" for text in self.stop):
+            raise InvalidRequest("stop", "a stop string must not be empty")
+        for token in self.stop_token_ids:
+            _at_least("stop_token_ids", token, 0)
+        for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if count is not None:
+                _at_least(name, count, 0)
+                _at_most(name, count, MAX_LOGPROBS)
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise InvalidRequest(name, f"must be at least {least}, got {value}")
+
+
+def _at_most(name: str, value: int, most: int) -> None:
+    if value > most:
+        raise InvalidRequest(name, f"must be at most {most}, got {value}")
+
+
+def _within(name: str, value: float, least: float, most: float) -> None:
+    if not (math.isfinite(value) and least <= value <= most):
+        raise InvalidRequest(name, f"must be between {least} and {most}, got {value}")

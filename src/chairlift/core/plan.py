@@ -1,0 +1,76 @@
+"""What one step does (`StepPlan`) and what came of it (`StepResult`).
+
+A plan is complete and immutable: a runner needs nothing else, and a stored plan can be printed and replayed. Token
+lists and block tables are views (list, length) of append-only lists; `snapshot` copies them for storing.
+
+    tokens of a chunk = tokens[start : start + count]
+    A token at an index >= num_tokens is not known yet: it is the one the runner itself sampled for this request
+    in the step before (that is how step n+1 is planned before step n's tokens are known).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.request import Request
+
+
+class Chunk(NamedTuple):
+    """Consecutive tokens of one request to compute in this step."""
+
+    request: Request
+    start: int  # tokens of this request already in the cache
+    count: int
+    tokens: Sequence[int]
+    num_tokens: int  # how many of `tokens` were known when the plan was made
+    blocks: Sequence[BlockId]
+    num_blocks: int  # how many of `blocks` belong to this plan
+    # Who takes a token from the last position: nobody while the prompt is unfinished, else the request itself,
+    # and, when a prompt with several samples is complete, its siblings too.
+    samples: tuple[Request, ...]
+
+    def snapshot(self) -> "Chunk":
+        return self._replace(tokens=tuple(self.tokens[: self.num_tokens]), blocks=tuple(self.blocks[: self.num_blocks]))
+
+
+class BlockCopy(NamedTuple):
+    """Copy a whole block inside the cache before anything else of the step is written."""
+
+    source: BlockId
+    target: BlockId
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    step: int
+    chunks: tuple[Chunk, ...]  # decodes first, then prompt chunks
+    copies: tuple[BlockCopy, ...]
+    num_tokens: int
+    num_decodes: int  # leading chunks that compute one sampled token each
+
+    def snapshot(self) -> "StepPlan":
+        return StepPlan(self.step, tuple(c.snapshot() for c in self.chunks), self.copies, self.num_tokens, self.num_decodes)
+
+
+class TokenScore(NamedTuple):
+    """How likely a token was: before temperature, penalties and bias."""
+
+    token: int
+    logit: float
+    logprob: float
+    rank: int  # 1: the most likely
+    top: tuple[tuple[int, float], ...]  # the k most likely (token, logprob), most likely first
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Sampled tokens, in the order of the plan's chunks and, within a chunk, of its samples."""
+
+    step: int
+    tokens: Sequence[int]
+    scores: dict[RequestId, TokenScore] = field(default_factory=dict)  # where params.logprobs asks
+    # Where params.prompt_logprobs asks: the scores of tokens[start + 1 : start + count + 1] that lie in the prompt.
+    prompt_scores: dict[RequestId, tuple[TokenScore, ...]] = field(default_factory=dict)
+    # A request that failed alone (its logits were not numbers): its message. Its token above means nothing.
+    failed: dict[RequestId, str] = field(default_factory=dict)

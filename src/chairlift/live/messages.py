@@ -1,0 +1,62 @@
+"""What crosses the wire between front ends and the engine: small arrays in MessagePack.
+
+Front end to engine: `Submit`, `Abort`. Engine to front end: `Ready` once, then one `Step` per step and front end with
+all of its outputs. A request is named by a key that its front end chose; its n samples by their index.
+"""
+
+import msgspec
+
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import TokenScore
+
+
+class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    key: int
+    prompt: list[int]
+    params: SamplingParams
+    cache_salt: str = ""
+    adapter: int = 0
+    priority: int = 0
+    user: str = ""
+
+
+class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    keys: list[int]
+
+
+class Output(msgspec.Struct, array_like=True, frozen=True):
+    """News of one sample: a token, its end, or both."""
+
+    key: int
+    sample: int
+    token: int | None
+    finish: str | None = None  # FinishReason's value, on the last output of this sample
+    score: TokenScore | None = None
+    num_cached: int = 0  # prompt tokens found in the prefix index
+    # Scores of prompt tokens 1..; set (with token None) on one output of sample 0 before its first token.
+    prompt_scores: list[TokenScore] | None = None
+    error: str | None = None  # why, when finish is "error"
+    error_field: str | None = None  # set when the request itself was at fault
+
+
+class Step(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    outputs: list[Output]
+    num_running: int
+    num_waiting: int
+
+
+class EngineInfo(msgspec.Struct, frozen=True):
+    """What front ends need to know of the engine to check requests and answer status routes."""
+
+    limits: Limits
+    dtype: str
+    device: str
+
+
+class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    info: EngineInfo
+
+
+ToEngine = Submit | Abort
+FromEngine = Ready | Step

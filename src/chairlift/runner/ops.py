@@ -1,0 +1,66 @@
+"""The operations a model is made of, as a protocol: `TorchOps` runs anywhere, others are faster somewhere.
+
+The model file speaks only in these, so it reads the same on every device.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step as tensors. T tokens of R chunks; the first `num_decodes` chunks have one token each."""
+
+    tokens: Tensor  # int64 [T]
+    positions: Tensor  # int64 [T]
+    slots: Tensor  # int64 [T]: block * block_size + offset, where each token's key and value go
+    starts: Tensor  # int32 [R + 1]: chunk r is rows starts[r] : starts[r + 1]
+    contexts: Tensor  # int32 [R]: tokens in the cache after this step, the chunk's own included
+    tables: Tensor  # int32 [R, W]: block tables, padded with 0 to the longest
+    num_decodes: int
+    max_context: int
+    logit_rows: Tensor  # int64 [S]: rows whose logits are wanted
+
+
+class Weight(Protocol):
+    """A matrix [out, in] held once, in whatever layout its operations like."""
+
+    def linear(self, x: Tensor) -> Tensor:
+        """x [T, in] -> [T, out], bias added if there is one."""
+        ...
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of the matrix, as an embedding table: ids [T] -> [T, in]."""
+        ...
+
+
+class Ops(Protocol):
+    def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
+        """Takes a matrix over, in the layout that is fastest here; the caller drops its own."""
+        ...
+
+    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor: ...
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """(norm(x + residual), x + residual); may overwrite its arguments."""
+        ...
+
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
+        heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
+    ) -> Tensor:
+        """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises q and k per head where gains are given, rotates
+        both by rotation[positions] ([max_len, head_dim]: cosines then sines of the half-split form), writes k and v
+        to their slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]) and returns q
+        [T, heads, head_dim]; may overwrite qkv."""
+        ...
+
+    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+        """Causal attention of each chunk's queries over its own context; window 0: no limit. -> [T, heads * head_dim]"""
+        ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """[T, 2 * F] -> silu(first half) * second half, [T, F]."""
+        ...
