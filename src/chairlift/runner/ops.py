@@ -31,6 +31,10 @@ class Weight(Protocol):
         """x [T, in] -> [T, out], bias added if there is one."""
         ...
 
+    def logits(self, x: Tensor) -> Tensor:
+        """As `linear`, but float32 whatever the weights are: x [T, in] -> [T, out]."""
+        ...
+
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the matrix, as an embedding table: ids [T] -> [T, in]."""
         ...
@@ -52,7 +56,8 @@ class Ops(Protocol):
         heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
     ) -> Tensor:
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises q and k per head where gains are given, rotates
-        both by rotation[positions] ([max_len, head_dim]: cosines then sines of the half-split form), writes k and v
+        both by rotation[positions] (float32 [max_len, head_dim]: head_dim / 2 cosines, then as many sines, of the
+        half-split form), writes k and v
         to their slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]) and returns q
         [T, heads, head_dim]; may overwrite qkv."""
         ...
@@ -63,4 +68,8 @@ class Ops(Protocol):
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """[T, 2 * F] -> silu(first half) * second half, [T, F]."""
+        ...
+
+    def argmax(self, logits: Tensor) -> Tensor:
+        """The first of the largest of each row: float32 [T, V] -> int64 [T]; a row with a NaN gives -1."""
         ...
