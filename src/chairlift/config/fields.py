@@ -1,0 +1,66 @@
+"""Typed reading of untrusted key/value maps: model configurations and GGUF metadata.
+
+Every mistake names the file, the key and the value found there.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chairlift.core.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """`values` as read from `origin`; a key that is absent and a key that is null are the same."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A whole number of at least 1; required unless there is a default."""
+        value = self._get(key, default)
+        if type(value) is not int or not 1 <= value < 2**31:
+            raise self.bad(key, "must be a positive whole number")
+        return value
+
+    def number(self, key: str, default: float | None = None, least: float = 0.0, most: float = math.inf) -> float:
+        value = self._get(key, default)
+        if type(value) not in (int, float) or not math.isfinite(value) or not least <= value <= most:
+            raise self.bad(key, f"must be a number between {least:g} and {most:g}")
+        return float(value)
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        value = self.number(key, default)
+        if value == 0.0:
+            raise self.bad(key, "must be above 0")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._get(key, default)
+        if type(value) is not bool:
+            raise self.bad(key, "must be true or false")
+        return value
+
+    def token_ids(self, key: str) -> tuple[int, ...]:
+        """One token id, a list of them, or none."""
+        value = self.values.get(key)
+        ids = [] if value is None else value if isinstance(value, list) else [value]
+        if any(type(token) is not int for token in ids):
+            raise self.bad(key, "must be a token id or a list of them")
+        return tuple(token for token in ids if token >= 0)
+
+    def token_id(self, key: str) -> int | None:
+        return next(iter(self.token_ids(key)), None)
+
+    def bad(self, key: str, rule: str) -> InvalidConfig:
+        shown = repr(self.values.get(key))
+        return InvalidConfig(f"{self.origin}: {key} {rule}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self.values.get(key)
+        value = default if value is None else value
+        if value is None:
+            raise InvalidConfig(f"{self.origin}: {key} is missing")
+        return value

@@ -1,0 +1,67 @@
+"""Rotary embedding settings from a Hugging Face configuration, old style and new.
+
+Always: every key of the settings was understood. A kind or key that is not built is refused by name, because a model
+run with the wrong rotation answers fluently and wrongly.
+
+    new   "rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, ...}
+    old   "rope_theta": 500000.0, "rope_scaling": {"rope_type" or "type": "llama3", "factor": 8.0, ...}
+"""
+
+from typing import Any
+
+from chairlift.config.fields import Fields
+from chairlift.config.model import RopeScaling
+from chairlift.core.errors import InvalidConfig
+
+_DEFAULT_THETA = 10000.0
+_ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
+_KEYS = {
+    "default": _ALWAYS,
+    "linear": _ALWAYS | {"factor"},
+    "llama3": _ALWAYS | {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
+}
+
+
+def read_rope(config: Fields) -> tuple[float, RopeScaling | None]:
+    """The rotary base and the scaling, if any."""
+    _refuse_partial(config)
+    theta = config.positive("rope_theta", _DEFAULT_THETA)
+    name = "rope_parameters" if config.values.get("rope_parameters") is not None else "rope_scaling"
+    values = config.values.get(name)
+    if values is None:
+        return theta, None
+    if not isinstance(values, dict):
+        raise config.bad(name, "must be a map")
+    rope = Fields(f"{config.origin}: {name}", values)
+    kind = _kind(rope, values)
+    _refuse_partial(rope)
+    return rope.positive("rope_theta", theta), _scaling(rope, kind)
+
+
+def _kind(rope: Fields, values: dict[str, Any]) -> str:
+    kind = values.get("rope_type", values.get("type"))
+    kind = "default" if kind is None else kind
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise InvalidConfig(f"{rope.origin}: rope_type {kind!r} is not supported; supported: {', '.join(_KEYS)}")
+    unknown = sorted(str(key) for key in values if key not in _KEYS[kind])
+    if unknown:
+        raise InvalidConfig(f"{rope.origin}: unknown key {unknown[0]!r} for rope_type {kind!r}")
+    return kind
+
+
+def _scaling(rope: Fields, kind: str) -> RopeScaling | None:
+    if kind == "default":
+        return None
+    factor = rope.number("factor", least=1.0)
+    if kind == "linear":
+        return RopeScaling(kind=kind, factor=factor)
+    low, high = rope.positive("low_freq_factor"), rope.positive("high_freq_factor")
+    if low >= high:
+        raise rope.bad("high_freq_factor", "must be above low_freq_factor")
+    original = rope.size("original_max_position_embeddings")
+    return RopeScaling(kind=kind, factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_len=original)
+
+
+def _refuse_partial(fields: Fields) -> None:
+    if fields.number("partial_rotary_factor", 1.0) != 1.0:
+        raise fields.bad("partial_rotary_factor", "must be 1 (partial rotation is not supported)")
