@@ -1,0 +1,53 @@
+"""Token ids to text one token at a time, as the continuation of a prompt.
+
+Always: the pushes and the flush joined are the text that the output adds behind the prompt: bytes of a character that
+is not complete are held back, a character begun by the prompt is completed, and a leading space is dropped only where
+nothing visible stands before it. Knows nothing of stop strings.
+"""
+
+import codecs
+from collections.abc import Sequence
+
+from chairlift.text.tokenizer import Tokenizer
+
+_LONGEST_PART = 3  # bytes of a character that is not complete
+
+
+class Detokenizer:
+    """Made in a time that does not depend on the prompt's length: only its last visible tokens are read."""
+
+    __slots__ = ("_decode", "_drops_space", "_hidden", "_spelling")
+
+    def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], skip_special: bool = True) -> None:
+        self._spelling = tokenizer.spelling
+        self._hidden = tokenizer.special_ids if skip_special else frozenset[int]()
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        tail = self._tail(prompt_ids)
+        self._drops_space = tokenizer.spelling.drops_first_space and not tail
+        self._decode(tail)
+
+    def _tail(self, prompt_ids: Sequence[int]) -> bytes:
+        """The prompt's last visible bytes, enough of them to hold a character that is not complete."""
+        tail = b""
+        for token_id in reversed(prompt_ids):
+            if token_id not in self._hidden:
+                tail = self._spelling[token_id] + tail
+            if len(tail) >= _LONGEST_PART:
+                break
+        return tail
+
+    def push(self, token_id: int) -> str:
+        if token_id in self._hidden:
+            return ""
+        text = self._decode(self._spelling[token_id])
+        return self._first(text) if self._drops_space else text
+
+    def flush(self) -> str:
+        text = self._decode(b"", True)
+        return self._first(text) if self._drops_space else text
+
+    def _first(self, text: str) -> str:
+        if not text:
+            return text
+        self._drops_space = False
+        return text.removeprefix(" ")

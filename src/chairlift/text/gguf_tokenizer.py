@@ -1,0 +1,110 @@
+"""Builds the tokenizer that a GGUF file carries in its metadata.
+
+Two kinds are known: "gpt2" (byte-level BPE with a list of merges; `tokenizer.ggml.pre` names how text is cut into
+words first) and "llama" (SentencePiece BPE). Any other kind or cut is refused by name: a guess would give tokens that
+look right and are not. Knows nothing of the file's layout.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as CoreTokenizer
+from tokenizers.models import BPE
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.text.sentencepiece_model import CONTROL, UNKNOWN, USER_DEFINED, PieceModel
+from chairlift.text.spm import build_spm
+from chairlift.text.tokenizer import Tokenizer
+
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+
+
+def gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
+    kind = metadata.get("tokenizer.ggml.model")
+    tokens = _array(metadata, "tokens", str)
+    types = _array(metadata, "token_type", int) or [1] * len(tokens)
+    if not tokens:
+        raise InvalidConfig("the GGUF file holds no tokenizer: tokenizer.ggml.tokens is missing")
+    if len(types) != len(tokens):
+        raise InvalidConfig(f"the GGUF file has {len(tokens)} tokens but {len(types)} token types")
+    if kind == "gpt2":
+        core = _byte_level(metadata, tokens, types)
+        adds_bos = metadata.get("tokenizer.ggml.pre") == "llama-bpe"
+    elif kind == "llama":
+        scores = [float(score) for score in _array(metadata, "scores", (int, float))]
+        has_prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+        core = build_spm(PieceModel(pieces=tokens, scores=scores, types=types, adds_prefix_space=has_prefix))
+        adds_bos = True
+    else:
+        raise InvalidConfig(f"GGUF tokenizer model {kind!r} is not supported; only gpt2 and llama are")
+    ids = {name: _token_id(metadata, name, len(tokens)) for name in (*_NAMES, "eot")}
+    return Tokenizer(
+        core,
+        bos_id=ids["bos"],
+        eos_id=ids["eos"],
+        add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos)),
+        more_special=[ids["eot"]] if ids["eot"] is not None else [],
+        chat_template=gguf_chat_template(metadata),
+        template_tokens={_NAMES[n]: tokens[i] for n, i in ids.items() if n in _NAMES and i is not None},
+    )
+
+
+def gguf_chat_template(metadata: Mapping[str, Any]) -> str | None:
+    template = metadata.get("tokenizer.chat_template")
+    return template if isinstance(template, str) else None
+
+
+def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> CoreTokenizer:
+    vocab = {token: token_id for token_id, token in enumerate(tokens)}
+    if len(vocab) != len(tokens):
+        raise InvalidConfig("the GGUF file lists a token twice")
+    merges = [tuple(merge.split(" ", 1)) for merge in _array(metadata, "merges", str)]
+    pre = metadata.get("tokenizer.ggml.pre", "default")
+    try:
+        core = CoreTokenizer(BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
+    except Exception as error:  # the library raises the bare class
+        raise InvalidConfig(f"the GGUF file's tokenizer cannot be built: {error}") from error
+    core.pre_tokenizer = _cut(pre)
+    if pre == "qwen2":
+        core.normalizer = normalizers.NFC()
+    core.decoder = decoders.ByteLevel()
+    kinds = list(zip(tokens, types, strict=True))
+    special = [AddedToken(t, special=True, normalized=False) for t, kind in kinds if kind in (CONTROL, UNKNOWN)]
+    core.add_special_tokens(special)
+    core.add_tokens([AddedToken(t, normalized=False) for t, kind in kinds if kind == USER_DEFINED])
+    return core
+
+
+def _cut(pre: object) -> pre_tokenizers.PreTokenizer:
+    """The cut into words that comes before merging."""
+    by_words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if pre in ("gpt-2", "default"):
+        return by_words
+    if pre == "smollm":
+        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), by_words])
+    if pre in ("llama-bpe", "qwen2"):
+        words = Regex(_WORDS % ("{1,3}" if pre == "llama-bpe" else ""))
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), as_bytes])
+    raise InvalidConfig(f"GGUF pre-tokenizer {pre!r} is not supported; only smollm, gpt-2, llama-bpe and qwen2 are")
+
+
+def _array(metadata: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> list[Any]:
+    values = metadata.get(f"tokenizer.ggml.{name}", [])
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise InvalidConfig(f"tokenizer.ggml.{name} in the GGUF file is not a list of the right type")
+    return values
+
+
+def _token_id(metadata: Mapping[str, Any], name: str, num_tokens: int) -> int | None:
+    token_id = metadata.get(f"tokenizer.ggml.{name}_token_id")
+    if token_id is None:
+        return None
+    if not isinstance(token_id, int) or not 0 <= token_id < num_tokens:
+        raise InvalidConfig(f"tokenizer.ggml.{name}_token_id {token_id} is outside the vocabulary of {num_tokens}")
+    return token_id

@@ -1,0 +1,38 @@
+"""Finds and loads the tokenizer of a model: its own, or one the user names instead."""
+
+from pathlib import Path
+
+from chairlift.config.gguf_header import read_header
+from chairlift.config.source import Source
+from chairlift.core.errors import InvalidConfig
+from chairlift.text.folder import folder_chat_template, folder_tokenizer, json_tokenizer, model_tokenizer
+from chairlift.text.gguf_tokenizer import gguf_chat_template, gguf_tokenizer
+from chairlift.text.tokenizer import Tokenizer
+
+
+def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
+    """The tokenizer of `source`; `override` (a folder, tokenizer.json, .model or .gguf) takes its place.
+
+    A chat template belongs to the model: where the override brings none, the model's own is used.
+    """
+    path = source.path if override is None else override
+    tokenizer = _load(path)
+    if override is not None and tokenizer.chat_template is None:
+        if source.kind == "gguf":
+            tokenizer.chat_template = gguf_chat_template(read_header(source.path).metadata)
+        else:
+            tokenizer.chat_template = folder_chat_template(source.path)
+    return tokenizer
+
+
+def _load(path: Path) -> Tokenizer:
+    if path.is_dir():
+        return folder_tokenizer(path)
+    if not path.is_file():
+        raise InvalidConfig(f"{path}: no such tokenizer file or folder")
+    if path.suffix == ".gguf":
+        try:
+            return gguf_tokenizer(read_header(path).metadata)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{path}: {error}") from error
+    return json_tokenizer(path) if path.suffix == ".json" else model_tokenizer(path)

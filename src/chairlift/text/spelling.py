@@ -1,0 +1,96 @@
+"""How a vocabulary spells its tokens: the bytes each token id stands for.
+
+Every vocabulary served here writes text one token at a time, so decoding is joining bytes: a byte-level
+vocabulary maps each character of a token to one byte, a SentencePiece vocabulary writes spaces as U+2581 and rare
+bytes as <0xE2>. The one rule that is not per token is that a SentencePiece text loses one leading space. A decoder
+that works in another way is refused by name. Knows nothing of encoding.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from chairlift.core.errors import InvalidConfig
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_JOINING = {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
+
+
+def _byte_characters() -> dict[str, int]:
+    """The printable stand-in of each byte in a byte-level vocabulary."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    stand_ins = {chr(byte): byte for byte in plain}
+    stand_ins.update({chr(256 + i): byte for i, byte in enumerate(others)})
+    return stand_ins
+
+
+BYTE_OF = _byte_characters()
+CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
+
+
+class Spelling(dict[int, bytes]):
+    """The bytes of each token id, worked out when first asked for; an id outside the vocabulary spells nothing."""
+
+    def __init__(
+        self, decoder: dict[str, Any] | None, token_of: Callable[[int], str | None], added: dict[int, str]
+    ) -> None:
+        super().__init__()
+        self._token_of = token_of
+        self._added = added
+        parts = _parts(decoder)
+        kinds = {part["type"] for part in parts}
+        self._is_byte_level = kinds == {"ByteLevel"}
+        if not self._is_byte_level and not kinds <= _JOINING:
+            names = ", ".join(sorted(kinds - _JOINING))
+            raise InvalidConfig(f"the tokenizer's decoder is not supported: {names}")
+        self._replacements = [_replacement(part) for part in parts if part["type"] in ("Replace", "Metaspace")]
+        self._has_byte_tokens = "ByteFallback" in kinds
+        self._is_spaced = not parts  # no decoder: words are joined by single spaces
+        self.drops_first_space = self._is_spaced or any(map(_drops_first_space, parts))
+
+    def __missing__(self, token_id: int) -> bytes:
+        token = self._token_of(token_id) if 0 <= token_id < 1 << 32 else None
+        if token is None:
+            return b""  # not kept: ids outside the vocabulary have no end
+        spelled = self._spell(token_id, token)
+        self[token_id] = spelled
+        return spelled
+
+    def _spell(self, token_id: int, token: str) -> bytes:
+        is_added = token_id in self._added
+        if self._is_byte_level:
+            if is_added or not all(character in BYTE_OF for character in token):
+                return token.encode()
+            return bytes(BYTE_OF[character] for character in token)
+        byte = _BYTE_TOKEN.fullmatch(token) if self._has_byte_tokens and not is_added else None
+        if byte:
+            return bytes([int(byte[1], 16)])
+        for old, new in self._replacements:
+            token = token.replace(old, new)
+        return (" " + token if self._is_spaced else token).encode()
+
+
+def _parts(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    if decoder.get("type") == "Sequence":
+        return [part for inner in decoder["decoders"] for part in _parts(inner)]
+    return [decoder]
+
+
+def _replacement(part: dict[str, Any]) -> tuple[str, str]:
+    if part["type"] == "Metaspace":
+        return part["replacement"], " "
+    pattern = part["pattern"]
+    if "String" not in pattern:
+        raise InvalidConfig("the tokenizer's decoder is not supported: Replace by a regular expression")
+    return pattern["String"], part["content"]
+
+
+def _drops_first_space(part: dict[str, Any]) -> bool:
+    if part["type"] == "Strip":
+        if part["content"] != " " or part["start"] > 1 or part["stop"] != 0:
+            raise InvalidConfig("the tokenizer's decoder is not supported: Strip of more than one leading space")
+        return bool(part["start"] == 1)
+    return bool(part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")

@@ -1,0 +1,78 @@
+"""Builds the tokenizer of a SentencePiece BPE vocabulary from its pieces, scores and types.
+
+SentencePiece keeps no list of merges: it joins the neighbours whose joined piece has the best score. The same order
+is written out here as a list of merges, best score first, so that the merging code of the tokenizer library applies.
+Used for .model files and for GGUF files of the same kind.
+"""
+
+import math
+
+from tokenizers import AddedToken, Tokenizer, decoders, normalizers
+from tokenizers.models import BPE
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.text.sentencepiece_model import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, PieceModel
+
+_SPACE = "\u2581"
+_MAX_PIECE_CHARACTERS = 512  # the splits of a piece cost the square of its length
+
+
+def build_spm(model: PieceModel) -> Tokenizer:
+    _check(model)
+    vocab = {piece: token_id for token_id, piece in enumerate(model.pieces)}
+    unknown = next((p for p, kind in zip(model.pieces, model.types, strict=True) if kind == UNKNOWN), None)
+    has_bytes = BYTE in model.types
+    if unknown is None and not has_bytes:
+        raise InvalidConfig("the SentencePiece vocabulary has neither an unknown token nor byte tokens")
+    bpe = BPE(vocab=vocab, merges=_merges(model), unk_token=unknown, fuse_unk=True, byte_fallback=has_bytes)
+    tokenizer = Tokenizer(bpe)
+    escape = normalizers.Replace(" ", _SPACE)
+    prefix = [normalizers.Prepend(_SPACE)] if model.adds_prefix_space else []
+    tokenizer.normalizer = normalizers.Sequence([*prefix, escape])
+    strip = [decoders.Strip(" ", 1, 0)] if model.adds_prefix_space else []
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    kinds = list(zip(model.pieces, model.types, strict=True))
+    tokenizer.add_special_tokens(
+        [AddedToken(p, special=True, normalized=False) for p, kind in kinds if kind in (UNKNOWN, CONTROL)]
+    )
+    # A piece that holds an escaped space is matched after escaping, which the merges do.
+    tokenizer.add_tokens(
+        [AddedToken(p, normalized=False) for p, kind in kinds if kind == USER_DEFINED and _SPACE not in p]
+    )
+    return tokenizer
+
+
+def _check(model: PieceModel) -> None:
+    if not len(model.pieces) == len(model.scores) == len(model.types):
+        raise InvalidConfig("the SentencePiece vocabulary has unequal numbers of pieces, scores and types")
+    if len(set(model.pieces)) != len(model.pieces):
+        raise InvalidConfig("the SentencePiece vocabulary holds a piece twice")
+    if not all(map(math.isfinite, model.scores)):
+        raise InvalidConfig("the SentencePiece vocabulary has a score that is not a number")
+    bad = next((kind for kind in model.types if not NORMAL <= kind <= BYTE), None)
+    if bad is not None:
+        raise InvalidConfig(f"the SentencePiece vocabulary has a piece of unknown type {bad}")
+    for piece, kind in zip(model.pieces, model.types, strict=True):
+        if not piece:
+            raise InvalidConfig("the SentencePiece vocabulary holds an empty piece")
+        if kind in (NORMAL, USER_DEFINED) and len(piece) > _MAX_PIECE_CHARACTERS:
+            raise InvalidConfig(f"the SentencePiece vocabulary holds a piece of {len(piece)} characters")
+
+
+def _merges(model: PieceModel) -> list[tuple[str, str]]:
+    """Every way to join two pieces into a third, best joined score first."""
+    joinable = {
+        piece: (-score, token_id)
+        for token_id, (piece, score, kind) in enumerate(zip(model.pieces, model.scores, model.types, strict=True))
+        if kind in (NORMAL, USER_DEFINED, UNUSED)
+    }
+    found = [
+        (*rank, joinable[left][1], (left, right))
+        for piece, rank in joinable.items()
+        for cut in range(1, len(piece))
+        if (left := piece[:cut]) in joinable and (right := piece[cut:]) in joinable
+    ]
+    found.sort(key=lambda merge: merge[:3])
+    return [merge[3] for merge in found]

@@ -1,0 +1,77 @@
+"""The text of one sample as its tokens arrive: detokenised, and cut at the first stop string.
+
+Always: the texts of the pieces and of `finish` joined are the sample's text. The text of the first `min_tokens`
+tokens is never searched for stop strings. A token that ends the sample shows no text, unless special tokens are
+shown (an end-of-sequence token) or the stop is to be included (a token of `stop_token_ids`).
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from chairlift.core.params import SamplingParams
+from chairlift.text.detokenize import Detokenizer
+from chairlift.text.stop import StopChecker
+from chairlift.text.tokenizer import Tokenizer
+
+
+class Piece(NamedTuple):
+    text: str
+    stop: str | None  # the stop string that ended the sample with this token
+
+
+class TokenText(NamedTuple):
+    """A token as log-probabilities show it."""
+
+    text: str
+    bytes: bytes
+
+
+def token_text(tokenizer: Tokenizer, token_id: int) -> TokenText:
+    return TokenText(tokenizer.piece(token_id), tokenizer.token_bytes(token_id))
+
+
+class TextStream:
+    """`end_ids`: the ids that end the sample (a request's `stop_ids`); the tokenizer may not call them special."""
+
+    __slots__ = ("_checker", "_detokenizer", "_ends", "_exempt", "stop")
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        end_ids: Collection[int] = (),
+    ) -> None:
+        self._detokenizer = Detokenizer(tokenizer, prompt_ids, params.skip_special_tokens)
+        self._checker = StopChecker(params.stop, params.include_stop_str_in_output) if params.stop else None
+        self._exempt = params.min_tokens  # tokens yet to come whose text is not searched
+        self._ends = _silent_ends(params, end_ids)
+        self.stop: str | None = None
+
+    def push(self, token_id: int) -> Piece:
+        text = "" if token_id in self._ends else self._detokenizer.push(token_id)
+        if self._exempt:
+            self._exempt -= 1
+            return Piece(text, None)
+        if self._checker is None:
+            return Piece(text, None)
+        text, self.stop = self._checker.push(text)
+        return Piece(text, self.stop)
+
+    def finish(self) -> str:
+        """The text still held back when the sample ended; empty after a stop string."""
+        if self.stop is not None:
+            return ""
+        text = self._detokenizer.flush()
+        if self._checker is None:
+            return text
+        shown, self.stop = self._checker.push(text)
+        return shown + self._checker.flush()
+
+
+def _silent_ends(params: SamplingParams, end_ids: Collection[int]) -> frozenset[int]:
+    asked = frozenset(params.stop_token_ids)
+    ends = frozenset() if params.include_stop_str_in_output else asked
+    if params.skip_special_tokens:
+        ends |= frozenset(end_ids) - asked
+    return ends

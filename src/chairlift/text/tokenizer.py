@@ -1,0 +1,78 @@
+"""The tokenizer: text to token ids and back, with what the model's files say about special tokens and chat.
+
+Always: `decode(ids)` is the joined bytes of the visible tokens read as UTF-8 (broken bytes become U+FFFD), less one
+leading space where the vocabulary adds one; the incremental `Detokenizer` follows the same rule. Knows nothing of
+where the files came from.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tokenizers
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.text.spelling import Spelling
+
+
+class Tokenizer:
+    def __init__(
+        self,
+        core: tokenizers.Tokenizer,
+        *,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
+        add_bos: bool | None = None,  # None: what the tokenizer's own post-processor does
+        more_special: Iterable[int] = (),
+        chat_template: str | None = None,
+        template_tokens: Mapping[str, str] | None = None,  # "bos_token": "<s>" and the like
+    ) -> None:
+        # Files may carry limits meant for training; a prompt is never cut or padded.
+        core.no_truncation()
+        core.no_padding()
+        self._core = core
+        self.bos_id = bos_id
+        self.eos_id = eos_id
+        self.chat_template = chat_template
+        self.template_tokens = dict(template_tokens or {})
+        added: dict[int, Any] = core.get_added_tokens_decoder()
+        special = {token_id for token_id, token in added.items() if token.special}
+        special.update(token_id for token_id in (bos_id, eos_id) if token_id is not None)
+        special.update(more_special)
+        self.special_ids = frozenset(special)
+        self.vocab_size = max(core.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
+        decoder = None if core.decoder is None else json.loads(core.decoder.__getstate__())
+        texts = {token_id: token.content for token_id, token in added.items()}
+        self.spelling = Spelling(decoder, core.id_to_token, texts)
+        self._prefix = self._prefix_ids(add_bos)
+
+    def _prefix_ids(self, add_bos: bool | None) -> list[int]:
+        # Only what goes before the text: a prompt is to be continued, so no end token is ever put behind it.
+        if add_bos is not None:
+            return [self.bos_id] if add_bos and self.bos_id is not None else []
+        plain = self._core.encode("a", add_special_tokens=False).ids
+        framed: list[int] = self._core.encode("a", add_special_tokens=True).ids
+        lengths = range(len(framed) - len(plain) + 1)
+        return next((framed[:n] for n in lengths if framed[n : n + len(plain)] == plain), [])
+
+    def encode(self, text: str, add_special: bool = True) -> list[int]:
+        try:
+            ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
+        except (UnicodeEncodeError, TypeError) as error:
+            raise InvalidRequest("prompt", "holds half of a surrogate pair, which is not text") from error
+        return self._prefix + ids if add_special else ids
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        hidden = self.special_ids if skip_special else ()
+        text = b"".join([self.spelling[i] for i in ids if i not in hidden]).decode(errors="replace")
+        return text[1:] if self.spelling.drops_first_space and text.startswith(" ") else text
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.spelling[token_id]
+
+    def piece(self, token_id: int) -> str:
+        """The token's text on its own; U+FFFD where it holds only a part of a character."""
+        return self.spelling[token_id].decode(errors="replace")
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self.special_ids
