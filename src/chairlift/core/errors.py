@@ -20,3 +20,7 @@ class InvalidRequest(ChairliftError):
 
 class InvalidConfig(ChairliftError):
     """A setting, model folder or file that cannot be used; ends the program with exit code 2."""
+
+
+class EngineUnavailable(ChairliftError):
+    """The engine is starting, restarting or gone; the same request may succeed later."""

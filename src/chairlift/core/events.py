@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from chairlift.core.ids import RequestId
-from chairlift.core.plan import TokenScore
 from chairlift.core.request import FinishReason
+from chairlift.core.score import TokenScore
 
 
 class Queued(NamedTuple):

@@ -23,7 +23,9 @@ class Limits:
                 raise InvalidConfig(f"{name} must be at least 1, got {getattr(self, name)}")
         # Every running request decodes in every step, so a step must have room for all of them.
         if self.max_step_tokens < self.max_running:
-            raise InvalidConfig(f"max_step_tokens {self.max_step_tokens} must be at least max_running {self.max_running}")
+            raise InvalidConfig(
+                f"max_step_tokens {self.max_step_tokens} must be at least max_running {self.max_running}"
+            )
 
     @property
     def max_pool_tokens(self) -> int:
@@ -48,12 +50,14 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
     room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
     what = "model's context" if limits.max_model_len <= limits.max_pool_tokens + 1 else "whole KV pool"
     if room < 1:
-        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in the {what} of {length + room} tokens")
+        raise InvalidRequest(
+            "prompt", f"{length} tokens leave no room for output in the {what} of {length + room} tokens"
+        )
     if params.max_tokens is None:
         return room
     if params.max_tokens > room:
         raise InvalidRequest(
             "max_tokens",
-            f"prompt of {length} tokens plus max_tokens {params.max_tokens} exceeds the {what} of {length + room} tokens",
+            f"prompt of {length} tokens plus {params.max_tokens} exceeds the {what} of {length + room} tokens",
         )
     return params.max_tokens

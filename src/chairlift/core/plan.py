@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.request import Request
+from chairlift.core.score import TokenScore
 
 
 class Chunk(NamedTuple):
@@ -21,7 +22,7 @@ class Chunk(NamedTuple):
 
     request: Request
     start: int  # tokens of this request already in the cache
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which a plan has no use for
     tokens: Sequence[int]
     num_tokens: int  # how many of `tokens` were known when the plan was made
     blocks: Sequence[BlockId]
@@ -50,17 +51,9 @@ class StepPlan:
     num_decodes: int  # leading chunks that compute one sampled token each
 
     def snapshot(self) -> "StepPlan":
-        return StepPlan(self.step, tuple(c.snapshot() for c in self.chunks), self.copies, self.num_tokens, self.num_decodes)
-
-
-class TokenScore(NamedTuple):
-    """How likely a token was: before temperature, penalties and bias."""
-
-    token: int
-    logit: float
-    logprob: float
-    rank: int  # 1: the most likely
-    top: tuple[tuple[int, float], ...]  # the k most likely (token, logprob), most likely first
+        return StepPlan(
+            self.step, tuple(c.snapshot() for c in self.chunks), self.copies, self.num_tokens, self.num_decodes
+        )
 
 
 @dataclass(frozen=True, slots=True)

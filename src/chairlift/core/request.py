@@ -9,8 +9,9 @@ known tokens".
 from dataclasses import dataclass, field
 from enum import Enum
 
-from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.ids import BlockId, Content, RequestId
 from chairlift.core.params import SamplingParams
+from chairlift.core.score import TokenScore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,21 +45,30 @@ class FinishReason(Enum):
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """Where a request stands. Always: num_computed <= len(tokens) + num_pending."""
+    """Where a request stands. Always: num_computed <= num_known <= limit."""
 
     request: Request
     arrival: float
     tokens: list[int]  # prompt, then output; append-only, so plans may hold a view of it
+    limit: int  # tokens, prompt included, at which the request has all it asked for
+    alone: tuple[Request]  # the request by itself, as plans list who samples
     state: State = State.WAITING
-    num_computed: int = 0  # tokens whose keys and values every issued plan has written
-    num_pending: int = 0  # tokens that issued plans will sample but no commit has brought yet
-    num_cached: int = 0  # prompt tokens found in the prefix index at the first admission
+    num_computed: int = 0  # tokens whose keys and values the issued plans write
+    num_pending: int = 0  # tokens that issued plans will sample and no commit has brought yet
     num_preempted: int = 0
-    # The block table. Replaced, never emptied, on release: plans in flight keep their view of the old list.
+    # The block table. Replaced, never changed in place but for appending: plans in flight keep their view of it.
     blocks: list[BlockId] = field(default_factory=list)
+    has_shared_tail: bool = False  # a fork left the block of the next token in several tables
     num_published: int = 0  # leading blocks that the prefix index knows
-    content: int = 0  # the index's name for the content of those blocks
-    siblings: list["Progress"] = field(default_factory=list)
+    content: Content = 0  # the index's name for what those blocks hold
+    siblings: list["Progress"] = field(default_factory=list)  # unborn samples that wait for this one's prompt
+    lead: "Progress | None" = None  # of an unborn sample: the one it waits for
+    prompt_scores: list[TokenScore] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, request: Request, arrival: float) -> "Progress":
+        limit = len(request.prompt) + request.max_output
+        return cls(request, arrival, list(request.prompt), limit, (request,))
 
     @property
     def id(self) -> RequestId:

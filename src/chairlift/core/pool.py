@@ -1,0 +1,123 @@
+"""The block pool: which blocks are free, who shares them, which prefixes they hold.
+
+Always: every block is either free or held, and a held block's count is the number of tables that list it. A free block
+is blank, or still holds an indexed prefix and waits, oldest release first, to be used again or overwritten.
+
+    blank   [ 7 3 9 ]         taken first
+    cached  [ 4 > 1 > 8 ]     hit: taken as they are; else overwritten from the left
+    held      2:1  5:3  6:1   block:count
+
+The prefix index maps (content before, the block's tokens) to a block. `content` is a number given once to each distinct
+prefix, so equal keys mean equal prefixes from the first token on: a hit compares every token, never only a hash.
+Knows nothing of requests, policies or tensors.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chairlift.core.ids import BlockId, Content
+
+Key = tuple[Content, tuple[int, ...]]
+
+
+class Indexed(NamedTuple):
+    block: BlockId
+    content: int
+
+
+class BlockPool:
+    def __init__(self, num_blocks: int, block_size: int, has_prefix_index: bool = True) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.has_prefix_index = has_prefix_index
+        self.counts = [0] * num_blocks
+        self._blank = [BlockId(b) for b in reversed(range(num_blocks))]
+        self._cached: OrderedDict[BlockId, None] = OrderedDict()
+        self._index: dict[Key, Indexed] = {}
+        self._keys: dict[BlockId, Key] = {}
+        self._num_contents = 0
+
+    @property
+    def num_free(self) -> int:
+        return len(self._blank) + len(self._cached)
+
+    @property
+    def num_cached(self) -> int:
+        """Free blocks that still hold an indexed prefix."""
+        return len(self._cached)
+
+    def take(self, count: int) -> list[BlockId]:
+        """Blocks to write to, each held once. The caller has checked `num_free`."""
+        return [self._take_one() for _ in range(count)]
+
+    def _take_one(self) -> BlockId:
+        if self._blank:
+            block = self._blank.pop()
+        else:
+            block, _ = self._cached.popitem(last=False)
+            del self._index[self._keys.pop(block)]
+        self.counts[block] = 1
+        return block
+
+    def share(self, blocks: Sequence[BlockId]) -> None:
+        """One more table lists these blocks, free ones with content included."""
+        for block in blocks:
+            if self.counts[block] == 0:
+                del self._cached[block]
+            self.counts[block] += 1
+
+    def release(self, blocks: Sequence[BlockId]) -> None:
+        """One table less lists these blocks."""
+        # Tail first: the end of a text is the part least likely to be shared again, so it is overwritten first.
+        for block in reversed(blocks):
+            self.counts[block] -= 1
+            if self.counts[block] == 0:
+                if block in self._keys:
+                    self._cached[block] = None
+                else:
+                    self._blank.append(block)
+
+    def find(self, root: Content, tokens: Sequence[int], limit: int) -> tuple[list[BlockId], Content]:
+        """The longest indexed prefix in whole blocks of at most `limit` tokens; the caller shares what it uses."""
+        blocks: list[BlockId] = []
+        content = root
+        if self.has_prefix_index:
+            size = self.block_size
+            for start in range(0, limit - size + 1, size):
+                found = self._index.get((content, tuple(tokens[start : start + size])))
+                if found is None:
+                    break
+                blocks.append(found.block)
+                content = found.content
+        return blocks, content
+
+    def publish(self, block: BlockId, before: Content, tokens: tuple[int, ...]) -> int:
+        """Indexes a full, held block; returns the name of the content up to its end."""
+        if block in self._keys:  # another table that lists it came first
+            return self._index[self._keys[block]].content
+        found = self._index.get((before, tokens))
+        if found is not None:  # somebody computed the same prefix at the same time; this copy stays private
+            return found.content
+        self._num_contents += 1
+        self._index[before, tokens] = Indexed(block, self._num_contents)
+        self._keys[block] = (before, tokens)
+        return self._num_contents
+
+    def num_idle(self, blocks: Sequence[BlockId]) -> int:
+        """How many of these blocks are free now."""
+        return sum(self.counts[block] == 0 for block in blocks)
+
+    def check(self, tables: Sequence[Sequence[BlockId]]) -> None:
+        """Raises AssertionError unless the books balance against the given tables."""
+        counts = [0] * self.num_blocks
+        for table in tables:
+            assert len(dict.fromkeys(table)) == len(table), f"a table lists a block twice: {table}"
+            for block in table:
+                counts[block] += 1
+        assert counts == self.counts, f"counts {self.counts} but tables say {counts}"
+        free = sorted([*self._blank, *self._cached])
+        assert free == [b for b in range(self.num_blocks) if counts[b] == 0], "free blocks and held blocks overlap"
+        assert all(block in self._keys for block in self._cached), "a cached block is not indexed"
+        assert not any(block in self._keys for block in self._blank), "a blank block is indexed"
+        assert {i.block: key for key, i in self._index.items()} == self._keys, "index and keys disagree"

@@ -1,0 +1,24 @@
+"""Requests for the core, made short."""
+
+from typing import Any
+
+from chairlift.core.ids import RequestId
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import Request
+
+
+def make_request(id: int, prompt: list[int] | range, max_output: int = 4, **more: Any) -> Request:
+    names = ("seed", "sample_index", "stop_ids", "adapter", "cache_salt", "priority", "user")
+    own = {name: more.pop(name) for name in names if name in more}
+    params = SamplingParams(max_tokens=max_output, **more)
+    return Request(id=RequestId(id), prompt=tuple(prompt), params=params, max_output=max_output, **{"seed": id} | own)
+
+
+def make_samples(
+    first_id: int, prompt: list[int] | range, n: int, max_output: int = 4, **more: Any
+) -> tuple[Request, ...]:
+    """As the engine's front door makes them: only the first sample has its prompt scored."""
+    shared = {"seed": first_id} | more
+    others = {key: value for key, value in shared.items() if key != "prompt_logprobs"}
+    lead = make_request(first_id, prompt, max_output, **shared)
+    return lead, *(make_request(first_id + i, prompt, max_output, sample_index=i, **others) for i in range(1, n))

@@ -1,0 +1,120 @@
+"""A whole small world: an engine on the ledger runner, driven by a script of arrivals and aborts.
+
+Every step checks the invariants; at the end every request that was not aborted must have exactly the tokens it would
+have had alone, and every block must be free.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from chairlift.core.engine import Engine
+from chairlift.core.events import Event, Finished, PromptScored, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.invariants import check
+from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.request import FinishReason, Request
+from chairlift.core.scheduler import Scheduler
+from fakes.clocks import CountingClock
+from fakes.ledger import LedgerRunner, expected
+from fakes.requests import make_samples
+
+
+@dataclass
+class World:
+    limits: Limits
+    depth: int = 1
+    has_prefix_index: bool = True
+    arrivals: dict[int, list[tuple[Request, ...]]] = field(default_factory=dict)  # by step
+    aborts: dict[int, list[RequestId]] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self.scheduler = Scheduler(limits, Fcfs(), self.has_prefix_index)
+        self.runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size, self.depth)
+        self.engine = Engine(self.scheduler, self.runner, CountingClock())
+
+    def run(self, max_steps: int = 5000) -> None:
+        step, last = 0, max([0, *self.arrivals, *self.aborts])
+        while step <= last or self.engine.has_work:
+            assert step < max_steps, "the world does not end"
+            for samples in self.arrivals.get(step, ()):
+                self.engine.add(samples)
+            for request in self.aborts.get(step, ()):
+                self.engine.abort(request)
+                check(self.scheduler)
+            self.events += self.engine.step()
+            check(self.scheduler)
+            step += 1
+        self._check_outputs()
+        assert self.scheduler.pool.num_free == self.limits.num_blocks, "blocks leaked"
+
+    def outputs(self) -> dict[RequestId, list[int]]:
+        tokens: dict[RequestId, list[int]] = {}
+        for event in self.events:
+            if isinstance(event, Token):
+                tokens.setdefault(event.request, []).append(event.token)
+        return tokens
+
+    def _check_outputs(self) -> None:
+        outputs = self.outputs()
+        scored = Counter(e.request for e in self.events if isinstance(e, PromptScored))
+        assert all(count == 1 for count in scored.values()), f"prompts scored more than once: {scored}"
+        gone = {e.request for e in self.events if isinstance(e, Finished) and e.finish is not FinishReason.LENGTH}
+        for groups in self.arrivals.values():
+            for request in (r for samples in groups for r in samples):
+                want = expected(request, self.limits.vocab_size)
+                got = outputs.get(request.id, [])
+                if request.id in gone:
+                    assert got == want[: len(got)], f"request {request.id} got other tokens before its end"
+                else:
+                    assert got == want, f"request {request.id} got {got}, alone it gets {want}"
+                    assert (request.id in scored) == (request.params.prompt_logprobs is not None)
+
+
+def random_world(seed: int) -> World:
+    """Small on purpose: blocks of 1 to 4 tokens, pools of 3 to 16 blocks, so that everything collides."""
+    rng = random.Random(seed)
+    block_size = rng.choice([1, 2, 3, 4])
+    num_blocks = rng.randint(3, 16)
+    max_running = rng.randint(1, 6)
+    limits = Limits(
+        vocab_size=rng.choice([3, 7, 50]),
+        max_model_len=block_size * num_blocks,
+        block_size=block_size,
+        num_blocks=num_blocks,
+        max_running=max_running,
+        max_step_tokens=max_running + rng.randint(0, 8),
+        max_step_prompts=rng.choice([0, 0, 1, 2]),
+    )
+    world = World(limits, depth=rng.choice([1, 2]), has_prefix_index=rng.random() < 0.8)
+    next_id, shared = 1, [rng.randrange(limits.vocab_size) for _ in range(limits.max_model_len)]
+    for _ in range(rng.randint(1, 12)):
+        room = limits.max_model_len
+        length = rng.randint(1, room - 1)
+        prompt = shared[:length] if rng.random() < 0.6 else [rng.randrange(limits.vocab_size) for _ in range(length)]
+        max_output = rng.randint(1, min(room - length, 12))
+        more = {}
+        if rng.random() < 0.3:
+            more = {"stop_ids": frozenset([rng.randrange(limits.vocab_size)]), "min_tokens": rng.randint(0, max_output)}
+        if rng.random() < 0.2:
+            more["prompt_logprobs"] = 0
+        samples = make_samples(
+            next_id,
+            prompt,
+            rng.randint(1, min(3, max_running)),
+            max_output,
+            seed=rng.randrange(99),
+            adapter=rng.choice([0, 0, 1]),
+            cache_salt=rng.choice(["", "", "a"]),
+            **more,
+        )
+        step = rng.randint(0, 10)
+        world.arrivals.setdefault(step, []).append(samples)
+        for request in samples:
+            if rng.random() < 0.15:
+                world.aborts.setdefault(step + rng.randint(0, 8), []).append(request.id)
+        next_id += len(samples)
+    return world

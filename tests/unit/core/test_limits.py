@@ -1,0 +1,59 @@
+import pytest
+
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.core.limits import Limits, output_room
+from chairlift.core.params import SamplingParams
+
+LIMITS = Limits(vocab_size=100, max_model_len=32, block_size=4, num_blocks=6, max_running=2, max_step_tokens=8)
+
+
+def test_output_fills_the_context_when_no_limit_is_given() -> None:
+    assert output_room([1] * 10, SamplingParams(), LIMITS) == 15  # 24 places, and the last token needs none
+
+
+def test_a_prompt_longer_than_the_pool_is_refused_with_the_limit() -> None:
+    with pytest.raises(InvalidRequest, match="prompt: 25 tokens leave no room.*whole KV pool of 25 tokens"):
+        output_room([1] * 25, SamplingParams(), LIMITS)
+
+
+def test_prompt_plus_output_over_the_limit_names_max_tokens() -> None:
+    with pytest.raises(InvalidRequest, match="max_tokens: prompt of 10 tokens plus 16 exceeds"):
+        output_room([1] * 10, SamplingParams(max_tokens=16), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "field"),
+    [
+        ([], SamplingParams(), "prompt"),
+        ([100], SamplingParams(), "prompt"),
+        ([-1], SamplingParams(), "prompt"),
+        ([1], SamplingParams(n=3), "n"),
+        ([1], SamplingParams(logit_bias={100: 1.0}), "logit_bias"),
+        ([1], SamplingParams(stop_token_ids=(100,)), "stop_token_ids"),
+    ],
+)
+def test_a_request_that_can_never_be_served_is_refused_by_field(
+    prompt: list[int], params: SamplingParams, field: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        output_room(prompt, params, LIMITS)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", 0), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5),
+        ("top_k", -1), ("min_p", 2.0), ("repetition_penalty", 0.0), ("presence_penalty", 3.0),
+        ("frequency_penalty", float("inf")), ("n", 0), ("n", 1000), ("logprobs", -1), ("logprobs", 101),
+        ("min_tokens", -1), ("stop", ("",)), ("logit_bias", {1: float("nan")}), ("seed", 2**64),
+    ],
+)  # fmt: skip
+def test_sampling_params_out_of_range_are_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(InvalidRequest, match=field):
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_step_must_have_room_for_every_running_request() -> None:
+    with pytest.raises(InvalidConfig, match="max_step_tokens"):
+        Limits(vocab_size=9, max_model_len=9, block_size=1, num_blocks=9, max_running=4, max_step_tokens=3)
