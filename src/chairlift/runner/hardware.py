@@ -1,0 +1,118 @@
+"""What the machine has: devices, number types, threads and free memory. Facts only; nothing is changed here."""
+
+import math
+import os
+import platform
+from pathlib import Path
+
+import psutil
+import torch
+
+from chairlift.core.errors import InvalidConfig
+
+_GIB = 2**30
+_CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def pick_device(name: str) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise InvalidConfig("device cuda: torch sees no CUDA device here; use --device cpu")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
+
+
+def resolve_dtype(name: str, device: torch.device, stored: str) -> torch.dtype:
+    """What to compute in: as named, or what the device is good at for weights stored like these."""
+    if name != "auto":
+        return _dtype(name)
+    if device.type == "cpu":
+        return torch.bfloat16 if cpu_has_bf16() else torch.float32
+    return torch.float16 if stored == "float16" or not torch.cuda.is_bf16_supported() else torch.bfloat16
+
+
+def cpu_has_bf16() -> bool:
+    """Products of bfloat16 in hardware; anything less is slower than float32."""
+    return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_features()))
+
+
+def cpu_features() -> tuple[str, ...]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ()
+    flags = next(
+        (line.split(":", 1)[1].split() for line in lines if line.lower().startswith(("flags", "features"))), []
+    )
+    return tuple(name for name in _CPU_FEATURES if name in flags)
+
+
+def num_cpus() -> int:
+    """Cores this process may use: its affinity, the container's share, and no second thread of a core."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed, _cpu_share()))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be taken now."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(int(psutil.virtual_memory().available), _container_room())
+
+
+def describe() -> dict[str, str]:
+    """The machine in words, for people."""
+    device = pick_device("auto")
+    facts = {
+        "cpu": _cpu_name(),
+        "cores": str(num_cpus()),
+        "instructions": ", ".join(cpu_features()) or "unknown",
+        "free memory": f"{free_memory(torch.device('cpu')) / _GIB:.1f} GiB",
+        "torch": torch.__version__,
+    }
+    for index in range(torch.cuda.device_count()):
+        memory = torch.cuda.get_device_properties(index).total_memory / _GIB
+        facts[f"gpu {index}"] = f"{torch.cuda.get_device_name(index)}, {memory:.0f} GiB"
+    if not torch.cuda.device_count():
+        facts["gpu"] = "none"
+    facts["device"] = str(device)
+    facts["dtype"] = dtype_name(resolve_dtype("auto", device, "bfloat16"))
+    return facts
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _dtype(name: str) -> torch.dtype:
+    return {
+        "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64,
+    }[name]  # fmt: skip
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _cpu_share() -> int:
+    """Whole cores of the container's quota; a very large number when there is none."""
+    try:
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):
+        return 1 << 20
+
+
+def _container_room() -> int:
+    """What the container's memory limit leaves; a very large number when there is none."""
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())
+        used = int((_CGROUP / "memory.current").read_text())
+        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        return max(0, limit - used + int(stat.get("inactive_file", 0)))  # file pages go when memory is wanted
+    except (OSError, ValueError):
+        return 1 << 60

@@ -1,0 +1,134 @@
+"""From settings and a model's place to a warmed runner and the limits it can hold to: the one entry of this layer."""
+
+from dataclasses import dataclass
+
+import torch
+
+from chairlift.config.gguf_header import read_header
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.limits import Limits
+from chairlift.core.ports import RunnerFailed
+from chairlift.runner import hardware
+from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.ops import Ops
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.warm_up import warm_up
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.runner.weights.gguf import GgufTensors
+from chairlift.runner.weights.hf import HfTensors
+from chairlift.runner.weights.source import TensorSource
+
+_MIB = 2**20
+_EMBEDDED_KV_BYTES = 256 * _MIB
+_CUDA_RESERVE = 1024 * _MIB  # activations and what the allocator cannot use
+# Requests and tokens that share a step where nobody says otherwise: beyond these a step only gets longer.
+_MAX_RUNNING = {"cpu": 128, "cuda": 512}
+_MAX_STEP_TOKENS = {"cpu": 512, "cuda": 4096}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    runner: TorchRunner
+    limits: Limits
+    dtype: str
+    device: str
+    kernels: str
+    threads: int
+
+
+def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Loaded:
+    device = hardware.pick_device(settings.device)
+    dtype = hardware.resolve_dtype(settings.dtype, device, config.dtype)
+    threads = settings.threads or hardware.num_cpus()
+    torch.set_num_threads(threads)
+    kernels = _pick_kernels(settings.kernels, device, dtype)
+    max_model_len = _max_model_len(settings, config)
+    try:
+        tensors = _tensors(settings, source, config, threads)
+        model = build_model(config, _ops(kernels, threads), tensors, dtype, device, max_model_len)
+        del tensors  # unmaps the file
+        limits = _limits(settings, source, config, dtype, device, max_model_len)
+        runner = TorchRunner(model, KvCache(config, limits.num_blocks, limits.block_size, dtype, device), device)
+        warm_up(runner, limits)
+    except (RunnerFailed, RuntimeError, MemoryError) as error:
+        first = (str(error) or "out of memory").splitlines()[0]
+        raise InvalidConfig(
+            f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}: {first}"
+        ) from error
+    return Loaded(runner, limits, hardware.dtype_name(dtype), device.type, kernels, threads)
+
+
+def _tensors(settings: Settings, source: Source, config: ModelConfig, threads: int) -> TensorSource:
+    if settings.load_format == "dummy":
+        return DummyTensors()
+    if source.kind == "gguf":
+        return GgufTensors(read_header(source.path), config, threads)
+    return HfTensors(source.path)
+
+
+def _pick_kernels(name: str, device: torch.device, dtype: torch.dtype) -> str:
+    if name == "torch" or (name == "auto" and device.type != "cpu"):
+        return "torch"
+    from chairlift.runner.native import ops as native
+
+    can_run = device.type == "cpu" and native.available() and dtype in native.DTYPES
+    if name == "native" and not can_run:
+        raise InvalidConfig(
+            f"kernels native: not available on this {device.type} in {hardware.dtype_name(dtype)}; use --kernels torch"
+        )
+    return "native" if can_run else "torch"
+
+
+def _ops(kernels: str, threads: int) -> Ops:
+    if kernels == "torch":
+        return TorchOps()
+    from chairlift.runner.native.ops import NativeOps
+
+    return NativeOps(threads)
+
+
+def _max_model_len(settings: Settings, config: ModelConfig) -> int:
+    wanted = settings.max_model_len or config.max_model_len
+    if wanted > config.max_model_len:
+        raise InvalidConfig(f"max_model_len {wanted} is more than the model's context of {config.max_model_len}")
+    return wanted
+
+
+def _limits(
+    settings: Settings, source: Source, config: ModelConfig, dtype: torch.dtype, device: torch.device, max_len: int
+) -> Limits:
+    max_running = settings.max_running or min(_MAX_RUNNING[device.type], settings.max_step_tokens or 1 << 30)
+    max_step_tokens = settings.max_step_tokens or max(_MAX_STEP_TOKENS[device.type], max_running)
+    num_blocks = settings.num_blocks
+    if num_blocks is None:
+        block_bytes = kv_bytes_per_block(config, settings.block_size, dtype)
+        kv_bytes = settings.kv_memory or _kv_bytes(device, source)
+        # More than all running requests at full length can never be used.
+        num_blocks = min(kv_bytes // block_bytes, max_running * -(-max_len // settings.block_size))
+        if num_blocks < 1:
+            raise InvalidConfig(
+                f"{kv_bytes / _MIB:.1f} MiB for the KV cache do not hold one block of {block_bytes / _MIB:.1f} MiB; "
+                "give more with --kv-memory or make blocks smaller with --block-size"
+            )
+    return Limits(
+        vocab_size=config.vocab_size,
+        max_model_len=max_len,
+        block_size=settings.block_size,
+        num_blocks=num_blocks,
+        max_running=max_running,
+        max_step_tokens=max_step_tokens,
+        max_step_prompts=settings.max_step_prompts,
+    )
+
+
+def _kv_bytes(device: torch.device, source: Source) -> int:
+    """After the weights are in place."""
+    free = hardware.free_memory(device)
+    if device.type == "cuda":
+        return max(0, int(0.9 * free) - _CUDA_RESERVE)
+    return min(free // 4, _EMBEDDED_KV_BYTES) if source.is_embedded else free // 4

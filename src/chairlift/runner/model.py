@@ -1,0 +1,69 @@
+"""The decoder: one description for Llama, Mistral, SmolLM2, Qwen2 and Qwen3, driven by its configuration.
+
+Letters in shapes: T tokens of a step, S of them wanted as logits, E hidden, F inner width of the MLP, H heads, K heads
+of keys and values, D values per head. Knows nothing of requests, devices or files: it speaks in `Ops`.
+
+    tokens -> rows of the embedding -> [ norm, attention, +, norm, MLP, + ] x layers -> norm -> head -> logits
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from chairlift.config.model import ModelConfig
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.ops import Batch, Ops, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    attention_norm: Tensor  # [E]
+    qkv: Weight  # [(H + 2K) * D, E]: rows of q, then k, then v; with a bias in Qwen2
+    q_norm: Tensor | None  # [D], Qwen3
+    k_norm: Tensor | None  # [D]
+    output: Weight  # [E, H * D]
+    mlp_norm: Tensor  # [E]
+    gate_up: Weight  # [2F, E]: rows of the gate, then of the up projection
+    down: Weight  # [E, F]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    config: ModelConfig
+    ops: Ops
+    embedding: Weight  # [vocab, E]
+    layers: tuple[Layer, ...]
+    norm: Tensor  # [E]
+    head: Weight  # [vocab, E]; the embedding itself when tied
+    rotation: Tensor  # [max_len, D]
+
+    def forward(self, batch: Batch, kv: KvCache) -> Tensor:
+        """Writes the keys and values of every token and returns the logits of the wanted rows. -> [S, vocab]"""
+        return self.logits(self.hidden(batch, kv)[batch.logit_rows])
+
+    def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
+        """What the head reads, of every token. -> [T, E]"""
+        ops, eps = self.ops, self.config.rms_norm_eps
+        x = self.embedding.rows(batch.tokens)  # [T, E]
+        residual = torch.zeros_like(x)
+        for index, layer in enumerate(self.layers):
+            x, residual = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
+            x = self._attend(layer, x, kv.keys[index], kv.values[index], batch)
+            x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
+            x = layer.down.linear(ops.silu_mul(layer.gate_up.linear(x)))  # [T, 2F] -> [T, F] -> [T, E]
+        x, _ = ops.add_rms_norm(x, residual, self.norm, eps)
+        return x
+
+    def _attend(self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        config, ops = self.config, self.ops
+        qkv = layer.qkv.linear(x)  # [T, (H + 2K) * D]
+        q = ops.rotate_and_store(
+            qkv, self.rotation, keys, values, batch, config.num_heads, layer.q_norm, layer.k_norm, config.rms_norm_eps
+        )  # [T, H, D]; k and v are in the cache now
+        x = ops.attention(q, keys, values, batch, config.head_dim**-0.5, config.sliding_window)  # [T, H * D]
+        return layer.output.linear(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[S, E] -> [S, vocab], in float32 at least."""
+        return self.head.logits(hidden)

@@ -1,0 +1,34 @@
+"""The rotary table: by which angle each pair of a head's values turns at each position.
+
+rotation[position] = cos(position * f_0 .. f_{d/2-1}) | sin(position * f_0 .. f_{d/2-1})      [head_dim]
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from chairlift.config.model import ModelConfig, RopeScaling
+from chairlift.core.errors import InvalidConfig
+
+
+def rotation_table(config: ModelConfig, max_len: int, dtype: torch.dtype) -> Tensor:
+    """[max_len, head_dim]"""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).to(dtype) / config.head_dim
+    frequencies = 1.0 / (config.rope_theta**exponents)  # [head_dim / 2]
+    if config.rope_scaling is not None:
+        frequencies = _scaled(frequencies, config.rope_scaling)
+    angles = torch.arange(max_len, dtype=dtype)[:, None] * frequencies
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+def _scaled(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+    if scaling.kind == "linear":
+        return frequencies / scaling.factor
+    if scaling.kind != "llama3":
+        raise InvalidConfig(f"rope scaling {scaling.kind!r} is not supported (supported: llama3, linear)")
+    # Waves that turn often within the original context stay, slow ones are stretched, those between are blended.
+    turns = frequencies * scaling.original_max_len / (2 * math.pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    keep = ((turns - low) / (high - low)).clamp(0, 1)
+    return frequencies * (keep + (1 - keep) / scaling.factor)

@@ -1,0 +1,167 @@
+"""The model's operations in plain torch: the reference for every other implementation, and what runs anywhere.
+
+Always: norms, rotations and softmax are computed in float32 at least, whatever the weights are kept in. Knows nothing
+of requests; a batch is all it sees.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from chairlift.runner.ops import Batch, Weight
+
+# Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
+_MAX_GATHERED = 1 << 26
+# The query rows of a prompt chunk that see a mask at once: bounds the mask and the scores.
+_MAX_QUERIES = 512
+
+
+class TorchWeight:
+    """A matrix [out, in] as it is, or laid out anew for oneDNN once it is first multiplied by.
+
+    The new layout replaces the plain one, so a matrix that has served as an embedding table keeps the plain one: its
+    rows must stay readable and it is not held twice.
+    """
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
+        self._matrix = matrix.contiguous()
+        self._bias = bias
+        self._can_pack = _can_pack(matrix)
+        self._packed: Tensor | None = None
+
+    def linear(self, x: Tensor) -> Tensor:
+        if self._can_pack:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(self._matrix)
+            self._matrix = self._matrix.new_empty(0)
+            self._can_pack = False
+        if self._packed is not None:
+            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        return F.linear(x, self._matrix, self._bias)
+
+    def logits(self, x: Tensor) -> Tensor:
+        out = self.linear(x)
+        return out if out.dtype is torch.float64 else out.float()
+
+    def rows(self, ids: Tensor) -> Tensor:
+        if self._packed is not None:
+            raise RuntimeError("a matrix laid out for multiplication has no readable rows")
+        self._can_pack = False
+        return F.embedding(ids, self._matrix)
+
+
+def _can_pack(matrix: Tensor) -> bool:
+    return (
+        matrix.device.type == "cpu"
+        and matrix.dtype is torch.bfloat16
+        and torch.backends.mkldnn.is_available()
+        and torch.cpu._is_avx512_bf16_supported()
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+class TorchOps:
+    def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
+        return TorchWeight(matrix, bias)
+
+    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), gain, eps)
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        residual += x
+        return self.rms_norm(residual, gain, eps), residual
+
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
+        heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
+    ) -> Tensor:  # fmt: skip
+        _, kv_heads, block_size, head_dim = keys.shape
+        q, k, v = qkv.view(len(qkv), -1, head_dim).split([heads, kv_heads, kv_heads], dim=1)  # [T, h, head_dim]
+        if q_gain is not None and k_gain is not None:
+            q, k = self.rms_norm(q, q_gain, eps), self.rms_norm(k, k_gain, eps)
+        cos, sin = rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
+        blocks, offsets = batch.slots // block_size, batch.slots % block_size
+        keys[blocks, :, offsets] = _rotate(k, cos, sin)
+        values[blocks, :, offsets] = v
+        return _rotate(q, cos, sin)
+
+    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+        out = torch.empty_like(q)  # [T, heads, head_dim]
+        width = -(-batch.max_context // keys.shape[2])
+        group = max(1, _MAX_GATHERED // (width * keys[0].numel()))
+        for low in range(0, batch.num_decodes, group):
+            high = min(low + group, batch.num_decodes)
+            out[low:high] = _attend_decodes(q, keys, values, batch, low, high, scale, window)
+        if batch.num_decodes < len(batch.contexts):
+            starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
+            for r in range(batch.num_decodes, len(contexts)):
+                rows = slice(starts[r], starts[r + 1])
+                out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], scale, window)
+        return out.flatten(1)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+    def argmax(self, logits: Tensor) -> Tensor:
+        largest, first = logits.max(dim=-1)  # a NaN is larger than any number
+        return first.masked_fill_(largest.isnan(), -1)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [T, h, head_dim]: turns each pair (x[i], x[i + head_dim / 2]) by its angle."""
+    first, second = x.to(cos.dtype).chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def _attend_decodes(
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, scale: float, window: int
+) -> Tensor:
+    """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
+    contexts = batch.contexts[low:high]
+    length = int(contexts.max())
+    kv_heads, block_size = keys.shape[1:3]
+    tables = batch.tables[low:high, : -(-length // block_size)]  # [D, W]
+    at = torch.arange(tables.shape[1] * block_size, device=q.device)
+    seen = at < contexts[:, None]  # [D, W * block_size]
+    if window:
+        seen &= at >= contexts[:, None] - window
+    seen = seen[:, None, :, None]
+    # What lies beyond a context is another request's memory, perhaps not even numbers: zero it, do not only mask it.
+    k = keys[tables].transpose(1, 2).flatten(2, 3).masked_fill_(~seen, 0)  # [D, kv_heads, W * block_size, head_dim]
+    v = values[tables].transpose(1, 2).flatten(2, 3).masked_fill_(~seen, 0)
+    # The heads that share a key head become its query rows.
+    grouped = q[low:high].unflatten(1, (kv_heads, -1))  # [D, kv_heads, group, head_dim]
+    out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=seen.transpose(2, 3), scale=scale)
+    return out.flatten(1, 2)
+
+
+def _attend_chunk(
+    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, scale: float, window: int
+) -> Tensor:
+    """The last len(q) positions of one context. q [n, heads, head_dim] -> [n, heads, head_dim]"""
+    count, heads, _ = q.shape
+    block_size = keys.shape[2]
+    past = context - count
+    # A window lets the blocks before it go unread.
+    first = max(0, past - window + 1) // block_size if window else 0
+    table = table[first : -(-context // block_size)]
+    origin = first * block_size
+    group = heads // keys.shape[1]
+    k = keys[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)  # [heads, L, d]
+    v = values[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)
+    at = torch.arange(origin, context, device=q.device)
+    pieces = []
+    for low in range(0, count, _MAX_QUERIES):
+        high = min(low + _MAX_QUERIES, count)
+        own = torch.arange(past + low, past + high, device=q.device)[:, None]
+        seen = at[: past + high - origin] <= own  # [queries, L]
+        if window:
+            seen &= at[: past + high - origin] > own - window
+        reach = slice(0, past + high - origin)
+        rows = q[low:high].transpose(0, 1)  # [heads, queries, head_dim]
+        out = F.scaled_dot_product_attention(
+            rows[None], k[None, :, reach], v[None, :, reach], attn_mask=seen, scale=scale
+        )
+        pieces.append(out[0].transpose(0, 1))
+    return torch.cat(pieces)

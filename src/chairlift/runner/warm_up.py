@@ -1,0 +1,40 @@
+"""Runs steps of the shapes that requests will bring, so that the first request does not pay for what is done once.
+
+Kernels are chosen, weights laid out and memory touched on first use. Must run before any request: it writes into
+blocks as if they were its own.
+"""
+
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.ports import Runner
+from chairlift.core.request import Request
+
+_DECODES = (1, 2, 4, 8, 16, 32, 64)
+_PROMPTS = (8, 32, 128)
+_PARAMS = (SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(top_p=0.9, top_k=50, logprobs=1))
+
+
+def warm_up(runner: Runner, limits: Limits) -> None:
+    longest = min(limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
+    prompts = {min(length, longest) for length in (*_PROMPTS, limits.max_step_tokens)}
+    decodes = {min(count, limits.max_running) for count in _DECODES}
+    plans = [_plan([(0, length)], limits, 0) for length in sorted(prompts, reverse=True)]
+    plans += [_plan([(0, 1)] * count, limits, count) for count in sorted(decodes, reverse=True)]
+    for plan in plans:
+        runner.submit(plan)
+        runner.collect()
+
+
+def _plan(spans: list[tuple[int, int]], limits: Limits, num_decodes: int) -> StepPlan:
+    """A step of made-up requests, each computing (start, count) tokens; they all write to the same first blocks."""
+    chunks = []
+    for index, (start, count) in enumerate(spans):
+        end = start + count
+        blocks = [BlockId(block) for block in range(-(-end // limits.block_size))]
+        params = _PARAMS[index % len(_PARAMS)]
+        tokens = tuple(position % limits.vocab_size for position in range(end))
+        request = Request(id=RequestId(-1 - index), prompt=tokens, params=params, max_output=1, seed=0)
+        chunks.append(Chunk(request, start, count, tokens, end, blocks, len(blocks), (request,)))
+    return StepPlan(0, tuple(chunks), (), sum(count for _, count in spans), num_decodes)

@@ -1,0 +1,79 @@
+"""Weights from a Hugging Face folder: safetensors, one file or several with an index, mapped into memory.
+
+Pickled weights are refused: opening one runs whatever code it holds.
+"""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from chairlift.core.errors import InvalidConfig
+
+_INDEX = "model.safetensors.index.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+class HfTensors:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = _tensor_files(folder)
+        self._open: dict[str, safe_open] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._files.keys()
+
+    def file_of(self, name: str) -> str:
+        return str(self._folder / self._files[name]) if name in self._files else str(self._folder)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self._files:
+            raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
+        file = self._files[name]
+        if file not in self._open:
+            self._open[file] = _open(self._folder / file)
+        try:
+            tensor = self._open[file].get_tensor(name)
+        except SafetensorError as error:
+            raise InvalidConfig(f"{self._folder / file}: tensor {name} cannot be read: {error}") from None
+        if tuple(tensor.shape) != shape:
+            found = list(tensor.shape)
+            raise InvalidConfig(
+                f"{self._folder / file}: tensor {name} has shape {found}, the configuration says {list(shape)}"
+            )
+        if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InvalidConfig(f"{self._folder / file}: tensor {name} is stored as {kind}, which is not supported")
+        return tensor
+
+
+def _tensor_files(folder: Path) -> dict[str, str]:
+    """Which file each tensor lies in."""
+    if (folder / _INDEX).is_file():
+        try:
+            placed = json.loads((folder / _INDEX).read_text())["weight_map"]
+            files = {str(name): str(file) for name, file in placed.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidConfig(f"{folder / _INDEX}: not a weight index: {error}") from None
+        for file in sorted(set(files.values())):
+            if not (folder / file).is_file():
+                raise InvalidConfig(f"{folder / file}: named in {_INDEX} but missing")
+        return files
+    found = sorted(folder.glob("*.safetensors"))
+    if found:
+        return {name: path.name for path in found for name in list(_open(path).keys())}
+    if any(file for pattern in _PICKLES for file in folder.glob(pattern)):
+        raise InvalidConfig(
+            f"{folder}: the weights are pickles, which can run code when opened; convert them to safetensors"
+        )
+    raise InvalidConfig(f"{folder}: no *.safetensors file in this folder")
+
+
+def _open(path: Path) -> safe_open:
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        raise InvalidConfig(f"{path}: not a readable safetensors file: {error}") from None
