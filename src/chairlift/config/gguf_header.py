@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from chairlift.core.errors import InvalidConfig
 
 # type: (name, values per block, bytes per block). A type that is not listed keeps its number and has no known size.
@@ -40,7 +38,7 @@ TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
     30: ("BF16", 1, 2),
 }
 
-_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # struct codes
 _STRING, _ARRAY = 8, 9
 _MAX_DIMENSIONS = 4
 _SMALLEST_PAIR = 8 + 4 + 1  # an empty key, a type, one byte
@@ -95,7 +93,7 @@ class _Cursor:
         if magic != b"GGUF":
             raise self._bad(f"not a GGUF file: it starts with {magic!r}")
         self._at = 4
-        version: int = self._number("<I", "version")
+        version: int = self._number("I", "version")
         if version not in (2, 3):
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3)
             raise self._bad("big-endian GGUF is not supported" if swapped else f"GGUF version {version} is not 2 or 3")
@@ -113,7 +111,7 @@ class _Cursor:
             key = self._string("metadata key")
             if key in metadata:
                 raise self._bad(f"metadata key {key!r} appears twice")
-            metadata[key] = self._value(key, self._number("<I", f"type of {key!r}"))
+            metadata[key] = self._value(key, self._number("I", f"type of {key!r}"))
         return metadata
 
     def _value(self, key: str, kind: int) -> Any:
@@ -126,17 +124,16 @@ class _Cursor:
         raise self._bad(f"metadata {key!r} has unknown type {kind}")
 
     def _array(self, key: str) -> list[Any]:
-        kind = self._number("<I", f"type of {key!r}")
+        kind = self._number("I", f"type of {key!r}")
         if kind == _STRING:
             return self._strings(key, self._count(f"length of {key!r}", 8))
         if kind not in _NUMBERS:
             raise self._bad(f"metadata {key!r} is an array of unknown type {kind}")
-        dtype = np.dtype(_NUMBERS[kind])
-        count = self._count(f"length of {key!r}", dtype.itemsize)
+        count = self._count(f"length of {key!r}", struct.calcsize("<" + _NUMBERS[kind]))
+        form = f"<{count}{_NUMBERS[kind]}"
         start = self._at
-        self._at += count * dtype.itemsize
-        values: list[Any] = np.frombuffer(self._data[start : self._at], dtype).tolist()
-        return values
+        self._at += struct.calcsize(form)
+        return list(struct.unpack_from(form, self._data, start))
 
     def _strings(self, key: str, count: int) -> list[str]:
         # A vocabulary has 10^5 of these and more: the loop keeps everything in locals.
@@ -157,11 +154,11 @@ class _Cursor:
         found: list[tuple[str, tuple[int, ...], int, int]] = []
         for _ in range(count):
             name = self._string("tensor name")
-            num_dimensions = self._number("<I", f"tensor {name!r}")
+            num_dimensions = self._number("I", f"tensor {name!r}")
             if num_dimensions > _MAX_DIMENSIONS:
                 raise self._bad(f"tensor {name!r} has {num_dimensions} dimensions")
-            shape = tuple(self._number("<Q", f"tensor {name!r}") for _ in range(num_dimensions))
-            found.append((name, shape, self._number("<I", f"tensor {name!r}"), self._number("<Q", f"tensor {name!r}")))
+            shape = tuple(self._number("Q", f"tensor {name!r}") for _ in range(num_dimensions))
+            found.append((name, shape, self._number("I", f"tensor {name!r}"), self._number("Q", f"tensor {name!r}")))
         base = -(-self._at // alignment) * alignment
         tensors: dict[str, TensorInfo] = {}
         for name, shape, kind, offset in found:
@@ -185,16 +182,16 @@ class _Cursor:
         return TensorInfo(shape, kind, offset, num_bytes)
 
     def _number(self, form: str, what: str) -> Any:
-        end = self._at + struct.calcsize(form)
+        end = self._at + struct.calcsize("<" + form)
         if end > self._size:
             raise self._bad(f"ends inside {what}")
-        (value,) = struct.unpack_from(form, self._data, self._at)
+        (value,) = struct.unpack_from("<" + form, self._data, self._at)
         self._at = end
         return value
 
     def _count(self, what: str, smallest: int) -> int:
         """A number of things of at least `smallest` bytes each, all of which must still fit."""
-        count: int = self._number("<Q", what)
+        count: int = self._number("Q", what)
         if count * smallest > self._size - self._at:
             raise self._bad(f"{what} of {count} does not fit in the file")
         return count

@@ -5,12 +5,11 @@ Reads no tensor data except the rotary factors, which stand for Llama-3 scaling 
 """
 
 import math
+import struct
 from collections import Counter
 
-import numpy as np
-
 from chairlift.config.fields import Fields
-from chairlift.config.gguf_header import GgufHeader
+from chairlift.config.gguf_header import GgufHeader, TensorInfo
 from chairlift.config.model import ModelConfig, RopeScaling, SamplingDefaults
 from chairlift.core.errors import InvalidConfig
 
@@ -114,14 +113,28 @@ def _llama3_scaling(header: GgufHeader, theta: float, head_dim: int) -> RopeScal
         return None
     if tensor.type_name != "F32" or tensor.shape != (head_dim // 2,):
         raise InvalidConfig(f"{header.path}: rope_freqs.weight must be {head_dim // 2} values of F32")
-    divisors = np.fromfile(header.path, dtype="<f4", count=head_dim // 2, offset=tensor.offset)
-    if np.all(divisors == 1.0):
+    divisors = _read_floats(header, tensor)
+    if all(divisor == 1.0 for divisor in divisors):
         return None
     # The file keeps only the divisors. Llama 3.1, 3.2 and 3.3 differ in the factor alone, which is the largest one.
-    scaling = RopeScaling(kind="llama3", factor=float(divisors.max()))
-    if not np.allclose(divisors, _llama3_divisors(scaling, theta, head_dim), rtol=1e-3):
+    scaling = RopeScaling(kind="llama3", factor=max(divisors))
+    is_llama3 = (
+        min(divisors) >= 1.0
+        and max(divisors) < 1e6
+        and all(
+            math.isclose(found, expected, rel_tol=1e-3)
+            for found, expected in zip(divisors, _llama3_divisors(scaling, theta, head_dim), strict=True)
+        )
+    )
+    if not is_llama3:
         raise InvalidConfig(f"{header.path}: rope_freqs.weight is not the Llama-3 scaling; others are not supported")
     return scaling
+
+
+def _read_floats(header: GgufHeader, tensor: TensorInfo) -> tuple[float, ...]:
+    with header.path.open("rb") as file:
+        file.seek(tensor.offset)
+        return struct.unpack(f"<{tensor.shape[0]}f", file.read(4 * tensor.shape[0]))
 
 
 def _llama3_divisors(scaling: RopeScaling, theta: float, head_dim: int) -> list[float]:

@@ -68,7 +68,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("host", "server", text, "ADDRESS", "address to listen on"),
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
     Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port"),
-    Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body"),
+    Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body (default: 8MiB)"),
     _choice("log_level", "server", ("debug", "info", "warning", "error"), "how much to log"),
 )  # fmt: skip
 _BY_NAME = {option.name: option for option in OPTIONS}

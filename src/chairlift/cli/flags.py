@@ -1,0 +1,42 @@
+"""Flags from the option table, and the settings they resolve to together with file and environment."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from chairlift.config.options import DEFAULTS, OPTIONS, Group, Option, resolve
+from chairlift.config.settings import Settings
+
+_TITLES: dict[Group, str] = {"model": "model", "engine": "scheduling and memory", "server": "server"}
+
+
+def add_option_flags(parser: argparse.ArgumentParser, *groups: Group) -> None:
+    """Adds --config and every option of these groups."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="options from a YAML file, ours or one written for llm-serving"
+    )
+    for group in groups:
+        section = parser.add_argument_group(_TITLES[group])
+        for option in OPTIONS:
+            if option.group == group:
+                _add_flag(section, option)
+
+
+def settings_from(options: argparse.Namespace) -> Settings:
+    """Resolves the settings and shows their warnings."""
+    flags = {option.name: getattr(options, option.name, None) for option in OPTIONS}
+    settings = resolve(flags, options.config, os.environ)
+    for warning in settings.warnings:
+        print(f"chairlift: warning: {warning}", file=sys.stderr)
+    return settings
+
+
+def _add_flag(section: argparse._ArgumentGroup, option: Option) -> None:
+    default = DEFAULTS[option.name]
+    if option.hint:
+        shown = "" if default is None or "default:" in option.help else f" (default: {default})"
+        section.add_argument(option.flag, metavar=option.hint, help=option.help + shown)
+    else:
+        shown = f" (default: {'on' if default else 'off'})"
+        section.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=option.help + shown)

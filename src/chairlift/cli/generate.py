@@ -1,0 +1,67 @@
+"""`chairlift generate`: text for many prompts at once, without a server, in the order the prompts came."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from chairlift.cli.flags import add_option_flags, settings_from
+from chairlift.cli.prompts import Prompt, gather
+from chairlift.cli.sampling import add_sampling_flags, params_from
+
+if TYPE_CHECKING:
+    from chairlift.llm import Completion
+
+_MAX_TOKENS = 256
+
+
+def add_command(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "generate",
+        help="continue prompts given here or in a file",
+        description="Continue prompts, without a server; answers come in the order of the prompts.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("prompts", nargs="*", metavar="PROMPT", help="without any: --file, or standard input")
+    parser.add_argument("--file", type=Path, metavar="FILE", help='one prompt per line, or JSON lines with "prompt"')
+    parser.add_argument("--chat", action="store_true", help="ask each prompt as a question, in the model's chat format")
+    parser.add_argument("--json", action="store_true", help="one JSON object per answer instead of its text")
+    add_sampling_flags(parser, max_tokens=_MAX_TOKENS)
+    add_option_flags(parser, "model", "engine")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    prompts = gather(options.prompts, options.file)
+    settings = settings_from(options)
+    from chairlift.llm import LLM
+
+    llm = LLM.from_settings(settings)
+    inputs: list[Prompt] = list(prompts)
+    if options.chat:
+        inputs = [
+            llm.chat_prompt([{"role": "user", "content": prompt}]) if isinstance(prompt, str) else prompt
+            for prompt in prompts
+        ]
+    completions = llm.generate(inputs, params_from(options, llm.sampling_defaults))
+    write(prompts, completions, options.json, sys.stdout)
+    return 0
+
+
+def write(prompts: Sequence[Prompt], completions: "Sequence[Completion]", is_json: bool, out: TextIO) -> None:
+    """One answer after another: its text and a line break, or one JSON object per line."""
+    for prompt, completion in zip(prompts, completions, strict=True):
+        for sample in completion.samples:
+            if not is_json:
+                out.write(sample.text + "\n")
+                continue
+            answer = {
+                "prompt": prompt,
+                "text": sample.text,
+                "finish_reason": sample.finish_reason,
+                "prompt_tokens": len(completion.prompt_tokens),
+                "output_tokens": len(sample.tokens),
+            }
+            out.write(json.dumps(answer, ensure_ascii=False) + "\n")

@@ -1,0 +1,74 @@
+"""The command line: picks the subcommand and turns a user's mistake into one line and exit code 2.
+
+Nothing heavy is imported here or by the subcommand files at import time, so that help and mistakes are quick.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from chairlift.cli import chat, doctor, generate, serve
+from chairlift.core.errors import ChairliftError
+
+_DESCRIPTION = "Serve a language model over HTTP, or talk to one here. Without --model, a small one that is built in."
+_EPILOG = """\
+examples:
+  chairlift serve                              the built-in model on http://127.0.0.1:8000
+  chairlift serve --model Qwen/Qwen3-0.6B      a model from the Hugging Face hub
+  chairlift chat                               a conversation in this terminal
+  chairlift generate "Once upon a time"        text, without a server
+  chairlift COMMAND --help                     the options of a command
+
+Every option can also stand in a YAML file (--config) or in the environment
+(CHAIRLIFT_MAX_RUNNING for --max-running); a flag wins over the file, the file
+over the environment.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except ChairliftError as error:
+        print(f"chairlift: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output is gone; without this Python complains again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="chairlift",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (serve, chat, generate, doctor):
+        command.add_command(commands)
+    return parser
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata  # not needed by, and slower than, everything else here
+
+        try:
+            found = metadata.version("chairlift")
+        except metadata.PackageNotFoundError:
+            found = "(not installed)"
+        parser.exit(message=f"chairlift {found}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
