@@ -1,14 +1,19 @@
 """What crosses the wire between front ends and the engine: small arrays in MessagePack.
 
-Front end to engine: `Submit`, `Abort`. Engine to front end: `Ready` once, then one `Step` per step and front end with
-all of its outputs. A request is named by a key that its front end chose; its n samples by their index.
+Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front end: `Ready` in answer to `Hello`, then
+one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
+samples by their index.
 """
 
 import msgspec
 
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.plan import TokenScore
+from chairlift.core.score import TokenScore
+
+
+class Hello(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A front end is there and wants to know what it can ask for."""
 
 
 class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -22,7 +27,8 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
 
 
 class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):
-    keys: list[int]
+    key: int
+    sample: int | None = None  # None: all samples
 
 
 class Output(msgspec.Struct, array_like=True, frozen=True):
@@ -58,5 +64,5 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     info: EngineInfo
 
 
-ToEngine = Submit | Abort
+ToEngine = Hello | Submit | Abort
 FromEngine = Ready | Step

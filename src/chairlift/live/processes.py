@@ -1,0 +1,145 @@
+"""The processes of a server: one engine, some front ends, and this one, which starts and watches them.
+
+Always: when this process ends, however it ends, the others end too. An engine that dies after it was ready is started
+again; one that cannot start ends the server. Knows nothing of what the processes do.
+"""
+
+import ctypes
+import multiprocessing
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from chairlift.core.errors import ChairliftError, InvalidConfig
+
+Report = Callable[[Any], None]  # a child says once that it is ready, with whatever the parent should know
+Main = Callable[..., None]  # main(report, *args)
+
+MAX_DEATHS = 3  # of the engine within
+DEATHS_WINDOW_S = 60.0
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Child:
+    """A process and the pipe on which it reports that it is ready, or why it cannot be."""
+
+    def __init__(self, name: str, main: Main, *args: Any) -> None:
+        self.name = name
+        self.is_ready = False
+        self.pipe: Connection
+        self.pipe, theirs = _spawn.Pipe(duplex=False)
+        self.process: SpawnProcess = _spawn.Process(target=_child, args=(theirs, main, args), name=name)
+        self.process.start()
+        theirs.close()
+
+    def wait_ready(self) -> Any:
+        """What it reported; raises `InvalidConfig` with its own words when it cannot start."""
+        try:
+            is_ready, report = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise ChairliftError(f"the {self.name} died while starting ({self.describe_end()})") from None
+        if not is_ready:
+            raise InvalidConfig(report)
+        self.is_ready = True
+        return report
+
+    def describe_end(self) -> str:
+        code = self.process.exitcode or 0
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def stop(self) -> None:
+        if self.process.is_alive():
+            self.process.terminate()
+
+    def kill(self) -> None:
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+
+
+class Server:
+    def __init__(self, start_engine: Callable[[], Child], start_front_ends: list[Callable[[], Child]]) -> None:
+        self._start_engine = start_engine
+        self._start_front_ends = start_front_ends
+        self._children: list[Child] = []
+        self._deaths: list[float] = []
+        self._is_stopping = False
+
+    def run(self, say: Callable[[str], None], on_ready: Callable[[Any], None]) -> int:
+        """Until a signal comes; the exit code."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        try:
+            self._engine = self._start_engine()
+            self._children = [self._engine, *(start() for start in self._start_front_ends)]
+            report = self._engine.wait_ready()
+            for child in self._children[1:]:
+                child.wait_ready()
+            if not self._is_stopping:
+                on_ready(report)
+            while not self._is_stopping:
+                self._watch(say)
+            return self._drain()
+        except InterruptedError:
+            return 0
+        finally:
+            for child in self._children:
+                child.kill()
+
+    def _stop(self, number: int, _frame: object) -> None:
+        if self._is_stopping:  # asked twice: at once
+            raise InterruptedError
+        self._is_stopping = True
+        for child in self._children[1:]:
+            child.stop()
+        if not self._engine.is_ready:
+            raise InterruptedError
+
+    def _watch(self, say: Callable[[str], None]) -> None:
+        gone = wait([child.process.sentinel for child in self._children], timeout=1.0)
+        for child in [child for child in self._children if child.process.sentinel in gone]:
+            if self._is_stopping:
+                return
+            child.process.join()
+            if child is not self._engine:
+                raise ChairliftError(f"the {child.name} died ({child.describe_end()})")
+            say(f"the engine died ({child.describe_end()}); starting it again")
+            now = time.monotonic()
+            self._deaths = [at for at in self._deaths if now - at < DEATHS_WINDOW_S] + [now]
+            if len(self._deaths) >= MAX_DEATHS:
+                raise ChairliftError(f"the engine died {MAX_DEATHS} times within {DEATHS_WINDOW_S:.0f} s; giving up")
+            self._engine = self._children[0] = self._start_engine()
+            self._engine.wait_ready()
+            say("the engine is ready again")
+
+    def _drain(self) -> int:
+        """Front ends finish what they have begun; the engine goes last."""
+        for child in self._children[1:]:
+            child.process.join()
+        self._engine.stop()
+        self._engine.process.join(5.0)
+        return 0
+
+
+def _child(pipe: Connection, main: Main, args: tuple[Any, ...]) -> None:
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        main(lambda report: pipe.send((True, report)), *args)
+    except ChairliftError as error:
+        pipe.send((False, str(error)))
+        sys.exit(2)
+
+
+def _die_with_parent() -> None:
+    """Linux only; elsewhere a parent that is killed leaves its children behind."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
