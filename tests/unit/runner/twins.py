@@ -1,0 +1,113 @@
+"""Tiny random models of every family, saved as Hugging Face folders, with the reference that made them."""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from chairlift.config.hf import load_hf
+from chairlift.config.model import ModelConfig
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.request import Request
+from chairlift.runner.batching import batch_of
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.model import Decoder
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.hf import HfTensors
+
+CPU = torch.device("cpu")
+SHAPE: dict[str, Any] = {
+    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": False, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+LLAMA3_ROPE = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama-mha": ("Llama", {"num_key_value_heads": 4}),
+    "llama-gqa-tied": ("Llama", {"tie_word_embeddings": True}),
+    "llama3-rope": ("Llama", {"rope_parameters": LLAMA3_ROPE}),
+    "llama-linear-rope": (
+        "Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
+    ),
+    "llama-head-dim": ("Llama", {"head_dim": 16}),
+    "mistral-window": ("Mistral", {"sliding_window": 9}),
+    "qwen2-bias": ("Qwen2", {}),
+    "qwen3-qk-norm": ("Qwen3", {"head_dim": 16}),
+}  # fmt: skip
+
+
+@dataclass
+class Twin:
+    folder: Path
+    reference: Any
+    config: ModelConfig
+
+    def decoder(self, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> Decoder:
+        return build_model(self.config, TorchOps(), HfTensors(self.folder), dtype, device, self.config.max_model_len)
+
+    def reference_logits(self, tokens: list[int]) -> torch.Tensor:
+        with torch.inference_mode():
+            return self.reference(torch.tensor([tokens])).logits[0]
+
+
+def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
+    name, own = FAMILIES[family]
+    torch.manual_seed(7)
+    config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **changes})
+    reference = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    # Weights of the usual start are so small that every mistake in attention drowns; these make it matter.
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.25 + (1.0 if parameter.dim() == 1 else 0.0))
+    reference.save_pretrained(folder)
+    return Twin(folder, reference, load_hf(folder))
+
+
+def random_tokens(count: int, seed: int = 0) -> list[int]:
+    source = random.Random(seed)
+    return [source.randrange(SHAPE["vocab_size"]) for _ in range(count)]
+
+
+def request(
+    tokens: list[int], params: SamplingParams | None = None, id: int = 0, seed: int = 0, sample_index: int = 0,
+    stop_ids: frozenset[int] = frozenset(), num_prompt: int | None = None,
+) -> Request:  # fmt: skip
+    return Request(
+        id=RequestId(id), prompt=tuple(tokens[:num_prompt]), params=params or SamplingParams(temperature=0.0),
+        max_output=100, seed=seed, sample_index=sample_index, stop_ids=stop_ids,
+    )  # fmt: skip
+
+
+def chunk(tokens: list[int], start: int, count: int, blocks: list[int], of: Request, is_sampled: bool = True) -> Chunk:
+    table = [BlockId(block) for block in blocks]
+    return Chunk(of, start, count, tokens, len(tokens), table, len(table), (of,) if is_sampled else ())
+
+
+def step(chunks: list[Chunk], number: int = 0) -> StepPlan:
+    """Decodes first, as schedulers order them."""
+    ordered = sorted(chunks, key=lambda c: c.count > 1 or not c.samples)
+    num_decodes = sum(c.count == 1 and bool(c.samples) for c in ordered)
+    return StepPlan(number, tuple(ordered), (), sum(c.count for c in ordered), num_decodes)
+
+
+def run(decoder: Decoder, kv: KvCache, chunks: list[Chunk]) -> torch.Tensor:
+    """The logits of each sampled chunk's last token, in the order of `chunks`."""
+    plan = step(chunks)
+    with torch.inference_mode():
+        logits = decoder.forward(batch_of(plan, kv.block_size, {}, CPU), kv)
+    rows = {c.request.id: row for c, row in zip((c for c in plan.chunks if c.samples), logits, strict=True)}
+    return torch.stack([rows[c.request.id] for c in chunks if c.samples])
+
+
+def shuffled_tables(lengths: list[int], block_size: int, num_blocks: int, seed: int = 0) -> list[list[int]]:
+    blocks = list(range(num_blocks))
+    random.Random(seed).shuffle(blocks)
+    return [[blocks.pop() for _ in range(-(-length // block_size))] for length in lengths]
