@@ -119,7 +119,7 @@ def _llama3_scaling(header: GgufHeader, theta: float, head_dim: int) -> RopeScal
     # The file keeps only the divisors. Llama 3.1, 3.2 and 3.3 differ in the factor alone, which is the largest one.
     scaling = RopeScaling(kind="llama3", factor=max(divisors))
     is_llama3 = (
-        min(divisors) >= 1.0
+        min(divisors) > 0.99  # rounding
         and max(divisors) < 1e6
         and all(
             math.isclose(found, expected, rel_tol=1e-3)

@@ -1,0 +1,181 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import GenerationConfig, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+
+from chairlift.config.hf import load_hf
+from chairlift.config.model import RopeScaling, SamplingDefaults
+from chairlift.core.errors import InvalidConfig
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+    "max_position_embeddings": 512,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 256,
+}
+# As written before `rope_parameters` and `dtype` existed.
+OLD_LLAMA: dict[str, Any] = SMALL | {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def save(folder: Path, config: PretrainedConfig, architecture: str) -> Path:
+    config.architectures = [architecture]
+    config.save_pretrained(folder)
+    return folder
+
+
+def write(folder: Path, change: dict[str, Any], drop: tuple[str, ...] = ()) -> Path:
+    values = {key: value for key, value in (OLD_LLAMA | change).items() if key not in drop}
+    (folder / "config.json").write_text(json.dumps(values))
+    return folder
+
+
+def test_llama_as_transformers_writes_it(tmp_path: Path) -> None:
+    rope = LLAMA3_ROPE | {"rope_theta": 500000.0}
+    written = LlamaConfig(
+        **SMALL, rope_parameters=rope, tie_word_embeddings=True, dtype="bfloat16", eos_token_id=[2, 7]
+    )
+    config = load_hf(save(tmp_path, written, "LlamaForCausalLM"))
+    assert (config.architecture, config.num_layers, config.hidden_size) == ("LlamaForCausalLM", 3, 64)
+    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (4, 2, 16)
+    assert (config.vocab_size, config.max_model_len, config.intermediate_size) == (100, 512, 128)
+    assert (config.is_tied, config.dtype, config.bos_id, config.eos_ids) == (True, "bfloat16", 1, (2, 7))
+    assert config.rope_theta == 500000.0
+    assert config.rope_scaling == RopeScaling(
+        kind="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_len=256
+    )
+    assert (config.has_qkv_bias, config.has_qk_norm, config.sliding_window) == (False, False, 0)
+
+
+def test_old_and_new_spelling_of_rope_mean_the_same(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old = load_hf(write(tmp_path / "old", {"rope_scaling": LLAMA3_ROPE}))
+    new = {"rope_parameters": LLAMA3_ROPE | {"rope_theta": 500000.0}}
+    assert load_hf(write(tmp_path / "new", new, drop=("rope_theta", "rope_scaling"))) == old
+
+
+def test_oldest_llama_without_newer_keys(tmp_path: Path) -> None:
+    drop = ("num_key_value_heads", "rope_theta", "rope_scaling", "torch_dtype", "max_position_embeddings")
+    config = load_hf(write(tmp_path, {}, drop))
+    assert (config.num_kv_heads, config.rope_theta, config.dtype, config.max_model_len) == (4, 10000.0, "float32", 2048)
+
+
+@pytest.mark.parametrize("window", [128, None])
+def test_mistral_window(tmp_path: Path, window: int | None) -> None:
+    config = load_hf(save(tmp_path, MistralConfig(**SMALL, sliding_window=window), "MistralForCausalLM"))
+    assert config.sliding_window == (window or 0)
+
+
+def test_qwen2_has_biases_and_no_window(tmp_path: Path) -> None:
+    config = load_hf(save(tmp_path, Qwen2Config(**SMALL), "Qwen2ForCausalLM"))
+    assert (config.has_qkv_bias, config.has_qk_norm, config.sliding_window) == (True, False, 0)
+
+
+def test_qwen2_with_a_window_in_all_layers_is_served(tmp_path: Path) -> None:
+    written = Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=64, max_window_layers=0)
+    assert load_hf(save(tmp_path, written, "Qwen2ForCausalLM")).sliding_window == 64
+
+
+def test_qwen2_with_a_window_in_some_layers_is_refused(tmp_path: Path) -> None:
+    written = Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=64, max_window_layers=2)
+    with pytest.raises(InvalidConfig, match="with and without a sliding window"):
+        load_hf(save(tmp_path, written, "Qwen2ForCausalLM"))
+
+
+def test_qwen3_has_norms_and_its_own_head_size(tmp_path: Path) -> None:
+    config = load_hf(save(tmp_path, Qwen3Config(**SMALL, head_dim=32), "Qwen3ForCausalLM"))
+    assert (config.has_qkv_bias, config.has_qk_norm, config.head_dim) == (False, True, 32)
+
+
+def test_model_type_stands_in_for_missing_architectures(tmp_path: Path) -> None:
+    assert load_hf(write(tmp_path, {"architectures": None})).architecture == "LlamaForCausalLM"
+
+
+def test_linear_scaling_under_its_old_name(tmp_path: Path) -> None:
+    config = load_hf(write(tmp_path, {"rope_scaling": {"type": "linear", "factor": 2.0}}))
+    assert config.rope_scaling == RopeScaling(kind="linear", factor=2.0)
+
+
+def test_generation_config_gives_end_tokens_and_sampling(tmp_path: Path) -> None:
+    generation = GenerationConfig(eos_token_id=[5, 2], do_sample=True, temperature=0.6, top_p=0.9, top_k=20)
+    generation.save_pretrained(write(tmp_path, {}))
+    config = load_hf(tmp_path)
+    assert config.eos_ids == (5, 2)
+    assert config.sampling == SamplingDefaults(temperature=0.6, top_p=0.9, top_k=20)
+
+
+def test_without_generation_config_there_are_plain_defaults(tmp_path: Path) -> None:
+    config = load_hf(write(tmp_path, {}))
+    assert (config.eos_ids, config.sampling) == ((2,), SamplingDefaults())
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"architectures": ["GemmaForCausalLM"]}, "'GemmaForCausalLM' is not supported"),
+        ({"architectures": None, "model_type": None}, "architectures is missing"),
+        ({"rope_scaling": LLAMA3_ROPE | {"rope_type": "yarn"}}, "rope_type 'yarn' is not supported"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic' is not supported"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "beta": 1}}, "unknown key 'beta' for rope_type 'linear'"),
+        ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
+        ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor must be a number"),
+        ({"rope_scaling": "linear"}, "rope_scaling must be a map"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "unknown key 'full_attention'"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1"),
+        ({"hidden_act": "gelu"}, "hidden_act must be 'silu'"),
+        ({"attention_bias": True}, "attention_bias true is not supported"),
+        ({"mlp_bias": True}, "mlp_bias true is not supported"),
+        ({"rope_interleaved": True}, "rope_interleaved true is not supported"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config (gptq) is not supported"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_attention_heads 4"),
+        ({"hidden_size": 62}, "must be a multiple of num_attention_heads"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"vocab_size": "many"}, "vocab_size must be a positive whole number, got 'many'"),
+        ({"num_hidden_layers": True}, "num_hidden_layers must be a positive whole number"),
+        ({"head_dim": 15}, "head_dim must be even"),
+        ({"torch_dtype": "int8"}, "torch_dtype must be one of"),
+        ({"eos_token_id": "</s>"}, "eos_token_id must be a token id"),
+        ({"rms_norm_eps": -1.0}, "rms_norm_eps must be a number between 0"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as refusal:
+        load_hf(write(tmp_path, change))
+    assert complaint in str(refusal.value)
+    assert "config.json" in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 100_000, "\ufeff{}"])
+def test_a_broken_file_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InvalidConfig, match=r"config\.json"):
+        load_hf(tmp_path)
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidConfig, match="not valid JSON"):
+        load_hf(tmp_path)

@@ -1,0 +1,155 @@
+from pathlib import Path
+
+import pytest
+
+from chairlift.config.options import resolve
+from chairlift.config.settings import LlmServing, Settings
+from chairlift.core.errors import InvalidConfig
+
+# Every section and key of the format, with the values of a typical paged-attention set-up.
+FULL = """
+model_path:
+    prefill_model: ["/models/prefill.mindir"]
+    decode_model: ["/models/decode.mindir"]
+    argmax_model: "/models/argmax.mindir"
+    topk_model: "/models/topk.mindir"
+    prefill_ini: ["/models/prefill.ini"]
+    decode_ini: ["/models/decode.ini"]
+    post_model_ini: "/models/post.ini"
+model_config:
+    model_name: 'llama_7b'
+    max_generate_length: 4096
+    end_token: 2
+    seq_length: [1024, 2048]
+    seq_type: 'static'
+    vocab_size: 32000
+    prefill_batch_size: [5]
+    decode_batch_size: [16, 50]
+    zactivate_len: [512, 1024, 2048, 4096]
+    model_type: 'dyn'
+    batch_waiting_time: 0.0
+    decode_batch_waiting_time: 0.0
+    batching_strategy: 'continuous'
+    current_index: False
+    page_attention: True
+    model_dtype: "DataType.FLOAT32"
+    pad_token_id: 0
+    backend: 'kbk'
+    model_cfg_path: '/models/model.yaml'
+    fastserve: False
+serving_config:
+    agent_ports: [16002]
+    start_device_id: 0
+    server_ip: 'localhost'
+    server_port: 8835
+    agent_ip: 'localhost'
+    enable_host_post_sampling: False
+pa_config:
+    num_blocks: 1024
+    block_size: 16
+    decode_seq_length: 4096
+fa_config:
+    time_slice: 0.3
+tokenizer:
+    type: LlamaTokenizer
+    vocab_file: '/no/such/tokenizer.model'
+basic_inputs:
+    type: LlamaBasicInputs
+extra_inputs:
+    type: LlamaExtraInputs
+warmup_inputs:
+    type: LlamaWarmupInputs
+"""
+
+
+def serve(folder: Path, text: str, **flags: object) -> Settings:
+    path = folder / "llama.yaml"
+    path.write_text(text)
+    return resolve(flags, path)
+
+
+def test_a_full_file_becomes_options(tmp_path: Path) -> None:
+    settings = serve(tmp_path, FULL, model="org/name")
+    assert (settings.host, settings.port, settings.model) == ("localhost", 8835, "org/name")
+    assert (settings.max_running, settings.max_step_prompts, settings.max_model_len) == (50, 5, 2048)
+    assert (settings.num_blocks, settings.block_size) == (1023, 16)
+    assert settings.tokenizer is None
+    assert settings.compat == LlmServing(
+        model_name="llama_7b", model_dtype="DataType.FLOAT32", seq_length=2048, end_token=2
+    )
+
+
+def test_dead_keys_are_named_in_one_warning(tmp_path: Path) -> None:
+    dead, tokenizer = serve(tmp_path, FULL, model="org/name").warnings
+    for key in ("model_path.prefill_model", "model_config.zactivate_len", "serving_config.agent_ports", "fa_config."):
+        assert key in dead
+    for key in ("decode_batch_size", "server_port", "num_blocks", "page_attention", "fastserve", "batching_strategy"):
+        assert key not in dead
+    assert "tokenizer.vocab_file /no/such/tokenizer.model does not exist" in tokenizer
+
+
+def test_without_a_model_one_warning_says_what_is_served(tmp_path: Path) -> None:
+    warnings = serve(tmp_path, "serving_config: {server_port: 1}").warnings
+    assert len(warnings) == 1
+    assert "serving the embedded default" in warnings[0]
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    settings = serve(tmp_path, FULL, port="9000", kv_memory="1GiB", max_running="3")
+    assert (settings.port, settings.max_running, settings.num_blocks, settings.kv_memory) == (9000, 3, None, 2**30)
+
+
+def test_an_existing_vocab_file_is_used(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(b"")
+    settings = serve(tmp_path, "model_config: {}\ntokenizer: {vocab_file: tokenizer.model}")
+    assert settings.tokenizer == tmp_path / "tokenizer.model"
+
+
+def test_empty_sections_and_lists_leave_the_defaults(tmp_path: Path) -> None:
+    text = "model_config: {seq_length: [], decode_batch_size: []}\nserving_config:\npa_config:\n"
+    settings = serve(tmp_path, text, model="org/name")
+    assert settings == Settings(model="org/name")
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt"),
+    [
+        ("llama_7b", "hi"),
+        ("internlm_7b", "<s><s><|User|>:hi<eoh>\n<|Bot|>:"),
+        ("baichuan2pa", "<reserved_106>hi<reserved_107>"),
+    ],
+)
+def test_the_model_name_picks_the_prompt_template(tmp_path: Path, name: str, prompt: str) -> None:
+    compat = serve(tmp_path, f"model_config: {{model_name: {name}}}").compat
+    assert compat.prompt_template.replace("{}", "hi") == prompt
+
+
+def test_unknown_keys_are_named_and_do_no_harm(tmp_path: Path) -> None:
+    warning = serve(tmp_path, "model_config: {my_key: 1}\nextra: 3", model="org/name").warnings[0]
+    assert "model_config.my_key" in warning
+    assert "extra" in warning
+
+
+def test_switched_off_paging_is_named(tmp_path: Path) -> None:
+    warning = serve(tmp_path, "model_config: {page_attention: false}", model="org/name").warnings[0]
+    assert "page_attention (always on)" in warning
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("model_config: {batching_strategy: static}", "batching_strategy: static is not supported"),
+        ("model_config: {batching_strategy: eager}", "batching_strategy must be one of continuous, static"),
+        ("model_config: {fastserve: true}", "fastserve: true is not supported"),
+        ("model_config: {decode_batch_size: [0]}", "decode_batch_size must be a whole number"),
+        ("model_config: {seq_length: [many]}", "seq_length must be a whole number"),
+        ("model_config: 3", "model_config must be a map"),
+        ("serving_config: {server_port: 99999}", "serving_config.server_port must be a whole number"),
+        ("model_config: {}\npa_config: {num_blocks: 1}", "pa_config.num_blocks must be a whole number between 2"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as refusal:
+        serve(tmp_path, text)
+    assert complaint in str(refusal.value)
+    assert "llama.yaml" in str(refusal.value)

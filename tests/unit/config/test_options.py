@@ -1,0 +1,118 @@
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.config.options import OPTIONS, resolve
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+
+
+def yaml_file(folder: Path, text: str) -> Path:
+    path = folder / "chairlift.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_every_setting_is_an_option_and_the_other_way_round() -> None:
+    assert {option.name for option in OPTIONS} == {field.name for field in fields(Settings)} - {"compat", "warnings"}
+
+
+def test_nothing_given_gives_the_defaults() -> None:
+    assert resolve({}) == Settings()
+
+
+def test_flag_wins_over_file_wins_over_environment(tmp_path: Path) -> None:
+    config = yaml_file(tmp_path, "port: 2\nmax_running: 2\n")
+    environment = {"CHAIRLIFT_PORT": "3", "CHAIRLIFT_MAX_RUNNING": "3", "CHAIRLIFT_BLOCK_SIZE": "3"}
+    settings = resolve({"port": "1", "max_running": None}, config, environment)
+    assert (settings.port, settings.max_running, settings.block_size) == (1, 2, 3)
+
+
+def test_a_false_flag_wins_too(tmp_path: Path) -> None:
+    assert not resolve({"prefix_cache": False}, yaml_file(tmp_path, "prefix_cache: true")).prefix_cache
+
+
+def test_file_keys_may_have_dashes(tmp_path: Path) -> None:
+    assert resolve({}, yaml_file(tmp_path, "max-model-len: 77\nkv-memory: 1GiB")).max_model_len == 77
+
+
+def test_an_empty_environment_value_is_not_given() -> None:
+    assert resolve({}, environment={"CHAIRLIFT_MODEL": "", "UNRELATED": "x"}).model is None
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert resolve({}, yaml_file(tmp_path, "# nothing\n")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("256MiB", 256 * 2**20), ("2GB", 2 * 10**9), ("1.5g", 3 * 2**29), ("4096", 4096), (4096, 4096), ("1 KiB", 1024)],
+)
+def test_sizes(given: object, expected: int) -> None:
+    assert resolve({"kv_memory": given}).kv_memory == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ({"max_runing": 1}, "max_runing: unknown option; did you mean max_running?"),
+        ({"device": "tpu"}, "--device must be one of auto, cpu, cuda, got 'tpu'"),
+        ({"dtype": "int8"}, "--dtype must be one of auto, float32, bfloat16, float16, float64"),
+        ({"port": "70000"}, "--port must be a whole number between 0 and 65535, got '70000'"),
+        ({"port": "8e3"}, "--port must be a whole number"),
+        ({"max_running": 0}, "--max-running must be a whole number between 1"),
+        ({"max_running": True}, "--max-running must be a whole number"),
+        ({"max_running": "9" * 30}, "--max-running must be a whole number"),
+        ({"kv_memory": "lots"}, "--kv-memory must be a size"),
+        ({"kv_memory": "3 parsecs"}, "--kv-memory must be a size"),
+        ({"kv_memory": "-1GB"}, "--kv-memory must be a size"),
+        ({"prefix_cache": "perhaps"}, "--prefix-cache must be true or false"),
+        ({"tokenizer": "/no/such/file"}, "--tokenizer must be an existing file or folder"),
+        ({"model": " "}, "--model must be text"),
+        ({"num_blocks": 4, "kv_memory": "1GB"}, "num_blocks and kv_memory"),
+        ({"max_step_tokens": 4, "max_running": 8}, "max_step_tokens 4 must be at least max_running 8"),
+    ],
+)
+def test_a_bad_value_names_the_option_and_what_is_allowed(flags: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as refusal:
+        resolve(flags)
+    assert complaint in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("max_runnning: 3", "chairlift.yaml: max_runnning: unknown option; did you mean max_running?"),
+        ("port: many", "chairlift.yaml: port must be a whole number"),
+        ("[1, 2]", "must hold a map"),
+        ("a: [", "not valid YAML"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("\0", "not valid YAML"),
+        ("1: 2", "unknown option"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as refusal:
+        resolve({}, yaml_file(tmp_path, text))
+    assert complaint in str(refusal.value)
+    assert "chairlift.yaml" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"none\.yaml: cannot be read"):
+        resolve({}, tmp_path / "none.yaml")
+
+
+def test_a_bad_environment_value_names_the_variable() -> None:
+    with pytest.raises(InvalidConfig, match="CHAIRLIFT_THREADS must be a whole number"):
+        resolve({}, environment={"CHAIRLIFT_THREADS": "-1"})
+
+
+def test_the_nearer_of_two_excluding_options_wins(tmp_path: Path) -> None:
+    settings = resolve({"kv_memory": "1GiB"}, yaml_file(tmp_path, "num_blocks: 10"))
+    assert (settings.num_blocks, settings.kv_memory) == (None, 2**30)
+    settings = resolve({"num_blocks": 10}, environment={"CHAIRLIFT_KV_MEMORY": "1GiB"})
+    assert (settings.num_blocks, settings.kv_memory) == (10, None)

