@@ -1,0 +1,47 @@
+"""The application: every route, and how errors leave it."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from chairlift.core.errors import ChairliftError
+from chairlift.server.context import ServerContext
+from chairlift.server.envelope import Envelope
+from chairlift.server.errors import UnknownModel, respond
+from chairlift.server.exchange import BodyTooLarge
+from chairlift.server.llm_serving import generate, status
+from chairlift.server.openai import models
+from chairlift.server.openai.chat import chat_completions
+from chairlift.server.openai.completions import completions
+from chairlift.server.openapi import openapi
+
+_ROUTES = (
+    Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/models", models.models),
+    Route("/v1/models/{name:path}", models.model),
+    Route("/tokenize", models.tokenize, methods=["POST"]),
+    Route("/detokenize", models.detokenize, methods=["POST"]),
+    Route("/health", models.health),
+    Route("/version", models.version),
+    Route("/openapi.json", openapi),
+    # A model's name may hold slashes, so the longer paths are tried first.
+    Route("/models/{name:path}/generate", generate.full, methods=["POST"]),
+    Route("/models/{name:path}/generate_stream", generate.streamed, methods=["POST"]),
+    Route("/models/{name:path}", generate.by_stream_field, methods=["POST"]),
+    Route("/serving/get_bs", status.batch_slots),
+    Route("/serving/get_request_numbers", status.num_waiting),
+    Route("/serving/get_serverd_model_info", status.model_info),
+)
+
+
+def create_app(context: ServerContext) -> Starlette:
+    kinds = (ChairliftError, HTTPException, UnknownModel, BodyTooLarge)
+    app = Starlette(
+        routes=_ROUTES,
+        middleware=[Middleware(Envelope)],
+        exception_handlers=dict.fromkeys(kinds, respond),
+    )
+    app.state.context = context
+    return app

@@ -1,0 +1,44 @@
+"""What every route may use: settings, names, tokenizer and the engine's client. Made once, never changed."""
+
+import asyncio
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.core.errors import EngineUnavailable
+from chairlift.live.messages import EngineInfo
+from chairlift.server.port import EngineClient
+from chairlift.text.tokenizer import Tokenizer
+
+_LONG_TEXT = 16_384  # characters; from here on tokenizing would hold up the other requests of this front end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerContext:
+    settings: Settings
+    model_names: tuple[str, ...]  # the first is the one answers carry when a request names none
+    model_config: ModelConfig
+    tokenizer: Tokenizer
+    client: EngineClient
+    created: int  # seconds since 1970, shown as the model's creation time
+    version: str
+
+    @property
+    def engine(self) -> EngineInfo:
+        """What the running engine said of itself; raises `EngineUnavailable` while there is none."""
+        info = self.client.info
+        if info is None:
+            raise EngineUnavailable("the engine is not ready; try again later")
+        return info
+
+    async def encode(self, text: str, add_special: bool) -> list[int]:
+        if len(text) < _LONG_TEXT:
+            return self.tokenizer.encode(text, add_special)
+        return await asyncio.to_thread(self.tokenizer.encode, text, add_special)
+
+
+def context_of(request: Request) -> ServerContext:
+    context: ServerContext = request.app.state.context
+    return context

@@ -1,0 +1,86 @@
+"""How failures look from outside: one status and one body for each kind of exception.
+
+Always: a user sees the plain text of a `ChairliftError` and never a traceback; anything unexpected is logged under its
+request id and shown as an internal error. OpenAI's shape everywhere, except the routes that came from llm-serving,
+which answer `{"detail": ...}`.
+"""
+
+import logging
+from http import HTTPStatus
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chairlift.core.errors import EngineUnavailable, InvalidRequest
+from chairlift.server.answer import RequestFailed
+from chairlift.server.exchange import BodyTooLarge
+
+logger = logging.getLogger(__name__)
+
+_TYPES = {
+    400: "BadRequestError",
+    404: "NotFoundError",
+    405: "MethodNotAllowedError",
+    413: "RequestTooLargeError",
+    422: "UnprocessableEntityError",
+    500: "InternalServerError",
+    503: "ServiceUnavailableError",
+}
+
+
+class Error(msgspec.Struct, frozen=True):
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    error: Error
+
+
+class UnknownModel(Exception):
+    pass
+
+
+def describe(error: Exception, request_id: str) -> ErrorBody:
+    """The body for an exception; its `code` is the HTTP status."""
+    match error:
+        case InvalidRequest():
+            return _body(400, str(error), error.field)
+        case UnknownModel():
+            return _body(404, str(error), "model")
+        case BodyTooLarge():
+            return _body(413, str(error))
+        case EngineUnavailable():
+            return _body(503, str(error))
+        case RequestFailed():
+            return _body(500, str(error))
+        case HTTPException():
+            return _body(error.status_code, error.detail)
+    logger.error("request %s failed", request_id, exc_info=error)
+    return _body(500, f"internal error; the server's log has more under request id {request_id}")
+
+
+def _body(status: int, message: str, param: str | None = None) -> ErrorBody:
+    kind = _TYPES.get(status) or HTTPStatus(status).phrase.title().replace(" ", "") + "Error"
+    return ErrorBody(Error(message, kind, param, status))
+
+
+def respond(request: Request, error: Exception) -> Response:
+    """An exception handler for the framework."""
+    body = describe(error, request_id(request))
+    path = request.scope["path"]
+    content: object = body
+    if path.startswith(("/models/", "/serving/")):
+        content = {"detail": body.error.message}
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    if body.error.code == 503:
+        headers["Retry-After"] = "1"
+    return Response(msgspec.json.encode(content), body.error.code, headers, "application/json")
+
+
+def request_id(request: Request) -> str:
+    return str(request.scope["request_id"])

@@ -1,0 +1,122 @@
+"""Lenient reading of JSON values, as clients of llm-serving rely on it: pydantic 1.10's rules and error texts.
+
+Always: a value either becomes the field's type or adds one entry to the list of errors; all errors of a body are
+reported together.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Where = tuple[str | int, ...]
+_TRUE = {1, "1", "on", "t", "true", "y", "yes"}
+_FALSE = {0, "0", "off", "f", "false", "n", "no"}
+
+
+class Refusal(ValueError):
+    """Why a value does not fit: the text and the kind of pydantic's error."""
+
+    def __init__(self, message: str, kind: str, **context: Any) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.context = context
+
+
+class InvalidBody(Exception):
+    """All errors of one body, ready to be sent as `detail`."""
+
+    def __init__(self, detail: list[dict[str, Any]]) -> None:
+        super().__init__(f"{len(detail)} errors in the body")
+        self.detail = detail
+
+
+class Reader:
+    """Reads fields out of one object and collects what is wrong with them."""
+
+    def __init__(self, where: Where, errors: list[dict[str, Any]]) -> None:
+        self._where = where
+        self.errors = errors
+
+    def field(self, values: dict[str, Any], name: str, parse: Callable[[Any], Any], default: Any) -> Any:
+        """`default` where the field is absent; null is a value like any other."""
+        if name not in values:
+            return default
+        return self.value(values[name], (name,), parse, default)
+
+    def nullable(self, values: dict[str, Any], name: str, parse: Callable[[Any], Any], default: Any) -> Any:
+        """`default` where the field is absent or null."""
+        return default if values.get(name) is None else self.value(values[name], (name,), parse, default)
+
+    def value(self, value: Any, where: Where, parse: Callable[[Any], Any], default: Any) -> Any:
+        try:
+            if value is None:
+                raise Refusal("none is not an allowed value", "type_error.none.not_allowed")
+            return parse(value)
+        except Refusal as refusal:
+            self.refuse(where, refusal)
+            return default
+
+    def texts(self, values: dict[str, Any], name: str) -> list[str]:
+        """A list of texts, whose bad items are reported one by one."""
+        items = self.field(values, name, _list, [])
+        return [self.value(item, (name, index), text, "") for index, item in enumerate(items)]
+
+    def refuse(self, where: Where, refusal: Refusal) -> None:
+        error = {"loc": [*self._where, *where], "msg": str(refusal), "type": refusal.kind}
+        self.errors.append(error | ({"ctx": refusal.context} if refusal.context else {}))
+
+
+def boolean(value: Any) -> bool:
+    if isinstance(value, str):
+        value = value.lower()
+    if isinstance(value, str | int | float):
+        if value in _TRUE:
+            return True
+        if value in _FALSE:
+            return False
+    raise Refusal("value could not be parsed to a boolean", "type_error.bool")
+
+
+def integer(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Refusal("value is not a valid integer", "type_error.integer") from error
+
+
+def at_least_one(value: Any) -> int:
+    number = integer(value)
+    if number < 1:
+        raise Refusal("ensure this value is greater than or equal to 1", "value_error.number.not_ge", limit_value=1)
+    return number
+
+
+def number(value: Any) -> float:
+    try:
+        result = float(value)
+    except (TypeError, ValueError, OverflowError):
+        result = math.nan
+    if not math.isfinite(result):
+        raise Refusal("value is not a valid float", "type_error.float")
+    return result
+
+
+def text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    raise Refusal("str type expected", "type_error.str")
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    try:
+        return dict(value)
+    except (TypeError, ValueError) as error:
+        raise Refusal("value is not a valid dict", "type_error.dict") from error
+
+
+def _list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise Refusal("value is not a valid list", "type_error.list")

@@ -1,0 +1,71 @@
+"""The bytes of the llm-serving answers: key order, separators and line ends as its clients know them.
+
+token object   {"id": 5, "logprob": 17.2, "special": false, "text": "a"}      logprob is the raw logit
+sse line       {"event": "message", "retry": 30000, "data": [{...}]}\n        a list of one, and no "data:" before it
+other line     data:{...}\n
+"""
+
+import json
+
+import msgspec
+
+_quoted = json.encoder.encode_basestring  # what json.dumps does to a text with ensure_ascii=False
+EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer ended; `tokens` are token objects as JSON."""
+
+    text: str
+    finish: str
+    num_tokens: int
+    tokens: list[str]
+
+
+def token_object(token: int, logit: float, text: str, is_special: bool) -> str:
+    special = "true" if is_special else "false"
+    return f'{{"id": {token}, "logprob": {logit!r}, "special": {special}, "text": {_quoted(text)}}}'
+
+
+def token_line(text: str, token: str, is_sse: bool) -> bytes:
+    return _line(
+        f'{{"details": null, "generated_text": {_quoted(text)}, "tokens": {token}, "top_tokens": [{token}]}}', is_sse
+    )
+
+
+def summary_line(outcome: Outcome, is_sse: bool) -> bytes:
+    if is_sse:
+        return _line(f'{{"details": null, {_summary(outcome)}}}', is_sse)
+    return b"data:" + full_line(outcome)
+
+
+def full_line(outcome: Outcome) -> bytes:
+    return f'{{{_summary(outcome)}, "details": null}}\n'.encode()
+
+
+def status_event(value: object) -> bytes:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\r\n\r\n".encode()
+
+
+def wrapped(value: object) -> dict[str, object]:
+    return {"event": "message", "retry": 30000, "data": value}
+
+
+def _line(content: str, is_sse: bool) -> bytes:
+    if is_sse:
+        return f'{{"event": "message", "retry": 30000, "data": [{content}]}}\n'.encode()
+    return f"data:{content}\n".encode()
+
+
+def _summary(outcome: Outcome) -> str:
+    first = outcome.tokens[0]
+    return (
+        f'"generated_text": {_quoted(outcome.text)}, "finish_reason": {_quoted(outcome.finish)}, '
+        f'"generated_tokens": {outcome.num_tokens}, "prefill": [{first}], "seed": 0, '
+        f'"tokens": [{", ".join(outcome.tokens)}], "top_tokens": [[{first}]]'
+    )

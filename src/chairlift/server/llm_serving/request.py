@@ -1,0 +1,126 @@
+"""The body of the llm-serving routes and what it means: coercion, then the old server's defaults and clamps.
+
+Always: a body that the old server took is taken, with the same values, except `max_new_tokens` below 1 and numbers
+that are not finite, which are 422. Seed, stop and repetition_penalty, which it accepted and ignored, count here.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+from chairlift.core.params import SamplingParams
+from chairlift.server.llm_serving.coerce import (
+    InvalidBody,
+    Reader,
+    Refusal,
+    at_least_one,
+    boolean,
+    integer,
+    mapping,
+    number,
+    text,
+)
+
+_MAX_TOP_K = 100
+_MAX_TEMPERATURE = 100.0  # from here on the tokens left by top-k are as good as equally likely
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+    do_sample: bool = True
+    max_new_tokens: int = 300
+    top_k: int = 3
+    top_p: float = 1.0
+    temperature: float = 1.0
+    repetition_penalty: float = 1.0
+    return_full_text: bool = True
+    return_protocol: str = "sse"
+    seed: int = 0
+    stop: list[str] = []
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    inputs: str
+    parameters: Parameters = Parameters()
+    stream: bool = False
+
+
+def parse(body: bytes) -> GenerateRequest:
+    """Raises `InvalidBody`."""
+    errors: list[dict[str, Any]] = []
+    values = _object(body)
+    reader = Reader(("body",), errors)
+    if "inputs" in values:
+        inputs = reader.field(values, "inputs", text, "")
+    else:
+        reader.refuse(("inputs",), Refusal("field required", "value_error.missing"))
+        inputs = ""
+    parameters = _parameters(reader.nullable(values, "parameters", mapping, {}), errors)
+    stream = reader.field(values, "stream", boolean, False)
+    if errors:
+        raise InvalidBody(errors)
+    return GenerateRequest(inputs=inputs, parameters=parameters, stream=stream)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(body) if body else None
+    except json.JSONDecodeError as error:
+        detail = {"type": "json_invalid", "loc": ["body", error.pos], "msg": "JSON decode error"}
+        raise InvalidBody([detail | {"input": {}, "ctx": {"error": error.msg}}]) from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        # Not JSON in a way that has no position: broken UTF-8, too deep, a number of thousands of digits.
+        detail = {"type": "json_invalid", "loc": ["body", 0], "msg": "JSON decode error"}
+        raise InvalidBody([detail | {"input": {}, "ctx": {"error": str(error)[:200]}}]) from error
+    refusal = Refusal("field required", "value_error.missing")
+    if values is not None:
+        try:
+            return mapping(values)
+        except Refusal as error:
+            refusal = error
+    reader = Reader(("body",), [])
+    reader.refuse((), refusal)
+    raise InvalidBody(reader.errors)
+
+
+def _parameters(values: dict[str, Any], errors: list[dict[str, Any]]) -> Parameters:
+    reader = Reader(("body", "parameters"), errors)
+    parameters = Parameters(
+        do_sample=reader.field(values, "do_sample", boolean, True),
+        max_new_tokens=reader.nullable(values, "max_new_tokens", at_least_one, 300),
+        top_k=reader.nullable(values, "top_k", integer, 3),
+        top_p=reader.nullable(values, "top_p", number, 1.0),
+        temperature=reader.nullable(values, "temperature", number, 1.0),
+        repetition_penalty=reader.nullable(values, "repetition_penalty", number, 1.0),
+        return_full_text=reader.field(values, "return_full_text", boolean, True),
+        return_protocol=reader.field(values, "return_protocol", text, "sse"),
+        seed=reader.field(values, "seed", integer, 0),
+        stop=reader.texts(values, "stop"),
+    )
+    # Without effect, as ever, but of the right type.
+    for name in ("top_n_tokens", "typical_p"):
+        reader.field(values, name, integer, 0)
+    for name in ("truncate", "watermark", "details", "decoder_input_details"):
+        reader.field(values, name, boolean, False)
+    return parameters
+
+
+def sampling_params(parameters: Parameters, vocab_size: int, end_token: int | None) -> SamplingParams:
+    """The old server's clamps: a value out of range is replaced, never refused."""
+    temperature, is_greedy = parameters.temperature, not parameters.do_sample
+    if not 1e-5 < temperature <= 65536:
+        temperature, is_greedy = 1.0, True
+    top_k = parameters.top_k if 0 < parameters.top_k < vocab_size else 1
+    top_p = 0.01 if parameters.top_p <= 0 else min(parameters.top_p, 1.0)
+    penalty = parameters.repetition_penalty
+    return SamplingParams(
+        max_tokens=parameters.max_new_tokens,
+        temperature=0.0 if is_greedy else min(temperature, _MAX_TEMPERATURE),
+        top_k=min(top_k, _MAX_TOP_K),
+        top_p=top_p,
+        repetition_penalty=penalty if 0.01 <= penalty <= 100.0 else 1.0,
+        seed=parameters.seed % 2**63 or None,
+        stop=tuple(stop for stop in parameters.stop if stop),
+        stop_token_ids=() if end_token is None else (end_token,),
+        logprobs=0,  # the score carries the logit that the token objects show
+    )

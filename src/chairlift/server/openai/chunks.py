@@ -1,0 +1,127 @@
+"""The chunks of an OpenAI stream as bytes.
+
+Always: one chunk per token whose text is complete; tokens whose text is held back ride with the next chunk. Nothing is
+sent for a choice before its first token, and its role (or its echoed prompt) comes in that same chunk.
+
+    data: {"id":…,"choices":[{"index":0,"delta":{"content":  "text"  },"logprobs":null,"finish_reason":null}]}
+    `----------------- head, made once ------------------'          `------------ tail, made once ---------'
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from chairlift.core.score import TokenScore
+from chairlift.server.answer import Answer, Delta, merge
+from chairlift.server.openai.job import Choice, Job
+
+DONE = b"data: [DONE]\n\n"
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+_encode = msgspec.json.Encoder().encode
+# The logprobs field of the tokens in a chunk.
+Scores = Callable[[Sequence[int], Sequence[TokenScore | None]], msgspec.Struct]
+
+
+class Frame:
+    """The chunks of one choice."""
+
+    def __init__(
+        self,
+        job: Job,
+        answer: Answer,
+        index: int,
+        *,
+        is_chat: bool,
+        scores: Scores | None,
+        echo: str | None = None,  # the prompt's text, to go before the answer's
+    ) -> None:
+        self._job = job
+        self._answer = answer
+        self._is_chat = is_chat
+        self._scores = scores
+        self._has_ids = bool(job.request.return_token_ids)
+        options = job.request.stream_options
+        self._has_usage = options is not None and bool(options.continuous_usage_stats)
+        self._usage = b',"usage":null' if options is not None and options.include_usage else b""
+        self._pending = Choice()
+        self._is_first = True
+        self._echo = echo
+        common = _lead(job, is_chat) + b'"choices":[{"index":%d,' % index
+        if is_chat:
+            self._first_head = common + b'"delta":{"role":"assistant","content":'
+            self._head = common + b'"delta":{"content":'
+            self._close = b"}"
+        else:
+            self._first_head = self._head = common + b'"text":'
+            self._close = b""
+        self._tail = self._close + b',"logprobs":null,"finish_reason":null,"stop_reason":null}]%s}\n\n' % self._usage
+        self._is_plain = scores is None and not self._has_ids and not self._has_usage
+
+    def add(self, delta: Delta) -> bytes:
+        """The next chunk, or nothing while the text is held back."""
+        if self._is_plain and not self._is_first and delta.finish is None:
+            return self._head + _encode(delta.text) + self._tail if delta.text else b""
+        self._pending.add(delta)
+        if not delta.text and delta.finish is None:
+            return b""
+        return self._flush()
+
+    def only_echo(self) -> bytes:
+        """The one chunk of a choice that is nothing but its echoed prompt."""
+        self._pending = Choice(finish="length")
+        return self._flush()
+
+    def _flush(self) -> bytes:
+        news, self._pending = self._pending, Choice()
+        text, head = "".join(news.text), self._head
+        tokens, scores = news.tokens, news.scores
+        if self._is_first:
+            head = self._first_head
+            if self._echo is not None:
+                text, tokens = self._echo + text, self._answer.prompt + tokens
+                scores = [None, *self._answer.prompt_scores, *scores]
+        parts = [head, _encode(text), self._close, b',"logprobs":']
+        parts.append(b"null" if self._scores is None else _encode(self._scores(tokens, scores)))
+        parts += [b',"finish_reason":', _encode(news.finish), b',"stop_reason":', _encode(news.stop)]
+        prompt_ids = b""
+        if self._has_ids:
+            if self._is_first:
+                prompt_ids = b',"prompt_token_ids":' + _encode(self._answer.prompt)
+            parts += [b',"token_ids":', _encode(news.tokens), b"" if self._is_chat else prompt_ids]
+        parts += [b"}]", prompt_ids if self._is_chat else b""]
+        parts.append(b',"usage":' + _encode(self._job.usage()) if self._has_usage else self._usage)
+        parts.append(b"}\n\n")
+        self._is_first = False
+        return b"".join(parts)
+
+
+async def stream(job: Job, frames: Sequence[Frame], *, is_chat: bool) -> AsyncIterator[bytes]:
+    n = job.params.n
+    async for index, delta in merge(job.answers):
+        frame = frames[index * n + delta.sample]
+        chunk = frame.only_echo() if job.hides_output else frame.add(delta)
+        if chunk:
+            yield chunk
+    options = job.request.stream_options
+    if options is not None and options.include_usage:
+        yield _lead(job, is_chat) + b'"choices":[],"usage":%s}\n\n' % _encode(job.usage())
+    yield DONE
+
+
+def _lead(job: Job, is_chat: bool) -> bytes:
+    kind = _encode("chat.completion.chunk" if is_chat else "text_completion")
+    return b'data: {"id":%s,"object":%s,"created":%d,"model":%s,"system_fingerprint":null,' % (
+        _encode(job.id),
+        kind,
+        job.created,
+        _encode(job.model),
+    )
+
+
+def failure(body: msgspec.Struct) -> bytes:
+    """What ends a stream that failed after it had begun."""
+    return b"data: " + _encode(body) + b"\n\n" + DONE

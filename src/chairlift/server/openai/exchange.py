@@ -1,0 +1,35 @@
+"""What the OpenAI routes share: reading a body, naming the model, answering in JSON or as an event stream."""
+
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chairlift.server.context import context_of
+from chairlift.server.errors import describe, request_id
+from chairlift.server.exchange import ByteStream, read_body
+from chairlift.server.openai.chunks import HEADERS, failure
+from chairlift.server.openai.fields import read
+from chairlift.server.openai.job import Job, check_model
+from chairlift.server.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+
+R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
+
+
+async def read_request(http: Request, kind: type[R]) -> R:
+    context = context_of(http)
+    body = await read_body(http, context.settings.max_body_bytes)
+    request = read(body, kind, request_id(http))
+    check_model(context, request.model)
+    return request
+
+
+def json_response(content: msgspec.Struct, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+def event_stream(http: Request, job: Job, chunks: AsyncIterator[bytes]) -> ByteStream:
+    name = request_id(http)
+    return ByteStream(chunks, headers=HEADERS, close=job.close, on_error=lambda error: failure(describe(error, name)))

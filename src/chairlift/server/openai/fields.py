@@ -1,0 +1,101 @@
+"""Reading an OpenAI-style body: strict types, refusals that name the field, and no silent surprises.
+
+Always: null counts as absent; a field that OpenAI or its extensions define and that is not built is refused by name
+unless its value asks for nothing; a field nobody knows is ignored with one log line.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from chairlift.core.errors import InvalidRequest
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T", bound=msgspec.Struct)
+
+# Whole numbers that fit the wire; narrower limits are checked where their meaning is known.
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+# Values that ask for nothing, so that refusing them would help nobody.
+_HARMLESS: Mapping[str, tuple[object, ...]] = {
+    "tool_choice": ("none",),
+    "function_call": ("none",),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "length_penalty": (1, 1.0),
+}
+_NOT_BUILT = frozenset(
+    {
+        "tools", "tool_choice", "functions", "function_call", "response_format", "suffix", "modalities", "audio",
+        "prediction", "web_search_options", "reasoning_effort", "reasoning", "verbosity", "store",
+        "use_beam_search", "length_penalty", "early_stopping", "logits_processors", "logit_processors",
+        "logits_processor", "truncate_prompt_tokens", "bad_words", "allowed_token_ids", "prompt_embeds",
+        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex", "ebnf",
+        "json_schema", "chat_template", "documents", "mm_processor_kwargs", "lora_path",
+    }
+)  # fmt: skip
+# Labels for OpenAI's own books; they change no answer.
+_LABELS = frozenset(
+    {
+        "metadata",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "parallel_tool_calls",
+    }
+)
+_WHERE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+
+
+def read(body: bytes, kind: type[T], request_id: str) -> T:
+    """The body as a `kind`; raises `InvalidRequest`."""
+    fields = _decode(body, kind)
+    if not isinstance(fields, dict):
+        raise InvalidRequest("body", "must be a JSON object")
+    fields = {name: value for name, value in fields.items() if value is not None}
+    known = kind.__struct_fields__
+    refuse_unbuilt(fields.keys() - known, fields)
+    unknown = sorted(fields.keys() - known - _NOT_BUILT - _LABELS)
+    if unknown:
+        logger.info("request %s: ignored unknown fields %s", request_id, ", ".join(repr(n[:40]) for n in unknown[:20]))
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise _named(error) from error
+
+
+def refuse_unbuilt(names: set[str], fields: Mapping[str, Any], prefix: str = "") -> None:
+    for name in sorted(names & _NOT_BUILT):
+        value = fields[name]
+        if value and value not in _HARMLESS.get(name, ()):
+            raise InvalidRequest(prefix + name, "is not supported by this server; leave it out")
+
+
+def _decode(body: bytes, kind: type[T]) -> Any:
+    try:
+        try:
+            return msgspec.json.decode(body)
+        except msgspec.ValidationError:
+            # A number that no type can hold: the typed decoder knows in which field.
+            return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _named(error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest("body", f"is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise InvalidRequest("body", "is nested too deeply") from error
+
+
+def _named(error: msgspec.ValidationError) -> InvalidRequest:
+    text = str(error)
+    where = _WHERE.fullmatch(text)
+    what, path = (where["what"], where["path"]) if where else (text, "")
+    missing = _MISSING.fullmatch(what)
+    if missing:
+        path, what = f"{path}.{missing['name']}".lstrip("."), "is required"
+    return InvalidRequest(path or "body", what[:1].lower() + what[1:])

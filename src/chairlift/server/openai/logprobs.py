@@ -1,0 +1,91 @@
+"""Scores of tokens in the three shapes that OpenAI clients read.
+
+Always: a number that JSON cannot hold is sent as -9999. A token that is not text on its own is spelled
+`bytes:\\xe2\\x80`.
+"""
+
+import codecs
+from collections.abc import Sequence
+
+from chairlift.core.score import TokenScore
+from chairlift.server.openai.responses import (
+    ChatLogprob,
+    ChatLogprobs,
+    CompletionLogprobs,
+    PromptLogprob,
+    PromptLogprobs,
+    TopLogprob,
+)
+from chairlift.text.tokenizer import Tokenizer
+
+_LEAST = -9999.0
+
+
+def token_text(tokenizer: Tokenizer, token: int) -> str:
+    spelled = tokenizer.token_bytes(token)
+    try:
+        return spelled.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
+
+
+def _number(logprob: float) -> float:
+    return logprob if logprob > _LEAST else _LEAST  # NaN compares false
+
+
+class CompletionScores:
+    """Builds the parallel lists of one choice, chunk after chunk; remembers where in the text it is."""
+
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool) -> None:
+        self._tokenizer = tokenizer
+        self._hidden = tokenizer.special_ids if skip_special else frozenset()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._offset = 0
+
+    def build(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
+        return CompletionLogprobs(
+            [token_text(self._tokenizer, token) for token in tokens],
+            [None if score is None else _number(score.logprob) for score in scores],
+            [None if score is None else self._top(score) for score in scores],
+            [self._advance(token) for token in tokens],
+        )
+
+    def _top(self, score: TokenScore) -> dict[str, float]:
+        top = {token_text(self._tokenizer, token): _number(logprob) for token, logprob in score.top}
+        top.setdefault(token_text(self._tokenizer, score.token), _number(score.logprob))
+        return top
+
+    def _advance(self, token: int) -> int:
+        start = self._offset
+        if token not in self._hidden:
+            self._offset += len(self._decoder.decode(self._tokenizer.token_bytes(token)))
+        return start
+
+
+def chat_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> ChatLogprobs:
+    return ChatLogprobs([_chat_logprob(tokenizer, score) for score in scores if score is not None])
+
+
+def _chat_logprob(tokenizer: Tokenizer, score: TokenScore) -> ChatLogprob:
+    chosen = _top_logprob(tokenizer, score.token, score.logprob)
+    top = [_top_logprob(tokenizer, token, logprob) for token, logprob in score.top]
+    return ChatLogprob(chosen.token, chosen.logprob, chosen.bytes, top)
+
+
+def _top_logprob(tokenizer: Tokenizer, token: int, logprob: float) -> TopLogprob:
+    return TopLogprob(token_text(tokenizer, token), _number(logprob), list(tokenizer.token_bytes(token)))
+
+
+def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> PromptLogprobs:
+    """One map per prompt token, by token id; nothing comes before the first token, so it has none."""
+    return [None, *(_prompt_logprob(tokenizer, score) for score in scores)]
+
+
+def _prompt_logprob(tokenizer: Tokenizer, score: TokenScore) -> dict[str, PromptLogprob]:
+    ranked = [(token, logprob, rank) for rank, (token, logprob) in enumerate(score.top, 1)]
+    if all(token != score.token for token, _ in score.top):
+        ranked.append((score.token, score.logprob, score.rank))
+    return {
+        str(token): PromptLogprob(_number(logprob), rank, token_text(tokenizer, token))
+        for token, logprob, rank in ranked
+    }

@@ -1,0 +1,68 @@
+"""The small routes: models, tokenize, detokenize, health, version."""
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.server.context import ServerContext, context_of
+from chairlift.server.openai.exchange import json_response, read_request
+from chairlift.server.openai.job import check_model
+from chairlift.server.openai.logprobs import token_text
+from chairlift.server.openai.prompts import chat_prompt
+from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
+from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens, Version
+
+
+async def models(http: Request) -> Response:
+    context = context_of(http)
+    return json_response(ModelList(data=[_card(context, name) for name in context.model_names]))
+
+
+async def model(http: Request) -> Response:
+    context = context_of(http)
+    name = http.path_params["name"]
+    check_model(context, name)
+    return json_response(_card(context, name))
+
+
+async def tokenize(http: Request) -> Response:
+    context = context_of(http)
+    request = await read_request(http, TokenizeRequest)
+    if (request.prompt is None) == (request.messages is None):
+        raise InvalidRequest("prompt", "give either prompt or messages")
+    if request.prompt is not None:
+        tokens = await context.encode(request.prompt, request.add_special_tokens is not False)
+    else:
+        tokens = await chat_prompt(context, request)
+    texts = [token_text(context.tokenizer, token) for token in tokens] if request.return_token_strs else UNSET
+    max_len = _max_model_len(context)
+    return json_response(Tokens(count=len(tokens), max_model_len=max_len, tokens=tokens, token_strs=texts))
+
+
+async def detokenize(http: Request) -> Response:
+    context = context_of(http)
+    request = await read_request(http, DetokenizeRequest)
+    size = context.model_config.vocab_size
+    bad = next((token for token in request.tokens if not 0 <= token < size), None)
+    if bad is not None:
+        raise InvalidRequest("tokens", f"token id {bad} is outside the vocabulary of {size}")
+    return json_response(Text(prompt=context.tokenizer.decode(request.tokens, skip_special=False)))
+
+
+async def health(http: Request) -> Response:
+    return Response(status_code=200 if context_of(http).client.info is not None else 503)
+
+
+async def version(http: Request) -> Response:
+    return json_response(Version(version=context_of(http).version))
+
+
+def _max_model_len(context: ServerContext) -> int:
+    info = context.client.info
+    return context.model_config.max_model_len if info is None else info.limits.max_model_len
+
+
+def _card(context: ServerContext, name: str) -> ModelCard:
+    root = context.settings.model or context.model_names[0]
+    return ModelCard(id=name, created=context.created, root=root, max_model_len=_max_model_len(context))

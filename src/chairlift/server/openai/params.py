@@ -1,0 +1,102 @@
+"""From a body's sampling fields to `SamplingParams`: defaults, aliases and the checks that need two fields."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from chairlift.config.model import SamplingDefaults
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.params import MAX_LOGPROBS, SamplingParams
+from chairlift.server.openai.requests import ChatRequest, CompletionRequest, SamplingRequest
+
+DEFAULT_COMPLETION_TOKENS = 16
+T = TypeVar("T")
+
+
+def completion_params(request: CompletionRequest, defaults: SamplingDefaults) -> SamplingParams:
+    """`max_tokens` None means the default, which depends on the room a prompt leaves."""
+    echo_scores = request.logprobs if request.echo else None
+    prompt_logprobs = request.prompt_logprobs if request.prompt_logprobs is not None else echo_scores
+    # Echo alone wants no output, but a request makes at least one token; the answer leaves it out.
+    max_tokens = 1 if is_echo_only(request) else request.max_tokens
+    return _params(request, defaults, max_tokens, request.logprobs, prompt_logprobs)
+
+
+def is_echo_only(request: CompletionRequest) -> bool:
+    return bool(request.echo) and request.max_tokens == 0
+
+
+def chat_params(request: ChatRequest, defaults: SamplingDefaults) -> SamplingParams:
+    if request.top_logprobs is not None and not request.logprobs:
+        raise InvalidRequest("top_logprobs", "needs logprobs to be true")
+    if request.top_logprobs is not None and not 0 <= request.top_logprobs <= MAX_LOGPROBS:
+        raise InvalidRequest("top_logprobs", f"must be between 0 and {MAX_LOGPROBS}, got {request.top_logprobs}")
+    max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    logprobs = (request.top_logprobs or 0) if request.logprobs else None
+    return _params(request, defaults, max_tokens, logprobs, request.prompt_logprobs)
+
+
+@contextmanager
+def chat_names(request: ChatRequest) -> Iterator[None]:
+    """Errors inside name the fields that a chat body has."""
+    names = {"prompt": "messages"}
+    if request.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidRequest(names.get(error.field, error.field), error.message) from error
+
+
+def _params(
+    request: SamplingRequest,
+    defaults: SamplingDefaults,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+) -> SamplingParams:
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequest("stream_options", "needs stream to be true")
+    if request.stream and request.prompt_logprobs is not None:
+        raise InvalidRequest("prompt_logprobs", "is not available in a stream")
+    n = _or(request.n, 1)
+    if request.best_of not in (None, n):
+        raise InvalidRequest("best_of", f"other than n ({n}) is not supported by this server")
+    stop = request.stop if request.stop is not None else []
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=_or(request.min_tokens, 0),
+        temperature=_or(request.temperature, defaults.temperature),
+        top_k=_top_k(_or(request.top_k, defaults.top_k)),
+        top_p=_or(request.top_p, defaults.top_p),
+        min_p=_or(request.min_p, defaults.min_p),
+        repetition_penalty=_or(request.repetition_penalty, defaults.repetition_penalty),
+        presence_penalty=_or(request.presence_penalty, 0.0),
+        frequency_penalty=_or(request.frequency_penalty, 0.0),
+        logit_bias=_logit_bias(request.logit_bias or {}),
+        n=n,
+        seed=request.seed,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        include_stop_str_in_output=bool(request.include_stop_str_in_output),
+        ignore_eos=bool(request.ignore_eos),
+        skip_special_tokens=_or(request.skip_special_tokens, True),
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+    )
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _top_k(top_k: int) -> int:
+    # Clients that speak vLLM's dialect send -1 for "all".
+    return 0 if top_k == -1 else top_k
+
+
+def _logit_bias(biases: dict[str, float]) -> dict[int, float]:
+    try:
+        return {int(token): bias for token, bias in biases.items()}
+    except ValueError as error:
+        raise InvalidRequest("logit_bias", "the keys must be token ids") from error

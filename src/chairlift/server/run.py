@@ -1,0 +1,56 @@
+"""Serving the application on a socket that is already bound, until a signal says stop.
+
+Always: after the first SIGTERM or SIGINT no new connection is taken and requests under way may finish within the
+grace time; a second SIGINT ends at once.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from chairlift.server.app import create_app
+from chairlift.server.context import ServerContext
+
+_KEEP_ALIVE_S = 65  # longer than the idle time after which common clients and proxies close a connection
+
+
+class _Server(uvicorn.Server):
+    """Signals are set up by `serve`: a stop is an ordinary end here, not the death of the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30) -> None:
+    """Runs in the calling event loop; returns after a graceful stop."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=grace_s,
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    for number in signals:
+        loop.add_signal_handler(number, server.handle_exit, number, None)
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+async def run_frontend(context: ServerContext, sock: socket.socket, *, grace_s: int = 30) -> None:
+    await serve(create_app(context), sock, grace_s=grace_s)

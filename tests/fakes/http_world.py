@@ -1,0 +1,120 @@
+"""The HTTP application over a scripted engine: in process, or on a real port for streams and disconnects."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import LlmServing, Settings
+from chairlift.core.limits import Limits
+from chairlift.server.app import create_app
+from chairlift.server.context import ServerContext
+from chairlift.server.run import serve
+from fakes.scripted_client import ScriptedClient
+from fakes.small_tokenizer import small_tokenizer
+
+
+class HttpWorld:
+    """`says` is the text that every sample answers with, followed by the end token."""
+
+    def __init__(self, says: str = "Hello world, hello there.", **settings: Any) -> None:
+        self.tokenizer = small_tokenizer()
+        self.eos_id = self.tokenizer.eos_id or 0
+        self.answer = [*self.tokenizer.encode(says, add_special=False), self.eos_id]
+        limits = Limits(
+            vocab_size=self.tokenizer.vocab_size,
+            max_model_len=256,
+            block_size=4,
+            num_blocks=48,
+            max_running=8,
+            max_step_tokens=64,
+        )
+        self.client = ScriptedClient(lambda prompt, sample: self.answer, self.eos_id, limits)
+        self.context = ServerContext(
+            settings=Settings(**{"max_body_bytes": 20_000, **settings}),
+            model_names=("small", "org/small"),
+            model_config=_config(self.tokenizer.vocab_size, self.eos_id),
+            tokenizer=self.tokenizer,
+            client=self.client,
+            created=1_700_000_000,
+            version="1.2.3",
+        )
+        self.app = create_app(self.context)
+
+    def http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test")
+
+    async def post(self, path: str, body: object) -> httpx.Response:
+        async with self.http() as http:
+            return await http.post(path, json=body)
+
+    async def get(self, path: str) -> httpx.Response:
+        async with self.http() as http:
+            return await http.get(path)
+
+    @contextmanager
+    def on_a_port(self) -> Iterator[str]:
+        """Serve in a thread; gives the base URL."""
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+        started: threading.Event = threading.Event()
+        stop: dict[str, Any] = {}
+
+        async def run() -> None:
+            stop["loop"], stop["task"] = asyncio.get_running_loop(), asyncio.current_task()
+            started.set()
+            await serve(self.app, sock, grace_s=1)
+
+        def main() -> None:
+            try:
+                asyncio.run(run())
+            except asyncio.CancelledError:
+                pass
+
+        thread = threading.Thread(target=main)
+        thread.start()
+        started.wait(10)
+        _wait_until_open(port)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            stop["loop"].call_soon_threadsafe(stop["task"].cancel)
+            thread.join(10)
+            sock.close()
+
+
+def with_compat(**facts: Any) -> HttpWorld:
+    return HttpWorld(compat=LlmServing(**facts))
+
+
+def _wait_until_open(port: int) -> None:
+    for _ in range(500):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            threading.Event().wait(0.01)
+    raise TimeoutError(f"nothing listens on port {port}")
+
+
+def _config(vocab_size: int, eos_id: int) -> ModelConfig:
+    return ModelConfig(
+        architecture="LlamaForCausalLM",
+        hidden_size=8,
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=8,
+        intermediate_size=8,
+        vocab_size=vocab_size,
+        max_model_len=256,
+        rms_norm_eps=1e-5,
+        rope_theta=10000.0,
+        eos_ids=(eos_id,),
+    )
