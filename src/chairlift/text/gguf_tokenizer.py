@@ -65,11 +65,12 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]
         raise InvalidConfig("the GGUF file lists a token twice")
     merges = [tuple(merge.split(" ", 1)) for merge in _array(metadata, "merges", str)]
     pre = metadata.get("tokenizer.ggml.pre", "default")
+    cut = _cut(pre)
     try:
         core = CoreTokenizer(BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe"))
     except Exception as error:  # the library raises the bare class
         raise InvalidConfig(f"the GGUF file's tokenizer cannot be built: {error}") from error
-    core.pre_tokenizer = _cut(pre)
+    core.pre_tokenizer = cut
     if pre == "qwen2":
         core.normalizer = normalizers.NFC()
     core.decoder = decoders.ByteLevel()

@@ -30,9 +30,10 @@ def _load(path: Path) -> Tokenizer:
         return folder_tokenizer(path)
     if not path.is_file():
         raise InvalidConfig(f"{path}: no such tokenizer file or folder")
-    if path.suffix == ".gguf":
+    if path.suffix.lower() == ".gguf":
+        metadata = read_header(path).metadata
         try:
-            return gguf_tokenizer(read_header(path).metadata)
+            return gguf_tokenizer(metadata)
         except InvalidConfig as error:
             raise InvalidConfig(f"{path}: {error}") from error
-    return json_tokenizer(path) if path.suffix == ".json" else model_tokenizer(path)
+    return json_tokenizer(path) if path.suffix.lower() == ".json" else model_tokenizer(path)

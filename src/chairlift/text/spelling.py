@@ -26,7 +26,6 @@ def _byte_characters() -> dict[str, int]:
 
 
 BYTE_OF = _byte_characters()
-CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
 
 
 class Spelling(dict[int, bytes]):
