@@ -2,7 +2,8 @@
 
 Templates are Jinja programs that come with the weights; they run in a sandbox with the few functions that templates
 of the Hugging Face format expect. A template that is missing, fails or refuses is the request's error and names
-`messages`. The template writes the first token itself where the model wants one, so encoding adds none.
+`messages`. The template writes the first token itself where the model wants one: encode the text it gives with
+`add_special=False`, or that token stands there twice.
 """
 
 import json
@@ -58,20 +59,6 @@ def render(
     return _cut(text) if continue_final_message else text
 
 
-def encode_chat(
-    tokenizer: Tokenizer,
-    messages: Sequence[Mapping[str, Any]],
-    add_generation_prompt: bool = True,
-    continue_final_message: bool = False,
-    template_kwargs: Mapping[str, Any] | None = None,
-) -> list[int]:
-    text = render(tokenizer, messages, add_generation_prompt, continue_final_message, template_kwargs)
-    try:
-        return tokenizer.encode(text, add_special=False)
-    except InvalidRequest as error:
-        raise InvalidRequest("messages", error.message) from error
-
-
 def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A copy of the messages whose content is text."""
     if not messages:
@@ -83,7 +70,7 @@ def _content(index: int, content: object) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
-        return content
+        return _whole(index, content)
     if not isinstance(content, list):
         raise InvalidRequest(f"messages[{index}].content", "must be a string or a list of text parts")
     texts = []
@@ -92,7 +79,17 @@ def _content(index: int, content: object) -> str:
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
             raise InvalidRequest(f"messages[{index}].content", f"only text parts are supported, got {kind!r}")
         texts.append(part["text"])
-    return "".join(texts)
+    return _whole(index, "".join(texts))
+
+
+def _whole(index: int, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"messages[{index}].content", "holds half of a surrogate pair, which is not text"
+        ) from error
+    return text
 
 
 def _run(template: str, chat: list[dict[str, Any]], add_generation_prompt: bool, variables: dict[str, Any]) -> str:

@@ -19,17 +19,6 @@ class Piece(NamedTuple):
     stop: str | None  # the stop string that ended the sample with this token
 
 
-class TokenText(NamedTuple):
-    """A token as log-probabilities show it."""
-
-    text: str
-    bytes: bytes
-
-
-def token_text(tokenizer: Tokenizer, token_id: int) -> TokenText:
-    return TokenText(tokenizer.piece(token_id), tokenizer.token_bytes(token_id))
-
-
 class TextStream:
     """`end_ids`: the ids that end the sample (a request's `stop_ids`); the tokenizer may not call them special."""
 

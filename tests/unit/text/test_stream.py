@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core.params import SamplingParams
-from chairlift.text.stream import TextStream, token_text
+from chairlift.text.stream import TextStream
 from chairlift.text.tokenizer import Tokenizer
 from unit.text.vocabularies import byte_level
 
@@ -64,7 +64,3 @@ def test_held_back_text_comes_out_when_the_sample_ends() -> None:
     assert run(TOKENIZER.encode("quick fo"), SamplingParams(stop=("fox",)))[0] == "quick fo"
     half = TOKENIZER.encode("😀")[:1]
     assert run(half, SamplingParams())[0] == "\ufffd"
-
-
-def test_a_token_shows_its_text_and_bytes_for_log_probabilities() -> None:
-    assert token_text(TOKENIZER, TOKENIZER.encode(" ")[0]) == (" ", b" ")
