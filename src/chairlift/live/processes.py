@@ -96,10 +96,10 @@ class Server:
         if self._is_stopping:  # asked twice: at once
             raise InterruptedError
         self._is_stopping = True
+        if not all(child.is_ready for child in self._children):
+            raise InterruptedError
         for child in self._children[1:]:
             child.stop()
-        if not self._engine.is_ready:
-            raise InterruptedError
 
     def _watch(self, say: Callable[[str], None]) -> None:
         gone = wait([child.process.sentinel for child in self._children], timeout=1.0)

@@ -1,0 +1,179 @@
+"""The one place that puts concrete parts together: settings in, an engine or a whole server out."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from chairlift.config.model import ModelConfig, SamplingDefaults
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source, load_model_config, locate
+from chairlift.core.engine import Engine
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policy import Policy
+from chairlift.core.scheduler import Scheduler
+from chairlift.live.clock import WallClock
+from chairlift.live.messages import EngineInfo
+from chairlift.live.processes import Child, Report, Server
+from chairlift.live.switchboard import Switchboard
+
+if TYPE_CHECKING:
+    from chairlift.runner.load import Loaded
+
+POLICIES: dict[str, type[Policy]] = {"fcfs": Fcfs}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Which model is served, before anything of it is loaded."""
+
+    settings: Settings
+    source: Source
+    config: ModelConfig
+
+    @property
+    def name(self) -> str:
+        return self.settings.served_model_name or self.source.name
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        end = self.settings.compat.end_token
+        return self.config.eos_ids if end is None else (*self.config.eos_ids, end)
+
+
+def find_model(settings: Settings) -> Model:
+    if settings.policy not in POLICIES:
+        raise InvalidConfig(f"policy {settings.policy!r} is not known; there is: {', '.join(POLICIES)}")
+    source = locate(settings.model, has_weights=settings.load_format != "dummy")
+    config = load_model_config(source)
+    if source.is_embedded:  # so small a model wanders when sampled: greedy unless a request asks otherwise
+        config = replace(config, sampling=SamplingDefaults(temperature=0.0))
+    return Model(settings, source, config)
+
+
+def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
+    """Loads the weights and warms the runner up."""
+    # Threads that wait for each other must sleep, not spin: beside any other process, spinning costs far more than
+    # waking up. It has to be said before torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from chairlift.runner.load import load_runner
+
+    loaded = load_runner(model.settings, model.source, model.config)
+    scheduler = Scheduler(loaded.limits, POLICIES[model.settings.policy](), model.settings.prefix_cache)
+    engine = Engine(scheduler, loaded.runner, WallClock())
+    return Switchboard(engine, loaded.limits, model.eos_ids), loaded
+
+
+def serve(settings: Settings) -> int:
+    """Runs the server until it is told to stop; the exit code."""
+    started = time.monotonic()
+    _set_up_logging(settings)
+    for warning in settings.warnings:
+        _say(f"warning: {warning}")
+    model = find_model(settings)
+    listener = _bind(settings.host, settings.port)
+    _say(f"starting {model.name} on http://{settings.host}:{listener.getsockname()[1]}")
+    with tempfile.TemporaryDirectory(prefix="chairlift-") as folder, listener:
+        address = f"ipc://{folder}/engine"
+
+        def on_ready(summary: str) -> None:
+            _say(f"ready in {time.monotonic() - started:.1f} s: {summary}")
+            _say("try it:\n" + _example(model, settings.host, listener.getsockname()[1]))
+
+        server = Server(
+            lambda: Child("engine", _engine_main, model, address),
+            [
+                lambda i=i: Child(f"front end {i}", _front_end_main, model, address, listener, i)  # type: ignore[misc]
+                for i in range(settings.frontends)
+            ],
+        )
+        return server.run(_say, on_ready)
+
+
+def _engine_main(report: Report, model: Model, address: str) -> None:
+    _set_up_logging(model.settings)
+    switchboard, loaded = make_engine(model)
+    from chairlift.live.engine_process import EngineProcess
+
+    process = EngineProcess(address, switchboard, EngineInfo(loaded.limits, loaded.dtype, loaded.device))
+    report(_summary(loaded))
+    process.run()
+
+
+def _front_end_main(report: Report, model: Model, address: str, listener: socket.socket, index: int) -> None:
+    _set_up_logging(model.settings)
+    import uvloop
+
+    uvloop.run(_front_end(report, model, address, listener, index))
+
+
+async def _front_end(report: Report, model: Model, address: str, listener: socket.socket, index: int) -> None:
+    from chairlift.live.client import EngineClient
+    from chairlift.server.app import create_app
+    from chairlift.server.context import ServerContext
+    from chairlift.server.run import serve as serve_http
+    from chairlift.text.load import load_tokenizer
+
+    client = EngineClient(address, f"front-end-{index}")
+    context = ServerContext(
+        settings=model.settings,
+        model_names=(model.name,),
+        model_config=model.config,
+        tokenizer=load_tokenizer(model.source, model.settings.tokenizer),
+        client=client,
+        created=int(time.time()),
+        version=version("chairlift"),
+    )
+    connection = asyncio.ensure_future(client.run())
+    report(None)
+    try:
+        await serve_http(create_app(context), listener)
+    finally:
+        connection.cancel()
+
+
+def _summary(loaded: "Loaded") -> str:
+    limits = loaded.limits
+    return (
+        f"{loaded.device}, {loaded.dtype}, {loaded.kernels} kernels, {loaded.threads} threads; "
+        f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
+        f"KV cache of {limits.num_blocks} blocks for {limits.max_pool_tokens} tokens"
+    )
+
+
+def _example(model: Model, host: str, port: int) -> str:
+    where = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/v1/chat/completions"
+    body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+    return f"  curl {where} -H 'Content-Type: application/json' -d '{body}'"
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """The port is taken before anything is loaded, so that a conflict is known at once; front ends share the socket."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(4096)
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --host or --port"
+        ) from error
+    return listener
+
+
+def _set_up_logging(settings: Settings) -> None:
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+
+
+def _say(text: str) -> None:
+    print(f"chairlift: {text}", file=sys.stderr, flush=True)

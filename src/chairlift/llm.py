@@ -1,0 +1,198 @@
+"""The Python interface: a model in this process, prompts in, texts out, in the order of the prompts."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from chairlift.build import Model, find_model, make_engine
+from chairlift.config.model import SamplingDefaults
+from chairlift.config.settings import Settings
+from chairlift.core.errors import ChairliftError, InvalidConfig, InvalidRequest
+from chairlift.core.limits import output_room
+from chairlift.core.params import SamplingParams
+from chairlift.core.score import TokenScore
+from chairlift.live.messages import Abort, Output, Submit
+from chairlift.text.chat import render
+from chairlift.text.load import load_tokenizer
+from chairlift.text.stream import TextStream
+
+__all__ = ["LLM", "Completion", "Sample", "SamplingParams"]
+
+_HERE = b""  # the only front end there is
+
+Prompt = str | Sequence[int]
+Messages = list[dict[str, str]]
+
+
+@dataclass(slots=True)
+class Sample:
+    """One answer to a prompt."""
+
+    text: str
+    tokens: list[int]
+    finish_reason: str = ""
+    stop_reason: str | None = None  # the stop string that ended it
+    scores: list[TokenScore] | None = None  # one per token, where params.logprobs asks
+
+
+@dataclass(slots=True)
+class Completion:
+    prompt: str | None  # None when it was given as tokens
+    prompt_tokens: list[int]
+    samples: list[Sample]
+    num_cached: int = 0
+    prompt_scores: list[TokenScore] | None = None
+
+    @property
+    def text(self) -> str:
+        return self.samples[0].text
+
+
+class LLM:
+    def __init__(self, model: str | None = None, **options: Any) -> None:
+        """`options` are those of the command line, with underscores: max_running=64, dtype="float32", ..."""
+        known = {f.name for f in fields(Settings)} - {"compat", "warnings"}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise InvalidConfig(f"unknown option {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        self._start(find_model(Settings(model=model, **options)))
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "LLM":
+        llm = cls.__new__(cls)
+        llm._start(find_model(settings))
+        return llm
+
+    def _start(self, model: Model) -> None:
+        self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
+        self._switchboard, loaded = make_engine(model)
+        self.limits = loaded.limits
+        self.sampling_defaults: SamplingDefaults = model.config.sampling
+        self._next_key = 0
+
+    def default_params(self, **changes: Any) -> SamplingParams:
+        """What the model's makers suggest, with changes."""
+        names = [f.name for f in fields(SamplingDefaults)]
+        return SamplingParams(**{name: getattr(self.sampling_defaults, name) for name in names} | changes)
+
+    def chat_prompt(self, messages: Messages) -> list[int]:
+        return self.tokenizer.encode(render(self.tokenizer, messages), add_special=False)
+
+    def generate(
+        self,
+        prompts: str | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_progress: bool | None = None,
+    ) -> list[Completion]:
+        """Completes every prompt, all at once; a prompt that cannot be served raises before any is."""
+        asked: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
+        each = self._params_for(params, len(asked))
+        completions = [self._completion(prompt, p) for prompt, p in zip(asked, each, strict=True)]
+        self._complete(completions, each, sys.stderr.isatty() if use_progress is None else use_progress)
+        return completions
+
+    def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[str]:
+        """The answer piece by piece; messages go through the model's chat template. Closing it frees the request."""
+        params = params or self.default_params()
+        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], dict):
+            prompt = self.chat_prompt(prompt)  # type: ignore[arg-type]
+        tokens = self._tokens(prompt)  # type: ignore[arg-type]
+        output_room(tokens, params, self.limits)
+        text = TextStream(self.tokenizer, tokens, params)
+        key = self._submit(tokens, params)
+        try:
+            for output in self._outputs():
+                if output.key != key or output.token is None:
+                    _raise_failure(output)
+                    continue
+                piece = text.push(output.token)
+                if piece.text:
+                    yield piece.text
+                if piece.stop is not None:
+                    return
+                if output.finish is not None:
+                    break
+            if rest := text.finish():
+                yield rest
+        finally:
+            self._switchboard.abort(_HERE, Abort(key))
+
+    def _params_for(self, params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+        if params is None:
+            params = self.default_params()
+        if isinstance(params, SamplingParams):
+            return [params] * count
+        if len(params) != count:
+            raise InvalidRequest("params", f"{len(params)} sets of parameters for {count} prompts")
+        return list(params)
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+
+    def _completion(self, prompt: Prompt, params: SamplingParams) -> Completion:
+        tokens = self._tokens(prompt)
+        output_room(tokens, params, self.limits)
+        samples = [Sample("", [], scores=None if params.logprobs is None else []) for _ in range(params.n)]
+        return Completion(prompt if isinstance(prompt, str) else None, tokens, samples)
+
+    def _submit(self, tokens: list[int], params: SamplingParams) -> int:
+        self._next_key += 1
+        self._switchboard.submit(_HERE, Submit(self._next_key, tokens, params))
+        return self._next_key
+
+    def _outputs(self) -> Iterator[Output]:
+        while self._switchboard.has_work:
+            yield from self._switchboard.step().get(_HERE, ())
+
+    def _complete(self, completions: list[Completion], each: list[SamplingParams], use_progress: bool) -> None:
+        from tqdm import tqdm
+
+        keys = [self._submit(c.prompt_tokens, p) for c, p in zip(completions, each, strict=True)]
+        by_key = dict(zip(keys, completions, strict=True))
+        streams = {
+            (key, i): TextStream(self.tokenizer, c.prompt_tokens, p)
+            for key, c, p in zip(keys, completions, each, strict=True)
+            for i in range(p.n)
+        }
+        try:
+            with tqdm(total=len(streams), unit="answer", disable=not use_progress) as bar:
+                for output in self._outputs():
+                    if self._take(output, by_key[output.key], streams):
+                        bar.update()
+        finally:
+            for key in keys:
+                self._switchboard.abort(_HERE, Abort(key))
+
+    def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], TextStream]) -> bool:
+        """Adds one output to its completion; True when the sample is complete."""
+        _raise_failure(output)
+        if output.prompt_scores is not None:
+            completion.prompt_scores = output.prompt_scores
+        place = (output.key, output.sample)
+        if output.token is None or place not in streams:
+            return False
+        sample, stream = completion.samples[output.sample], streams[place]
+        completion.num_cached = max(completion.num_cached, output.num_cached)
+        sample.tokens.append(output.token)
+        if sample.scores is not None and output.score is not None:
+            sample.scores.append(output.score)
+        piece = stream.push(output.token)
+        sample.text += piece.text
+        if piece.stop is None and output.finish is None:
+            return False
+        if piece.stop is not None:
+            sample.finish_reason, sample.stop_reason = "stop", piece.stop
+            self._switchboard.abort(_HERE, Abort(output.key, output.sample))
+        else:
+            sample.text += stream.finish()
+            sample.finish_reason = output.finish or ""
+        del streams[place]
+        return True
+
+
+def _raise_failure(output: Output) -> None:
+    if output.error is not None:
+        if output.error_field is not None:
+            raise InvalidRequest(output.error_field, output.error)
+        raise ChairliftError(output.error)
