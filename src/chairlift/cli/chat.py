@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TextIO
 
-from chairlift.cli.flags import add_option_flags, settings_from
-from chairlift.cli.sampling import add_sampling_flags, params_from
+from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.sampling import add_sampling_flags, given
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 
@@ -36,12 +36,13 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(options)
+    show_warnings(settings)
     from chairlift.llm import LLM
 
     if sys.stdin.isatty():
         import readline  # noqa: F401  (gives `input` line editing and history)
     llm = LLM.from_settings(settings)
-    Conversation(llm, params_from(options, llm.sampling_defaults), options.system, sys.stdout).hold(input)
+    Conversation(llm, llm.default_params(**given(options)), options.system, sys.stdout).hold(input)
     return 0
 
 

@@ -5,6 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+_KERNELS = {
+    "native": "our own, made for this processor",
+    "torch": "our own are for processors they can be built and run on",
+}
+
 
 def add_command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
@@ -18,14 +23,14 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.cli.machine import machine_facts, model_facts, version_facts
+    from chairlift.cli.installed import model_facts, version_facts
 
-    report = {
-        "machine": machine_facts(),
-        "versions": version_facts(),
-        "model": model_facts(),
-        "would use": _compute_facts(),
-    }
+    try:
+        machine, choices = _machine_facts()
+    except (ImportError, OSError) as error:
+        # A torch that cannot be loaded is just what one runs this command to find out.
+        machine, choices = {}, {"nothing": f"torch cannot be loaded: {' '.join(str(error).split())}"}
+    report = {"machine": machine, "versions": version_facts(), "model": model_facts(), "would use": choices}
     print(json.dumps(report, indent=2) if options.json else format_report(report))
     return 0
 
@@ -38,11 +43,18 @@ def format_report(report: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _compute_facts() -> dict[str, str]:
-    try:
-        from chairlift.runner.hardware import describe
+def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
+    """What is here, and what would be chosen of it and why."""
+    from chairlift.runner import hardware
+    from chairlift.runner.load import pick_kernels
 
-        return describe()
-    except (ImportError, OSError) as error:
-        # A torch that cannot be loaded is just what one runs this command to find out.
-        return {"torch": f"cannot be loaded: {' '.join(str(error).split())}"}
+    device = hardware.pick_device("auto")
+    dtype = hardware.resolve_dtype("auto", device, "bfloat16")
+    kernels = pick_kernels("auto", device, dtype)
+    has_cuda, is_bf16 = device.type == "cuda", hardware.dtype_name(dtype) == "bfloat16"
+    choices = {
+        "device": f"{device.type} ({'torch sees it' if has_cuda else 'torch sees no CUDA device'})",
+        "dtype": f"{hardware.dtype_name(dtype)} ({'in hardware' if is_bf16 else 'no bfloat16 in hardware'})",
+        "kernels": f"{kernels} ({_KERNELS[kernels]})",
+    }
+    return {name: fact for name, fact in hardware.describe().items() if name not in choices}, choices

@@ -24,12 +24,13 @@ def add_option_flags(parser: argparse.ArgumentParser, *groups: Group) -> None:
 
 
 def settings_from(options: argparse.Namespace) -> Settings:
-    """Resolves the settings and shows their warnings."""
     flags = {option.name: getattr(options, option.name, None) for option in OPTIONS}
-    settings = resolve(flags, options.config, os.environ)
+    return resolve(flags, options.config, os.environ)
+
+
+def show_warnings(settings: Settings) -> None:
     for warning in settings.warnings:
         print(f"chairlift: warning: {warning}", file=sys.stderr)
-    return settings
 
 
 def _add_flag(section: argparse._ArgumentGroup, option: Option) -> None:

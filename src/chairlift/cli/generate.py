@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from chairlift.cli.flags import add_option_flags, settings_from
+from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
 from chairlift.cli.prompts import Prompt, gather
-from chairlift.cli.sampling import add_sampling_flags, params_from
+from chairlift.cli.sampling import add_sampling_flags, given
 
 if TYPE_CHECKING:
     from chairlift.llm import Completion
@@ -36,6 +36,7 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     prompts = gather(options.prompts, options.file)
     settings = settings_from(options)
+    show_warnings(settings)
     from chairlift.llm import LLM
 
     llm = LLM.from_settings(settings)
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
             llm.chat_prompt([{"role": "user", "content": prompt}]) if isinstance(prompt, str) else prompt
             for prompt in prompts
         ]
-    completions = llm.generate(inputs, params_from(options, llm.sampling_defaults))
+    completions = llm.generate(inputs, llm.default_params(**given(options)))
     write(prompts, completions, options.json, sys.stdout)
     return 0
 

@@ -3,8 +3,7 @@
 import argparse
 from typing import Any
 
-from chairlift.config.model import SamplingDefaults
-from chairlift.core.params import SamplingParams
+_NAMES = ("max_tokens", "temperature", "top_p", "top_k", "seed")
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser, max_tokens: int | None) -> None:
@@ -19,15 +18,6 @@ def add_sampling_flags(parser: argparse.ArgumentParser, max_tokens: int | None) 
     section.add_argument("--seed", type=int, metavar="N", help="repeat the same draws")
 
 
-def params_from(options: argparse.Namespace, defaults: SamplingDefaults) -> SamplingParams:
-    given: dict[str, Any] = {
-        name: value for name in ("temperature", "top_p", "top_k") if (value := getattr(options, name)) is not None
-    }
-    suggested: dict[str, Any] = {
-        "temperature": defaults.temperature,
-        "top_k": defaults.top_k,
-        "top_p": defaults.top_p,
-        "min_p": defaults.min_p,
-        "repetition_penalty": defaults.repetition_penalty,
-    }
-    return SamplingParams(max_tokens=options.max_tokens, seed=options.seed, **(suggested | given))
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `SamplingParams` that were asked for."""
+    return {name: value for name in _NAMES if (value := getattr(options, name)) is not None}

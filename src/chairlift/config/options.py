@@ -8,7 +8,7 @@ value is refused with the option's name and what is allowed. Does not know how f
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -95,7 +95,9 @@ def resolve(
     warnings = translation.warnings
     if "model" not in values:
         warnings += (f"{config} names no weights that can be loaded: serving the embedded default (see --model)",)
-    return Settings(**values, compat=translation.compat, warnings=warnings)
+    # A flag that asks for more than the model has stays a mistake.
+    can_clip = flags.get("max_model_len") is None
+    return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
 
 
 def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     dtype = hardware.resolve_dtype(settings.dtype, device, config.dtype)
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
-    kernels = _pick_kernels(settings.kernels, device, dtype)
+    kernels = pick_kernels(settings.kernels, device, dtype)
     max_model_len = _max_model_len(settings, config)
     try:
         tensors = _tensors(settings, source, config, threads)
@@ -71,7 +71,7 @@ def _tensors(settings: Settings, source: Source, config: ModelConfig, threads: i
     return HfTensors(source.path)
 
 
-def _pick_kernels(name: str, device: torch.device, dtype: torch.dtype) -> str:
+def pick_kernels(name: str, device: torch.device, dtype: torch.dtype) -> str:
     if name == "torch" or (name == "auto" and device.type != "cpu"):
         return "torch"
     from chairlift.runner.native import ops as native
@@ -95,6 +95,8 @@ def _ops(kernels: str, threads: int) -> Ops:
 def _max_model_len(settings: Settings, config: ModelConfig) -> int:
     wanted = settings.max_model_len or config.max_model_len
     if wanted > config.max_model_len:
+        if settings.compat.can_clip_max_model_len:
+            return config.max_model_len
         raise InvalidConfig(f"max_model_len {wanted} is more than the model's context of {config.max_model_len}")
     return wanted
 

@@ -146,8 +146,11 @@ def test_changed_bytes_give_a_header_or_a_refusal(
     path.write_bytes(content)
     try:
         load_gguf(read_header(path))
-    except InvalidConfig as refusal:
-        assert "mutated.gguf" in str(refusal)
+    except InvalidConfig as error:
+        refusal = str(error)
+    else:
+        return
+    assert "mutated.gguf" in refusal
 
 
 def test_a_folder_is_refused_and_so_is_a_missing_file(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def header(change: Mapping[str, Any] | None = None, tensors: Mapping[str, Tensor
 
 def renamed(architecture: str) -> dict[str, Any]:
     moved = {key.replace("llama.", f"{architecture}.", 1): value for key, value in LLAMA.items()}
-    return {key: None for key in LLAMA} | moved | {"general.architecture": architecture}
+    return dict.fromkeys(LLAMA) | moved | {"general.architecture": architecture}
 
 
 def test_defaults_follow_the_format() -> None:

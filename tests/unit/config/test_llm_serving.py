@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,11 @@ def test_a_full_file_becomes_options(tmp_path: Path) -> None:
     assert (settings.num_blocks, settings.block_size) == (1023, 16)
     assert settings.tokenizer is None
     assert settings.compat == LlmServing(
-        model_name="llama_7b", model_dtype="DataType.FLOAT32", seq_length=2048, end_token=2
+        model_name="llama_7b",
+        model_dtype="DataType.FLOAT32",
+        seq_length=2048,
+        end_token=2,
+        can_clip_max_model_len=True,
     )
 
 
@@ -99,6 +104,11 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert (settings.port, settings.max_running, settings.num_blocks, settings.kv_memory) == (9000, 3, None, 2**30)
 
 
+def test_a_context_asked_for_by_flag_is_not_clipped(tmp_path: Path) -> None:
+    settings = serve(tmp_path, FULL, max_model_len="9999")
+    assert (settings.max_model_len, settings.compat.can_clip_max_model_len) == (9999, False)
+
+
 def test_an_existing_vocab_file_is_used(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"")
     settings = serve(tmp_path, "model_config: {}\ntokenizer: {vocab_file: tokenizer.model}")
@@ -108,7 +118,7 @@ def test_an_existing_vocab_file_is_used(tmp_path: Path) -> None:
 def test_empty_sections_and_lists_leave_the_defaults(tmp_path: Path) -> None:
     text = "model_config: {seq_length: [], decode_batch_size: []}\nserving_config:\npa_config:\n"
     settings = serve(tmp_path, text, model="org/name")
-    assert settings == Settings(model="org/name")
+    assert replace(settings, compat=LlmServing()) == Settings(model="org/name")
 
 
 @pytest.mark.parametrize(
