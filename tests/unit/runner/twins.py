@@ -54,7 +54,7 @@ class Twin:
         return build_model(self.config, TorchOps(), HfTensors(self.folder), dtype, device, self.config.max_model_len)
 
     def reference_logits(self, tokens: list[int]) -> torch.Tensor:
-        with torch.inference_mode():
+        with torch.no_grad():
             return self.reference(torch.tensor([tokens])).logits[0]
 
 

@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source, load_model_config
+from chairlift.core.errors import InvalidConfig
+from chairlift.runner import hardware
+from chairlift.runner.kv_cache import kv_bytes_per_block
+from chairlift.runner.load import load_runner
+from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, step
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return make_twin(tmp_path_factory.mktemp("twin"), "qwen3-qk-norm")
+
+
+def load(twin: Twin, **changes: object):
+    source = Source("folder", twin.folder, "twin")
+    settings = Settings(**{"device": "cpu", "dtype": "float32", "kernels": "torch", "threads": 1, **changes})
+    return load_runner(settings, source, load_model_config(source))
+
+
+def test_a_loaded_model_answers_as_transformers_does(twin: Twin) -> None:
+    loaded = load(twin)
+    tokens = random_tokens(20)
+    loaded.runner.submit(step([chunk(tokens, 0, 20, [1, 0], request(tokens))]))
+    assert list(loaded.runner.collect().tokens) == [int(twin.reference_logits(tokens)[-1].argmax())]
+    assert (loaded.device, loaded.dtype, loaded.kernels, loaded.threads) == ("cpu", "float32", "torch", 1)
+
+
+def test_limits_come_from_the_model_and_the_settings(twin: Twin) -> None:
+    limits = load(twin).limits
+    assert (limits.vocab_size, limits.max_model_len, limits.block_size) == (97, 128, 16)
+    # No more blocks than every running request at full length can use.
+    assert limits.num_blocks == limits.max_running * 8
+    limits = load(twin, max_model_len=50, max_running=700, block_size=8, num_blocks=11, max_step_prompts=2).limits
+    assert (limits.max_model_len, limits.max_running, limits.block_size, limits.num_blocks) == (50, 700, 8, 11)
+    assert limits.max_step_tokens >= 700 and limits.max_step_prompts == 2
+    assert load(twin, max_step_tokens=9).limits.max_running == 9
+
+
+def test_kv_memory_is_cut_into_blocks(twin: Twin) -> None:
+    block_bytes = kv_bytes_per_block(twin.config, 16, torch.float32)
+    assert load(twin, kv_memory=5 * block_bytes + 1).limits.num_blocks == 5
+
+
+def test_kv_memory_below_one_block_names_the_way_out(twin: Twin) -> None:
+    with pytest.raises(InvalidConfig, match="--kv-memory"):
+        load(twin, kv_memory=100)
+
+
+def test_a_context_beyond_the_models_is_refused(twin: Twin) -> None:
+    with pytest.raises(InvalidConfig, match="max_model_len 129 is more than the model's context of 128"):
+        load(twin, max_model_len=129)
+
+
+def test_dummy_weights_need_only_a_configuration(twin: Twin, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((twin.folder / "config.json").read_text())
+    bare = Twin(tmp_path, twin.reference, twin.config)
+    assert load(bare, load_format="dummy").limits.vocab_size == 97
+    with pytest.raises(InvalidConfig, match="safetensors"):
+        load(bare)
+
+
+def test_memory_that_cannot_be_had_is_one_line(twin: Twin) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        load(twin, num_blocks=1 << 45)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_cuda_without_a_device_is_refused(twin: Twin) -> None:
+    with pytest.raises(InvalidConfig, match="--device cpu"):
+        load(twin, device="cuda")
+
+
+def test_auto_dtype_is_bfloat16_only_in_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    for features, expected in (
+        (("avx2", "avx512f"), torch.float32),
+        (("avx2", "avx512_bf16"), torch.bfloat16),
+        (("amx_bf16",), torch.bfloat16),
+        ((), torch.float32),
+    ):
+        monkeypatch.setattr(hardware, "cpu_features", lambda features=features: features)
+        assert hardware.resolve_dtype("auto", CPU, "float16") is expected
+    assert hardware.resolve_dtype("float64", CPU, "float16") is torch.float64
+
+
+def test_a_containers_limits_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
+    assert hardware.free_memory(CPU) <= psutil.virtual_memory().total
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("300000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert hardware.free_memory(CPU) == 800000
+    assert hardware.num_cpus() == 1
+    (tmp_path / "memory.max").write_text("max\n")
+    assert hardware.free_memory(CPU) > 1000000
+
+
+def test_the_machine_is_described_in_words() -> None:
+    facts = hardware.describe()
+    assert facts["torch"] == torch.__version__ and "GiB" in facts["free memory"] and int(facts["cores"]) >= 1

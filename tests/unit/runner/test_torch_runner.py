@@ -1,0 +1,205 @@
+import pytest
+import torch
+
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import BlockCopy, Chunk, StepPlan, StepResult
+from chairlift.core.ports import RunnerFailed
+from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.warm_up import warm_up
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, step
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return make_twin(tmp_path_factory.mktemp("twin"), "llama-gqa-tied")
+
+
+@pytest.fixture
+def runner(twin: Twin) -> TorchRunner:
+    return TorchRunner(twin.decoder(), KvCache(twin.config, 32, 4, torch.float32, CPU), CPU)
+
+
+def carry_out(runner: TorchRunner, plan: StepPlan) -> StepResult:
+    runner.submit(plan)
+    return runner.collect()
+
+
+def best(twin: Twin, tokens: list[int]) -> int:
+    return int(twin.reference_logits(tokens)[-1].argmax())
+
+
+def test_unfinished_prompts_sample_nothing_and_finished_ones_do(runner: TorchRunner, twin: Twin) -> None:
+    first, second = random_tokens(10), random_tokens(7, seed=1)
+    result = carry_out(
+        runner,
+        step(
+            [
+                chunk(first, 0, 6, [5, 9], request(first, id=0), is_sampled=False),
+                chunk(second, 0, 7, [1, 30], request(second, id=1)),
+            ]
+        ),
+    )
+    assert list(result.tokens) == [best(twin, second)]
+
+
+def test_a_plan_without_samples_gives_an_empty_result(runner: TorchRunner) -> None:
+    tokens = random_tokens(10)
+    result = carry_out(runner, step([chunk(tokens, 0, 6, [5, 9], request(tokens), is_sampled=False)], number=7))
+    assert (result.step, list(result.tokens)) == (7, [])
+
+
+def test_a_token_that_was_not_known_is_the_one_sampled_before(runner: TorchRunner, twin: Twin) -> None:
+    tokens = random_tokens(6)
+    own = request(tokens)
+    (first,) = carry_out(runner, step([chunk(tokens, 0, 6, [3, 8], own)])).tokens
+    # Planned before `first` was known: the list ends with the prompt.
+    unknown = Chunk(own, 6, 1, tokens, 6, [BlockId(3), BlockId(8)], 2, (own,))
+    (second,) = carry_out(runner, StepPlan(1, (unknown,), (), 1, 1)).tokens
+    assert [first, second] == [best(twin, tokens), best(twin, [*tokens, best(twin, tokens)])]
+
+
+def test_penalties_see_the_token_that_was_not_known(runner: TorchRunner, twin: Twin) -> None:
+    tokens = random_tokens(6)
+    own = request(tokens, SamplingParams(temperature=0.0, presence_penalty=2.0, frequency_penalty=2.0))
+    (first,) = carry_out(runner, step([chunk(tokens, 0, 6, [3, 8], own)])).tokens
+    unknown = Chunk(own, 6, 1, tokens, 6, [BlockId(3), BlockId(8)], 2, (own,))
+    (second,) = carry_out(runner, StepPlan(1, (unknown,), (), 1, 1)).tokens
+    logits = twin.reference_logits([*tokens, first])[-1]
+    logits[first] -= 4.0
+    assert second == int(logits.argmax())
+
+
+def test_tokens_appended_after_planning_are_not_looked_at(runner: TorchRunner, twin: Twin) -> None:
+    tokens = random_tokens(6)
+    own = request(tokens)
+    carry_out(runner, step([chunk(tokens, 0, 6, [3, 8], own)]))
+    view = [*tokens, 11, 12]
+    plan = StepPlan(1, (Chunk(own, 6, 1, view, 7, [BlockId(3), BlockId(8), BlockId(0)], 2, (own,)),), (), 1, 1)
+    assert list(carry_out(runner, plan).tokens) == [best(twin, [*tokens, 11])]
+
+
+def test_samples_of_one_prompt_start_from_the_same_logits(runner: TorchRunner, twin: Twin) -> None:
+    tokens = random_tokens(6)
+    samples = tuple(
+        request(tokens, p, id=i, sample_index=i, seed=3)
+        for i, p in enumerate([GREEDY, SamplingParams(temperature=0.0, logit_bias={5: 100.0}), GREEDY])
+    )
+    own = Chunk(samples[0], 0, 6, tokens, 6, [BlockId(1), BlockId(2)], 2, samples)
+    result = carry_out(runner, StepPlan(0, (own,), (), 6, 0))
+    assert list(result.tokens) == [best(twin, tokens), 5, best(twin, tokens)]
+
+
+def test_copies_come_before_anything_is_written(runner: TorchRunner, twin: Twin) -> None:
+    tokens = random_tokens(6)
+    one, other = request(tokens, id=0), request(tokens, id=1)
+    carry_out(runner, step([chunk(tokens, 0, 6, [3, 8], one)]))
+    first, second = [*tokens, 20], [*tokens, 21]
+    chunks = (chunk(first, 6, 1, [3, 8], one), chunk(second, 6, 1, [3, 9], other))
+    result = carry_out(runner, StepPlan(1, chunks, (BlockCopy(BlockId(8), BlockId(9)),), 2, 2))
+    assert list(result.tokens) == [best(twin, first), best(twin, second)]
+
+
+def test_scores_are_given_where_they_are_asked_for(runner: TorchRunner, twin: Twin) -> None:
+    plain, asking = random_tokens(6), random_tokens(9, seed=4)
+    # The bias changes the token, not its score.
+    params = SamplingParams(temperature=0.0, logprobs=3, logit_bias={8: 100.0})
+    chunks = [
+        chunk(plain, 0, 6, [0, 1], request(plain, id=0)),
+        chunk(asking, 0, 9, [2, 3, 4], request(asking, params, 1)),
+    ]
+    result = carry_out(runner, step(chunks))
+    assert result.scores.keys() == {RequestId(1)}
+    score = result.scores[RequestId(1)]
+    logits = twin.reference_logits(asking)[-1]
+    logprobs = logits.log_softmax(-1)
+    assert score.token == 8 == result.tokens[1]
+    assert score.logprob == pytest.approx(logprobs[8].item(), abs=1e-4)
+    assert score.logit == pytest.approx(logits[8].item(), abs=1e-4)
+    assert [token for token, _ in score.top] == logprobs.topk(3).indices.tolist()
+
+
+@pytest.mark.parametrize("rows", [3, 64])
+def test_prompt_scores_cover_a_prompt_computed_in_chunks(
+    runner: TorchRunner, twin: Twin, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr("chairlift.runner.torch_runner._MAX_SCORED_ROWS", rows)
+    tokens = random_tokens(13)
+    own = request(tokens, SamplingParams(temperature=0.0, prompt_logprobs=2))
+    scores = []
+    for start, count in ((0, 5), (5, 4), (9, 4)):
+        plan = step([chunk(tokens, start, count, [4, 3, 2, 1], own, is_sampled=start == 9)])
+        scores += carry_out(runner, plan).prompt_scores[own.id]
+    logprobs = twin.reference_logits(tokens).log_softmax(-1)
+    assert [score.token for score in scores] == tokens[1:]
+    for position, score in enumerate(scores):
+        assert score.logprob == pytest.approx(logprobs[position, score.token].item(), abs=1e-4)
+        assert [token for token, _ in score.top] == logprobs[position].topk(2).indices.tolist()
+
+
+def test_output_tokens_have_no_prompt_scores(runner: TorchRunner) -> None:
+    tokens = random_tokens(5)
+    own = request(tokens, SamplingParams(temperature=0.0, prompt_logprobs=0), num_prompt=4)
+    carry_out(runner, step([chunk(tokens[:4], 0, 4, [1, 2], own)]))
+    assert carry_out(runner, step([chunk(tokens, 4, 1, [1, 2], own)])).prompt_scores == {}
+
+
+def test_a_request_whose_logits_are_not_numbers_fails_alone(runner: TorchRunner, twin: Twin) -> None:
+    good, bad = random_tokens(6), random_tokens(6, seed=1)
+    owners = [request(good, id=0), request(bad, id=1)]
+    carry_out(runner, step([chunk(good, 0, 5, [0, 1], owners[0]), chunk(bad, 0, 5, [2, 3], owners[1])]))
+    runner._kv.keys[0][2] = torch.nan
+    result = carry_out(runner, step([chunk(good, 5, 1, [0, 1], owners[0]), chunk(bad, 5, 1, [2, 3], owners[1])]))
+    assert result.failed.keys() == {RequestId(1)}
+    assert result.tokens[0] == best(twin, good)
+
+
+def test_an_error_of_the_device_fails_the_step_and_the_next_one_works(
+    runner: TorchRunner, twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = random_tokens(6)
+    plan = step([chunk(tokens, 0, 6, [0, 1], request(tokens))])
+
+    def out_of_memory(*_: object) -> None:
+        raise torch.OutOfMemoryError("out of memory: tried to allocate 2 GiB\nmore about it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("chairlift.runner.torch_runner.batch_of", out_of_memory)
+        with pytest.raises(RunnerFailed, match=r"^out of memory: tried to allocate 2 GiB$"):
+            runner.submit(plan)
+    assert list(carry_out(runner, plan).tokens) == [best(twin, tokens)]
+
+
+@pytest.mark.parametrize("num_blocks", [1, 32])
+def test_warming_up_fits_any_pool(twin: Twin, num_blocks: int) -> None:
+    runner = TorchRunner(twin.decoder(), KvCache(twin.config, num_blocks, 4, torch.float32, CPU), CPU)
+    limits = Limits(
+        vocab_size=97, max_model_len=128, block_size=4, num_blocks=num_blocks, max_running=3, max_step_tokens=64
+    )
+    warm_up(runner, limits)
+    tokens = random_tokens(3)
+    assert list(carry_out(runner, step([chunk(tokens, 0, 3, [0], request(tokens))])).tokens) == [best(twin, tokens)]
+
+
+def test_kv_blocks_hold_the_bytes_they_are_said_to(twin: Twin) -> None:
+    kv = KvCache(twin.config, 5, 4, torch.bfloat16, CPU)
+    total = sum(memory.numel() * memory.itemsize for memory in (*kv.keys, *kv.values))
+    assert total == 5 * kv_bytes_per_block(twin.config, 4, torch.bfloat16)
+
+
+def test_dummy_weights_are_a_model_of_the_right_shape(twin: Twin) -> None:
+    matrix = DummyTensors().read("model.embed_tokens.weight", (500, 128))
+    assert abs(matrix.std().item() - 0.02) < 0.001 and abs(matrix.mean().item()) < 0.001
+    assert torch.equal(matrix, DummyTensors().read("model.embed_tokens.weight", (500, 128)))
+    assert not torch.equal(matrix, DummyTensors().read("lm_head.weight", (500, 128)))
+    decoder = build_model(twin.config, TorchOps(), DummyTensors(), torch.float32, CPU, 16)
+    runner = TorchRunner(decoder, KvCache(twin.config, 32, 4, torch.float32, CPU), CPU)
+    tokens = random_tokens(6)
+    assert not carry_out(runner, step([chunk(tokens, 0, 6, [0, 1], request(tokens))])).failed
