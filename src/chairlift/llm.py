@@ -69,6 +69,7 @@ class LLM:
         self._switchboard, loaded = make_engine(model)
         self.limits = loaded.limits
         self.sampling_defaults: SamplingDefaults = model.config.sampling
+        self._eos_ids = model.eos_ids
         self._next_key = 0
 
     def default_params(self, **changes: Any) -> SamplingParams:
@@ -99,7 +100,7 @@ class LLM:
             prompt = self.chat_prompt(prompt)  # type: ignore[arg-type]
         tokens = self._tokens(prompt)  # type: ignore[arg-type]
         output_room(tokens, params, self.limits)
-        text = TextStream(self.tokenizer, tokens, params)
+        text = self._text_stream(tokens, params)
         key = self._submit(tokens, params)
         try:
             for output in self._outputs():
@@ -141,6 +142,9 @@ class LLM:
         self._switchboard.submit(_HERE, Submit(self._next_key, tokens, params))
         return self._next_key
 
+    def _text_stream(self, tokens: list[int], params: SamplingParams) -> TextStream:
+        return TextStream(self.tokenizer, tokens, params, () if params.ignore_eos else self._eos_ids)
+
     def _outputs(self) -> Iterator[Output]:
         while self._switchboard.has_work:
             yield from self._switchboard.step().get(_HERE, ())
@@ -151,7 +155,7 @@ class LLM:
         keys = [self._submit(c.prompt_tokens, p) for c, p in zip(completions, each, strict=True)]
         by_key = dict(zip(keys, completions, strict=True))
         streams = {
-            (key, i): TextStream(self.tokenizer, c.prompt_tokens, p)
+            (key, i): self._text_stream(c.prompt_tokens, p)
             for key, c, p in zip(keys, completions, each, strict=True)
             for i in range(p.n)
         }
