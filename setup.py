@@ -1,0 +1,34 @@
+"""Builds the native kernels: a plain C library beside `chairlift/runner/native/ops.py`, loaded with ctypes.
+
+It is optional: without a compiler the install still works and torch's operations are used. It needs no Python headers
+and serves every Python version, hence the stable-ABI name and wheel tag.
+"""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+NATIVE = Path("src/chairlift/runner/native")
+
+kernels = Extension(
+    "chairlift.runner.native._kernels",
+    sources=[str(NATIVE / name) for name in ("attention.c", "cpu.c", "linear.c", "pool.c", "vector.c")],
+    depends=[str(NATIVE / name) for name in ("kernels.h", "rows.inc")],
+    # The instruction sets beyond the baseline are named function by function and chosen at run time.
+    extra_compile_args=[
+        "-std=gnu11",
+        "-O3",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-fvisibility=hidden",
+        "-pthread",
+        "-Wall",
+        "-Wextra",
+    ],
+    extra_link_args=["-pthread"],
+    libraries=["m"],
+    py_limited_api=True,
+    optional=True,
+)
+
+setup(ext_modules=[kernels], options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -1,0 +1,63 @@
+"""The compiled kernels: where the library is, what it offers, and what this processor lets it use.
+
+Always: the library links no OpenMP runtime and starts its own threads, so torch's stays the only one in the process.
+Knows nothing of tensors.
+"""
+
+from ctypes import CDLL, c_float, c_int, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+HAS_AVX2, HAS_AVX512, HAS_AVX512_BF16, HAS_AMX = 1, 2, 4, 8
+
+# Cycles of the time-stamp counter a thread looks for work before it sleeps; see docs/design/native-kernels.md.
+SPIN_CYCLES = 200_000
+
+_SIGNATURES = {
+    "chairlift_set_threads": (None, [c_int, c_int64]),
+    "chairlift_linear": (c_int, [c_void_p] * 4 + [c_int64] * 4 + [c_int]),
+    "chairlift_pack": (None, [c_void_p] * 2 + [c_int64] * 2),
+    "chairlift_rows": (None, [c_void_p] * 3 + [c_int64] * 2),
+    "chairlift_norm": (None, [c_void_p] * 4 + [c_int, c_int64, c_float, c_int]),
+    "chairlift_silu_mul": (None, [c_void_p] * 2 + [c_int, c_int64, c_int]),
+    "chairlift_rotate": (None, [c_void_p] * 9 + [c_int] * 5 + [c_float, c_int]),
+    "chairlift_attention": (c_int, [c_void_p] * 7 + [c_int64] + [c_int] * 5 + [c_float, c_int, c_int]),
+    "chairlift_argmax": (None, [c_void_p] * 2 + [c_int, c_int64]),
+}
+
+
+@cache
+def load() -> CDLL | None:
+    """The library, or None where it was not built or is not for this processor."""
+    for path in sorted(Path(__file__).parent.glob("_kernels*.so")):
+        try:
+            library = CDLL(str(path))
+            library.chairlift_features.argtypes, library.chairlift_features.restype = [c_int], c_int
+            if not library.chairlift_features(-1) & HAS_AVX2:
+                return None
+            for name, (result, arguments) in _SIGNATURES.items():
+                function = getattr(library, name)
+                function.argtypes, function.restype = arguments, result
+        except (OSError, AttributeError):  # built for another system, or by another version
+            continue
+        return library
+    return None
+
+
+def features() -> int:
+    library = load()
+    return int(library.chairlift_features(-1)) if library else 0
+
+
+def instruction_set() -> str:
+    """The best the kernels use here, in a word."""
+    found = features()
+    for bit, name in ((HAS_AMX, "amx"), (HAS_AVX512, "avx512"), (HAS_AVX2, "avx2")):
+        if found & bit:
+            return name
+    return "none"
+
+
+def check(code: int) -> None:
+    if code:
+        raise MemoryError("the native kernels ran out of memory")

@@ -1,0 +1,98 @@
+"""`NativeOps`: the model's operations by the compiled kernels, for bf16 and float32 on x86-64.
+
+Always: each row of a result is computed from its own inputs in a fixed order, so its bits do not depend on the other
+rows of the batch or on the number of threads. That covers the products of bf16 matrices where the processor has AMX;
+other products are torch's. Tensors are on the CPU.
+"""
+
+import torch
+from torch import Tensor
+
+from chairlift.runner.native.library import HAS_AMX, SPIN_CYCLES, check, features, load
+from chairlift.runner.native.packed import Arena, PackedWeight
+from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.torch_ops import TorchWeight
+
+DTYPES = (torch.bfloat16, torch.float32)
+MAX_HEAD_DIM = 512  # as in vector.c
+
+
+def available() -> bool:
+    """Whether the library was built and this processor can run it."""
+    return load() is not None
+
+
+class NativeOps:
+    def __init__(self, threads: int) -> None:
+        library = load()
+        assert library is not None, "ask available() first"
+        library.chairlift_set_threads(threads, SPIN_CYCLES)
+        self._library = library
+        self._arena = Arena()
+        self._has_amx = bool(features() & HAS_AMX)
+        # Looked up once: a step makes some 270 calls.
+        self._norm, self._silu_mul = library.chairlift_norm, library.chairlift_silu_mul
+        self._rotate, self._attention = library.chairlift_rotate, library.chairlift_attention
+
+    def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
+        if self._has_amx and matrix.dtype is torch.bfloat16:
+            return PackedWeight(self._library, self._arena, matrix, bias)
+        return TorchWeight(matrix, bias)
+
+    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        self._norm_into(x, None, gain, out, eps)
+        return out
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        self._norm_into(x, residual.data_ptr(), gain, x, eps)
+        return x, residual
+
+    def _norm_into(self, x: Tensor, residual: int | None, gain: Tensor, out: Tensor, eps: float) -> None:
+        width = x.shape[-1]
+        self._norm(
+            x.data_ptr(), residual, gain.data_ptr(), out.data_ptr(),
+            x.numel() // width, width, eps, x.dtype is torch.bfloat16,
+        )  # fmt: skip
+
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
+        heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
+    ) -> Tensor:  # fmt: skip
+        _, kv_heads, block_size, head_dim = keys.shape
+        assert head_dim <= MAX_HEAD_DIM
+        num_rows = len(qkv)
+        q = torch.empty((num_rows, heads, head_dim), dtype=qkv.dtype)
+        self._rotate(
+            qkv.data_ptr(), rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
+            q.data_ptr(), keys.data_ptr(), values.data_ptr(),
+            None if q_gain is None else q_gain.data_ptr(), None if k_gain is None else k_gain.data_ptr(),
+            num_rows, heads, kv_heads, head_dim, block_size, eps, qkv.dtype is torch.bfloat16,
+        )  # fmt: skip
+        return q
+
+    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+        _, kv_heads, block_size, head_dim = keys.shape
+        num_rows, heads = q.shape[:2]
+        out = torch.empty((num_rows, heads * head_dim), dtype=q.dtype)
+        tables = batch.tables
+        check(
+            self._attention(
+                q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
+                batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), len(tables),
+                heads, kv_heads, head_dim, block_size, scale, window, q.dtype is torch.bfloat16,
+            )
+        )  # fmt: skip
+        return out
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        num_rows, width = gate_up.shape
+        out = torch.empty((num_rows, width // 2), dtype=gate_up.dtype)
+        self._silu_mul(gate_up.data_ptr(), out.data_ptr(), num_rows, width // 2, gate_up.dtype is torch.bfloat16)
+        return out
+
+    def argmax(self, logits: Tensor) -> Tensor:
+        logits = logits.contiguous()
+        out = torch.empty(len(logits), dtype=torch.int64)
+        self._library.chairlift_argmax(logits.data_ptr(), out.data_ptr(), len(logits), logits.shape[1])
+        return out

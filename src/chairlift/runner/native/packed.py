@@ -1,0 +1,77 @@
+"""bf16 matrices in the layout the AMX kernels read, held once, in large pages where the system gives them.
+
+    Arena: | matrix | matrix | ... |   mapped memory of 64 MiB or more; freed when its last matrix is
+
+Always: a matrix is whole in one mapping, at a multiple of 64 bytes; its rows can be read back exactly.
+"""
+
+import mmap
+from ctypes import CDLL
+
+import torch
+from torch import Tensor
+
+from chairlift.runner.native.library import check
+
+_MAPPING_BYTES = 64 << 20
+_LARGE_PAGE = 2 << 20
+_PANEL = _STEP = 32  # as in linear.c
+
+
+class Arena:
+    """Hands out memory for matrices, one after the other. Large pages make reading them a fifth faster."""
+
+    def __init__(self) -> None:
+        self._mapping = torch.empty(0, dtype=torch.bfloat16)
+        self._used = 0
+
+    def take(self, num_items: int) -> Tensor:
+        if self._used + num_items > len(self._mapping):
+            self._mapping = _map(max(_MAPPING_BYTES, 2 * num_items))
+            self._used = 0
+        taken = self._mapping[self._used : self._used + num_items]
+        self._used += num_items
+        return taken
+
+
+def _map(num_bytes: int) -> Tensor:
+    memory = mmap.mmap(-1, -(-num_bytes // _LARGE_PAGE) * _LARGE_PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.bfloat16)
+
+
+class PackedWeight:
+    def __init__(self, library: CDLL, arena: Arena, matrix: Tensor, bias: Tensor | None) -> None:
+        matrix = matrix.contiguous()
+        self._out, self._in = matrix.shape
+        self._packed = arena.take(-(-self._out // _PANEL) * _PANEL * -(-self._in // _STEP) * _STEP)
+        self._pointer = self._packed.data_ptr()
+        self._bias = None if bias is None else bias.to(torch.bfloat16).contiguous()
+        self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
+        self._linear, self._rows = library.chairlift_linear, library.chairlift_rows
+        library.chairlift_pack(matrix.data_ptr(), self._pointer, self._out, self._in)
+
+    def linear(self, x: Tensor) -> Tensor:
+        return self._multiply(x, torch.bfloat16)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self._multiply(x, torch.float32)
+
+    def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        num_rows = len(x)
+        if not x.is_contiguous():
+            x = x.contiguous()
+        out = torch.empty((num_rows, self._out), dtype=dtype)
+        check(
+            self._linear(
+                x.data_ptr(), self._pointer, self._bias_pointer, out.data_ptr(),
+                num_rows, self._out, self._in, self._in, dtype is torch.float32,
+            )
+        )  # fmt: skip
+        return out
+
+    def rows(self, ids: Tensor) -> Tensor:
+        out = torch.empty((len(ids), self._in), dtype=torch.bfloat16)
+        self._rows(self._pointer, ids.data_ptr(), out.data_ptr(), len(ids), self._in)
+        return out

@@ -1,0 +1,247 @@
+/* Norms, rotation, activation, attention and argmax: the entry points, and the choice of instruction set. */
+#include "kernels.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_HEAD_DIM = 512, CHUNK_ITEMS = 8192 /* elements that are worth another thread */ };
+
+typedef struct {
+    const void *x, *gain;
+    void *residual, *out; /* residual may be NULL */
+    int64_t n;
+    int rows, rows_per_chunk;
+    float eps;
+} norm_job;
+
+typedef struct {
+    const void *x;
+    void *out;
+    int64_t n;
+    int rows, rows_per_chunk;
+} silu_job;
+
+typedef struct {
+    const void *qkv, *q_gain, *k_gain;
+    const float *rotation;
+    const int64_t *positions, *slots;
+    void *q, *keys, *values;
+    int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size;
+    float eps;
+} rotate_job;
+
+static inline float from_bf16(uint16_t x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* To nearest, ties to even; a NaN stays one. */
+static inline uint16_t to_bf16(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)rounded;
+}
+
+static inline float from_float(float x) { return x; }
+
+#define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
+#define AVX2 __attribute__((target("avx2,fma")))
+#define BASELINE
+
+#define TARGET AVX512
+#define NAME(x) x##_avx512_bf16
+#define ELEMENT uint16_t
+#define LOAD from_bf16
+#define STORE to_bf16
+#include "rows.inc"
+
+#define TARGET AVX512
+#define NAME(x) x##_avx512_float
+#define ELEMENT float
+#define LOAD from_float
+#define STORE from_float
+#include "rows.inc"
+
+#define TARGET AVX2
+#define NAME(x) x##_avx2_bf16
+#define ELEMENT uint16_t
+#define LOAD from_bf16
+#define STORE to_bf16
+#include "rows.inc"
+
+#define TARGET AVX2
+#define NAME(x) x##_avx2_float
+#define ELEMENT float
+#define LOAD from_float
+#define STORE from_float
+#include "rows.inc"
+
+#define TARGET BASELINE
+#define NAME(x) x##_baseline_bf16
+#define ELEMENT uint16_t
+#define LOAD from_bf16
+#define STORE to_bf16
+#include "rows.inc"
+
+#define TARGET BASELINE
+#define NAME(x) x##_baseline_float
+#define ELEMENT float
+#define LOAD from_float
+#define STORE from_float
+#include "rows.inc"
+
+#define CHOOSE(name, is_bf16)                                                                       \
+    (cpu_features() & HAS_AVX512 ? ((is_bf16) ? name##_avx512_bf16 : name##_avx512_float)           \
+     : cpu_features() & HAS_AVX2 ? ((is_bf16) ? name##_avx2_bf16 : name##_avx2_float)               \
+                                 : ((is_bf16) ? name##_baseline_bf16 : name##_baseline_float))
+
+/* Rows per chunk that give each thread enough to do. */
+static int share(int rows, int64_t row_items) {
+    int enough = (int)((CHUNK_ITEMS + row_items - 1) / row_items);
+    return max_int(max_int(1, enough), ceil_div(rows, pool_threads() * 4));
+}
+
+EXPORT void chairlift_norm(const void *x, void *residual, const void *gain, void *out, int rows, int64_t n, float eps,
+                           int is_bf16) {
+    norm_job job = {x, gain, residual, out, n, rows, share(rows, n), eps};
+    pool_run(CHOOSE(norm_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
+}
+
+EXPORT void chairlift_silu_mul(const void *x, void *out, int rows, int64_t n, int is_bf16) {
+    silu_job job = {x, out, n, rows, share(rows, 2 * n)};
+    pool_run(CHOOSE(silu_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
+}
+
+EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
+                             void *q, void *keys, void *values, const void *q_gain, const void *k_gain, int rows,
+                             int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16) {
+    rotate_job job = {qkv, q_gain, k_gain, rotation, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
+                      head_dim, block_size, eps};
+    job.rows_per_chunk = share(rows, (int64_t)(heads + 2 * kv_heads) * head_dim);
+    pool_run(CHOOSE(rotate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
+}
+
+typedef void (*attend_fn)(const attention_job *, const attention_item *);
+typedef struct {
+    attention_job job;
+    attend_fn attend;
+} attention_run;
+
+static void attention_chunk(void *arg, int index) {
+    const attention_run *run = arg;
+    const attention_job *job = &run->job;
+    int first = index * job->items_per_run, last = min_int(first + job->items_per_run, job->num_items), r = 0;
+    for (int low = 0, high = job->num_chunks; low < high;) { /* the last chunk that starts at or before `first` */
+        int middle = (low + high) / 2;
+        if (job->item_starts[middle] <= first)
+            r = middle, low = middle + 1;
+        else
+            high = middle;
+    }
+    int group = job->heads / job->kv_heads;
+    for (int i = first; i < last; i++) {
+        while (i >= job->item_starts[r + 1]) r++;
+        int tokens = job->starts[r + 1] - job->starts[r], token_tiles = ceil_div(tokens, job->tile_tokens);
+        int at = i - job->item_starts[r];
+        int kv_head = at / (token_tiles * job->head_tiles), tile = at % (token_tiles * job->head_tiles);
+        int token = tile / job->head_tiles * job->tile_tokens, head = tile % job->head_tiles * job->tile_heads;
+        attention_item item = {
+            .kv_head = kv_head,
+            .first_head = kv_head * group + head,
+            .num_heads = min_int(job->tile_heads, group - head),
+            .first_row = job->starts[r] + token,
+            .num_tokens = min_int(job->tile_tokens, tokens - token),
+            .first_position = job->contexts[r] - tokens + token,
+            .table = job->tables + r * job->table_width,
+        };
+        run->attend(job, &item);
+    }
+}
+
+/* Returns 0, or 1 when out of memory. */
+EXPORT int chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
+                               const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
+                               int heads, int kv_heads, int head_dim, int block_size, float scale, int window,
+                               int is_bf16) {
+    int group = heads / kv_heads;
+    int *item_starts = scratch(SCRATCH_ITEMS, (size_t)(num_chunks + 1) * sizeof(int));
+    if (!item_starts) return 1;
+    attention_run run = {{q, keys, values, out, starts, contexts, tables, table_width, num_chunks, heads, kv_heads,
+                          head_dim, block_size, window, scale, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
+                         CHOOSE(attend, is_bf16)};
+    attention_job *job = &run.job;
+    if (is_bf16 && (cpu_features() & HAS_AMX) && attend_amx_fits(head_dim)) run.attend = attend_amx;
+    job->tile_tokens = max_int(1, MAX_LANES / group);
+    job->head_tiles = ceil_div(group, MAX_LANES);
+    item_starts[0] = 0;
+    for (int r = 0; r < num_chunks; r++) {
+        int tiles = ceil_div(starts[r + 1] - starts[r], job->tile_tokens) * job->head_tiles;
+        item_starts[r + 1] = item_starts[r] + tiles * kv_heads;
+    }
+    job->num_items = item_starts[num_chunks];
+    job->items_per_run = max_int(1, job->num_items / (pool_threads() * 16));
+    pool_run(attention_chunk, &run, ceil_div(job->num_items, job->items_per_run));
+    return 0;
+}
+
+typedef struct {
+    const float *x;
+    int64_t *out, n;
+} argmax_job;
+
+/* The largest of each of 64 lanes and where it was first seen; then the largest of those, the first on a tie. */
+static inline __attribute__((always_inline)) int64_t argmax_row(const float *x, int64_t n) {
+    enum { LANES = 64 };
+    float best[LANES];
+    int32_t where[LANES], is_nan = 0;
+    for (int l = 0; l < LANES; l++) best[l] = -INFINITY, where[l] = INT32_MAX;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float v = x[i + l];
+            is_nan |= v != v;
+            int is_better = v > best[l] || (v == -INFINITY && where[l] == INT32_MAX);
+            where[l] = is_better ? (int32_t)i + l : where[l];
+            best[l] = is_better ? v : best[l];
+        }
+    for (int l = 0; i + l < n; l++) {
+        float v = x[i + l];
+        is_nan |= v != v;
+        int is_better = v > best[l] || (v == -INFINITY && where[l] == INT32_MAX);
+        where[l] = is_better ? (int32_t)(i + l) : where[l];
+        best[l] = is_better ? v : best[l];
+    }
+    if (is_nan) return -1;
+    int first = 0;
+    for (int l = 1; l < LANES; l++)
+        if (best[l] > best[first] || (best[l] == best[first] && where[l] < where[first])) first = l;
+    return where[first];
+}
+
+AVX512 static void argmax_avx512(void *arg, int r) {
+    const argmax_job *job = arg;
+    job->out[r] = argmax_row(job->x + r * job->n, job->n);
+}
+
+AVX2 static void argmax_avx2(void *arg, int r) {
+    const argmax_job *job = arg;
+    job->out[r] = argmax_row(job->x + r * job->n, job->n);
+}
+
+static void argmax_baseline(void *arg, int r) {
+    const argmax_job *job = arg;
+    job->out[r] = argmax_row(job->x + r * job->n, job->n);
+}
+
+EXPORT void chairlift_argmax(const float *x, int64_t *out, int rows, int64_t n) {
+    argmax_job job = {x, out, n};
+    chunk_fn fn = cpu_features() & HAS_AVX512 ? argmax_avx512 : cpu_features() & HAS_AVX2 ? argmax_avx2 : argmax_baseline;
+    pool_run(fn, &job, rows);
+}
+
+#endif

@@ -1,0 +1,137 @@
+"""Norms, activation, rotation and argmax, row by row, on every instruction set this processor has."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.runner.native import library
+from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.ops import Batch
+
+pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
+
+DTYPES = [torch.bfloat16, torch.float32]
+TOLERANCE = {torch.bfloat16: 8e-3, torch.float32: 2e-6}
+
+
+@pytest.fixture(params=[-1, library.HAS_AVX2, 0], ids=["best", "avx2", "baseline"], autouse=True)
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
+    kernels = library.load()
+    assert kernels is not None
+    kernels.chairlift_features(request.param)
+    yield
+    kernels.chairlift_features(-1)
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def norm(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
+    x = x.float()
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gain.float()
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    tolerance = TOLERANCE[actual.dtype]
+    torch.testing.assert_close(actual.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 16, 37, 576, 2048])
+@pytest.mark.parametrize("rows", [1, 5, 200])
+def test_a_norm_divides_by_the_root_mean_square(dtype: torch.dtype, width: int, rows: int) -> None:
+    x, gain = random(rows, width, dtype=dtype), random(width, dtype=dtype, seed=1)
+    close(NativeOps(2).rms_norm(x, gain, 1e-5), norm(x, gain))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [16, 37, 576])
+def test_adding_and_norming_gives_both_the_norm_and_the_sum(dtype: torch.dtype, width: int) -> None:
+    x, residual = random(40, width, dtype=dtype), random(40, width, dtype=dtype, seed=1)
+    gain, total = random(width, dtype=dtype, seed=2), x + residual
+    normed, summed = NativeOps(2).add_rms_norm(x.clone(), residual.clone(), gain, 1e-5)
+    assert torch.equal(summed, total)
+    close(normed, norm(total, gain))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [8, 37, 1536])
+def test_silu_mul_multiplies_the_halves(dtype: torch.dtype, width: int) -> None:
+    x = random(40, 2 * width, dtype=dtype) * 5
+    gate, up = x.float().chunk(2, dim=-1)
+    close(NativeOps(2).silu_mul(x), gate * torch.sigmoid(gate) * up)
+
+
+def test_silu_of_large_numbers_stays_finite() -> None:
+    gate = torch.tensor([[1e4, -1e4, 300.0, -300.0, 88.5, -88.5, 0.0, -0.0]])
+    out = NativeOps(1).silu_mul(torch.cat((gate, torch.ones_like(gate)), dim=1))
+    torch.testing.assert_close(out, torch.nn.functional.silu(gate))
+
+
+def test_bf16_results_are_rounded_to_the_nearest_even() -> None:
+    x = torch.tensor([[1.0, 1.0, 1.0, 1.0]]).bfloat16()
+    residual = torch.tensor([[2**-8, 3 * 2**-8, 2**-8 + 2**-12, -(2**-9)]]).bfloat16()
+    expected = (x.float() + residual.float()).bfloat16()
+    _, total = NativeOps(1).add_rms_norm(x.clone(), residual.clone(), torch.ones(4).bfloat16(), 1e-5)
+    assert torch.equal(total, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128])
+@pytest.mark.parametrize(("heads", "kv_heads", "block_size"), [(9, 3, 16), (4, 4, 1), (8, 1, 2)])
+@pytest.mark.parametrize("has_gains", [False, True])
+def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
+    dtype: torch.dtype, head_dim: int, heads: int, kv_heads: int, block_size: int, has_gains: bool
+) -> None:
+    rows, num_blocks = 11, 64 // block_size
+    qkv = random(rows, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
+    angles = torch.outer(torch.arange(100.0), 0.9 ** torch.arange(head_dim // 2))
+    rotation = torch.cat((angles.cos(), angles.sin()), dim=-1)
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
+    positions, slots = torch.arange(30, 30 + rows), order[:rows]
+    gains = [random(head_dim, dtype=dtype, seed=s) if has_gains else None for s in (2, 3)]
+    keys = torch.zeros(num_blocks, kv_heads, block_size, head_dim, dtype=dtype)
+    values = torch.zeros_like(keys)
+    none = torch.empty(0)
+    batch = Batch(none, positions, slots, none, none, none, 0, 0, none)
+    q, k, v = qkv.view(rows, -1, head_dim).split([heads, kv_heads, kv_heads], dim=1)
+    v = v.clone()
+
+    def rotate(x: Tensor, gain: Tensor | None) -> Tensor:
+        x = x.float() if gain is None else norm(x, gain)
+        first, second = x.chunk(2, dim=-1)
+        cos, sin = rotation[positions].unsqueeze(1).chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+    expected_q, expected_k = rotate(q, gains[0]), rotate(k, gains[1])
+    close(NativeOps(2).rotate_and_store(qkv, rotation, keys, values, batch, heads, *gains, 1e-5), expected_q)
+    close(keys[slots // block_size, :, slots % block_size], expected_k)
+    assert torch.equal(values[slots // block_size, :, slots % block_size], v)
+    unused = order[rows:]
+    assert not keys[unused // block_size, :, unused % block_size].any()
+
+
+@pytest.mark.parametrize("width", [1, 63, 64, 65, 1000, 49152])
+def test_argmax_is_the_first_of_the_largest(width: int) -> None:
+    logits = torch.randint(0, 50, (9, width), generator=torch.Generator().manual_seed(width)).float()
+    logits[3] = -torch.inf
+    logits[4] = torch.inf
+    assert NativeOps(2).argmax(logits).tolist() == [row.index(max(row)) for row in logits.tolist()]
+
+
+def test_a_row_with_a_nan_has_no_argmax() -> None:
+    logits = torch.zeros(3, 1000)
+    logits[1, 999] = torch.nan
+    assert NativeOps(2).argmax(logits).tolist() == [0, -1, 0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_have_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+    ops, x, gain = NativeOps(2), random(70, 1154, dtype=dtype), random(1154, dtype=dtype, seed=1)
+    norms, products = ops.rms_norm(x, gain, 1e-5), ops.silu_mul(x)
+    for rows in (1, 2, 7, 33, 69):
+        assert torch.equal(ops.rms_norm(x[:rows], gain, 1e-5), norms[:rows])
+        assert torch.equal(ops.silu_mul(x[70 - rows :]), products[70 - rows :])
