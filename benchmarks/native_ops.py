@@ -1,0 +1,175 @@
+"""Times the native kernels against oneDNN's packed products, and a whole step by operation, on random weights.
+
+    python benchmarks/native_ops.py [--model 135m|1.1b] [--threads 2] [--passes 20] [--only linear|step]
+
+Both sides take turns within each pass, and the smallest time of all passes counts: the machine may be shared.
+"""
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chairlift.runner.native import library
+from chairlift.runner.native.ops import NativeOps
+from chairlift.runner.ops import Batch, Weight
+
+
+@dataclass(frozen=True)
+class Shape:
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inner: int
+    vocab: int
+
+    def matrices(self) -> list[tuple[int, int]]:
+        qkv = ((self.heads + 2 * self.kv_heads) * self.head_dim, self.hidden)
+        one = [qkv, (self.hidden, self.heads * self.head_dim), (2 * self.inner, self.hidden), (self.hidden, self.inner)]
+        return one * self.layers + [(self.vocab, self.hidden)]
+
+
+SHAPES = {"135m": Shape(30, 576, 9, 3, 64, 1536, 49152), "1.1b": Shape(22, 2048, 32, 4, 64, 5632, 32000)}
+BLOCK = 16
+
+
+class Model:
+    def __init__(self, shape: Shape, ops: NativeOps) -> None:
+        self.shape, self.ops = shape, ops
+        self.weights = [ops.weight(matrix(n, k)) for n, k in shape.matrices()]
+        self.head = self.weights[-1]
+        self.gain = torch.ones(shape.hidden, dtype=torch.bfloat16)
+        angles = torch.outer(torch.arange(2048.0), 1e-4 ** torch.arange(0, 1, 2 / shape.head_dim))
+        self.rotation = torch.cat((angles.cos(), angles.sin()), dim=-1)
+        cache = (32 * 16 + 64, shape.kv_heads, BLOCK, shape.head_dim)
+        self.keys, self.values = (
+            [torch.randn(cache, dtype=torch.bfloat16) for _ in range(shape.layers)] for _ in range(2)
+        )
+
+    def step(self, batch: Batch, call: Callable[..., Any]) -> None:
+        ops, shape = self.ops, self.shape
+        x = call("rows", self.head.rows, batch.tokens)
+        residual = torch.zeros_like(x)
+        for i in range(shape.layers):
+            qkv, output, gate_up, down = self.weights[4 * i : 4 * i + 4]
+            x, residual = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
+            x = call("qkv", qkv.linear, x)
+            keys, values = self.keys[i], self.values[i]
+            q = call(
+                "rotate", ops.rotate_and_store, x, self.rotation, keys, values, batch, shape.heads, None, None, 1e-5
+            )
+            x = call("attention", ops.attention, q, keys, values, batch, shape.head_dim**-0.5, 0)
+            x = call("output", output.linear, x)
+            x, residual = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
+            x = call("gate_up", gate_up.linear, x)
+            x = call("silu_mul", ops.silu_mul, x)
+            x = call("down", down.linear, x)
+        x, _ = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
+        logits = call("head", self.head.logits, x[batch.logit_rows])
+        call("argmax", ops.argmax, logits)
+
+
+def matrix(n: int, k: int) -> Tensor:
+    return torch.empty(n, k, dtype=torch.bfloat16).normal_(0, 0.02)
+
+
+def batch_of(counts: list[int], contexts: list[int]) -> Batch:
+    """Chunk r computes the last counts[r] of contexts[r] tokens; each request has blocks of its own."""
+    width = -(-max(contexts) // BLOCK)
+    tables = torch.arange(len(counts) * width, dtype=torch.int32).view(len(counts), width)
+    positions = [torch.arange(c - n, c) for n, c in zip(counts, contexts, strict=True)]
+    slots = [t[p // BLOCK].long() * BLOCK + p % BLOCK for t, p in zip(tables, positions, strict=True)]
+    starts = torch.tensor([0, *counts]).cumsum(0).int()
+    return Batch(
+        torch.randint(0, 1000, (sum(counts),)), torch.cat(positions), torch.cat(slots), starts,
+        torch.tensor(contexts).int(), tables, sum(n == 1 for n in counts), max(contexts), starts[1:].long() - 1,
+    )  # fmt: skip
+
+
+def time_linears(shape: Shape, ops: NativeOps, passes: int) -> None:
+    sizes = shape.matrices()
+    plain = [matrix(n, k) for n, k in sizes]
+    native: list[Weight] = [ops.weight(w) for w in plain]
+    print(f"{'rows':>6} {'native ms':>10} {'oneDNN ms':>10} {'GB/s':>6} {'TFLOP/s':>8}")
+    num_weights = sum(n * k for n, k in sizes)
+    for rows in (1, 8, 16, 32, 64, 256, 512):
+        xs = {k: torch.randn(rows, k, dtype=torch.bfloat16) for _, k in sizes}
+        packed = [torch.ops.mkldnn._reorder_linear_weight(w, rows) for w in plain]
+        best = [float("inf")] * 2
+        for _ in range(passes):
+            start = time.perf_counter()
+            for (_, k), w in zip(sizes, native, strict=True):
+                w.linear(xs[k])
+            middle = time.perf_counter()
+            for (_, k), p in zip(sizes, packed, strict=True):
+                torch.ops.mkldnn._linear_pointwise(xs[k], p, None, "none", [], "")
+            end = time.perf_counter()
+            best = [min(best[0], middle - start), min(best[1], end - middle)]
+        rates = num_weights * 2 / best[0] / 1e9, num_weights * 2 * rows / best[0] / 1e12
+        print(f"{rows:6} {best[0] * 1e3:10.2f} {best[1] * 1e3:10.2f} {rates[0]:6.1f} {rates[1]:8.2f}", flush=True)
+
+
+def time_steps(shape: Shape, ops: NativeOps, passes: int) -> None:
+    model = Model(shape, ops)
+    steps = {
+        "decode 1 x 200": batch_of([1], [200]),
+        "decode 32 x 200": batch_of([1] * 32, list(range(169, 201))),
+        "prompts 4 x 128": batch_of([128] * 4, [128] * 4),
+        "prompt 512": batch_of([512], [512]),
+    }
+    for name, batch in steps.items():
+        parts: dict[str, list[float]] = defaultdict(list)
+        whole = []
+        for _ in range(passes):
+            start = time.perf_counter()
+            model.step(batch, lambda _, f, *arguments: f(*arguments))
+            whole.append(time.perf_counter() - start)
+            for part, seconds in timed_parts(model, batch).items():
+                parts[part].append(seconds)
+        middle = sorted(whole)[len(whole) // 2]
+        print(f"{name}: {min(whole) * 1e3:.2f} ms (median {middle * 1e3:.2f})")
+        print("   " + ", ".join(f"{part} {min(seconds) * 1e3:.2f}" for part, seconds in parts.items()), flush=True)
+
+
+def timed_parts(model: Model, batch: Batch) -> dict[str, float]:
+    parts: dict[str, float] = defaultdict(float)
+
+    def call(name: str, f: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = f(*arguments)
+        parts[name] += time.perf_counter() - start
+        return result
+
+    model.step(batch, call)
+    return parts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", choices=list(SHAPES), default="135m")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--passes", type=int, default=20)
+    parser.add_argument("--only", choices=("linear", "step"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    ops, shape = NativeOps(arguments.threads), SHAPES[arguments.model]
+    print(f"{arguments.model}, {arguments.threads} threads, {library.instruction_set()}")
+    if arguments.only != "step":
+        time_linears(shape, ops, arguments.passes)
+    if arguments.only != "linear":
+        time_steps(shape, ops, arguments.passes)
+
+
+if __name__ == "__main__":
+    main()
