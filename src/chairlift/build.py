@@ -132,11 +132,15 @@ async def _front_end(report: Report, model: Model, address: str, listener: socke
         version=version("chairlift"),
     )
     connection = asyncio.ensure_future(client.run())
+    serving = asyncio.ensure_future(serve_http(create_app(context), listener))
     report(None)
     try:
-        await serve_http(create_app(context), listener)
+        done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # a wire that broke for any reason but the engine's death ends the front end
     finally:
         connection.cancel()
+        serving.cancel()
 
 
 def _summary(loaded: "Loaded") -> str:

@@ -1,14 +1,16 @@
 """The Python interface: a model in this process, prompts in, texts out, in the order of the prompts."""
 
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from chairlift.build import Model, find_model, make_engine
 from chairlift.config.model import SamplingDefaults
+from chairlift.config.options import resolve
 from chairlift.config.settings import Settings
-from chairlift.core.errors import ChairliftError, InvalidConfig, InvalidRequest
+from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
@@ -52,11 +54,7 @@ class Completion:
 class LLM:
     def __init__(self, model: str | None = None, **options: Any) -> None:
         """`options` are those of the command line, with underscores: max_running=64, dtype="float32", ..."""
-        known = {f.name for f in fields(Settings)} - {"compat", "warnings"}
-        unknown = sorted(set(options) - known)
-        if unknown:
-            raise InvalidConfig(f"unknown option {unknown[0]!r}; there are: {', '.join(sorted(known))}")
-        self._start(find_model(Settings(model=model, **options)))
+        self._start(find_model(resolve({"model": model, **options})))
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "LLM":
@@ -71,6 +69,7 @@ class LLM:
         self.sampling_defaults: SamplingDefaults = model.config.sampling
         self._eos_ids = model.eos_ids
         self._next_key = 0
+        self._outputs: dict[int, deque[Output]] = {}  # by key, of requests under way: made but not read yet
 
     def default_params(self, **changes: Any) -> SamplingParams:
         """What the model's makers suggest, with changes."""
@@ -94,8 +93,13 @@ class LLM:
         return completions
 
     def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[str]:
-        """The answer piece by piece; messages go through the model's chat template. Closing it frees the request."""
+        """The answer piece by piece; messages go through the model's chat template. Closing it frees the request.
+
+        Several streams may be read in turn; each step serves all of them.
+        """
         params = params or self.default_params()
+        if params.n != 1:
+            raise InvalidRequest("n", f"a stream has one answer, not {params.n}; use generate")
         if not isinstance(prompt, str) and prompt and isinstance(prompt[0], dict):
             prompt = self.chat_prompt(prompt)  # type: ignore[arg-type]
         tokens = self._tokens(prompt)  # type: ignore[arg-type]
@@ -103,9 +107,9 @@ class LLM:
         text = self._text_stream(tokens, params)
         key = self._submit(tokens, params)
         try:
-            for output in self._outputs():
-                if output.key != key or output.token is None:
-                    _raise_failure(output)
+            for output in self._read([key]):
+                _raise_failure(output)
+                if output.token is None:
                     continue
                 piece = text.push(output.token)
                 if piece.text:
@@ -117,7 +121,7 @@ class LLM:
             if rest := text.finish():
                 yield rest
         finally:
-            self._switchboard.abort(_HERE, Abort(key))
+            self._drop(key)
 
     def _params_for(self, params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
         if params is None:
@@ -139,15 +143,29 @@ class LLM:
 
     def _submit(self, tokens: list[int], params: SamplingParams) -> int:
         self._next_key += 1
+        self._outputs[self._next_key] = deque()
         self._switchboard.submit(_HERE, Submit(self._next_key, tokens, params))
         return self._next_key
+
+    def _drop(self, key: int) -> None:
+        """Frees whatever is left of a request."""
+        self._switchboard.abort(_HERE, Abort(key))
+        self._outputs.pop(key, None)
 
     def _text_stream(self, tokens: list[int], params: SamplingParams) -> TextStream:
         return TextStream(self.tokenizer, tokens, params, () if params.ignore_eos else self._eos_ids)
 
-    def _outputs(self) -> Iterator[Output]:
-        while self._switchboard.has_work:
-            yield from self._switchboard.step().get(_HERE, ())
+    def _read(self, keys: list[int]) -> Iterator[Output]:
+        """The outputs of these requests as they come; those of others are kept for whoever reads them."""
+        while True:
+            for outputs in [self._outputs[key] for key in keys]:
+                while outputs:
+                    yield outputs.popleft()
+            if not keys or not self._switchboard.has_work:
+                return
+            for output in self._switchboard.step().get(_HERE, ()):
+                if output.key in self._outputs:
+                    self._outputs[output.key].append(output)
 
     def _complete(self, completions: list[Completion], each: list[SamplingParams], use_progress: bool) -> None:
         from tqdm import tqdm
@@ -161,12 +179,14 @@ class LLM:
         }
         try:
             with tqdm(total=len(streams), unit="answer", disable=not use_progress) as bar:
-                for output in self._outputs():
+                for output in self._read(keys):
                     if self._take(output, by_key[output.key], streams):
                         bar.update()
+                    if not streams:
+                        break
         finally:
             for key in keys:
-                self._switchboard.abort(_HERE, Abort(key))
+                self._drop(key)
 
     def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], TextStream]) -> bool:
         """Adds one output to its completion; True when the sample is complete."""
@@ -190,7 +210,7 @@ class LLM:
             self._switchboard.abort(_HERE, Abort(output.key, output.sample))
         else:
             sample.text += stream.finish()
-            sample.finish_reason = output.finish or ""
+            sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish or "", stream.stop
         del streams[place]
         return True
 

@@ -1,7 +1,7 @@
 """The engine's end of the wire: reads what front ends send, steps, and sends each its outputs, once per step.
 
-Sleeps in the socket when there is nothing to do. A front end that is gone is noticed when it is next written to, and
-its requests are ended.
+Always: every front end knows how many requests run and wait, also when none of them is its own. Sleeps in the socket
+when there is nothing to do. A front end that is gone is noticed when it is next written to, and its requests are ended.
 """
 
 import msgspec
@@ -24,18 +24,21 @@ class EngineProcess:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(address)
+        self._told: dict[FrontEnd, tuple[int, int]] = {}  # running and waiting, as each front end last heard
 
     def run(self) -> None:
         """Never returns; a signal ends the process."""
         while True:
             self._receive()
-            for front_end, outputs in self._switchboard.step().items():
-                self._send(front_end, self._step(outputs))
+            self._tell(self._switchboard.step())
 
-    def _step(self, outputs: list[Output]) -> Step:
+    def _tell(self, news: dict[FrontEnd, list[Output]]) -> None:
         scheduler = self._switchboard.engine.scheduler
-        num_waiting = len(scheduler.waiting) + len(scheduler.preempted)
-        return Step(outputs, len(scheduler.running), num_waiting)
+        numbers = len(scheduler.running), len(scheduler.waiting) + len(scheduler.preempted)
+        for front_end, told in list(self._told.items()):
+            if front_end in news or told != numbers:
+                self._told[front_end] = numbers
+                self._send(front_end, Step(news.get(front_end, []), *numbers))
 
     def _receive(self) -> None:
         """Everything that has arrived; waits for something only when there is no work."""
@@ -49,6 +52,7 @@ class EngineProcess:
                 self._switchboard.abort(front_end, message)
             elif isinstance(message, Hello):
                 self._switchboard.drop(front_end)  # whoever had this name before is gone
+                self._told[front_end] = (0, 0)
                 self._send(front_end, Ready(self._info))
             timeout_ms = 0
 
@@ -59,3 +63,4 @@ class EngineProcess:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             self._switchboard.drop(front_end)
+            self._told.pop(front_end, None)

@@ -78,6 +78,8 @@ class Server:
         try:
             self._engine = self._start_engine()
             self._children = [self._engine, *(start() for start in self._start_front_ends)]
+            if self._is_stopping:  # told so while they were being started
+                return 0
             report = self._engine.wait_ready()
             for child in self._children[1:]:
                 child.wait_ready()

@@ -68,6 +68,7 @@ class Switchboard:
 
     def drop(self, front_end: FrontEnd) -> None:
         """A front end is gone: so are its requests."""
+        self._refused = [(to, output) for to, output in self._refused if to != front_end]
         for request in [request for request, line in self._lines.items() if line.front_end == front_end]:
             self.engine.abort(request)
             self._hang_up(request)

@@ -1,0 +1,34 @@
+"""A switchboard on the ledger runner, as the engine process and the offline interface hold one."""
+
+from typing import Any
+
+from chairlift.core.engine import Engine
+from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.scheduler import Scheduler
+from chairlift.live.messages import EngineInfo
+from chairlift.live.switchboard import Switchboard
+from fakes.clocks import CountingClock
+from fakes.ledger import LedgerRunner
+
+VOCAB_SIZE = 1000
+
+
+def ledger_switchboard(eos_ids: tuple[int, ...] = (), **limits: Any) -> Switchboard:
+    sizes = Limits(
+        **{
+            "vocab_size": VOCAB_SIZE,
+            "max_model_len": 512,
+            "block_size": 4,
+            "num_blocks": 256,
+            "max_running": 64,
+            "max_step_tokens": 256,
+        }
+        | limits
+    )
+    runner = LedgerRunner(sizes.num_blocks, sizes.block_size, sizes.vocab_size)
+    return Switchboard(Engine(Scheduler(sizes, Fcfs()), runner, CountingClock()), sizes, eos_ids)
+
+
+def info_of(switchboard: Switchboard) -> EngineInfo:
+    return EngineInfo(switchboard.engine.scheduler.limits, "int", "ledger")

@@ -1,0 +1,163 @@
+"""Submissions become requests, events become outputs; on the ledger runner."""
+
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import FinishReason
+from chairlift.live.messages import Abort, Output, Submit
+from chairlift.live.switchboard import Switchboard
+from fakes.ledger import LedgerRunner, expected
+from fakes.requests import make_samples
+from fakes.switchboards import VOCAB_SIZE, ledger_switchboard
+
+HERE, THERE = b"here", b"there"
+PROMPT = list(range(10))
+
+
+def drain(switchboard: Switchboard) -> dict[bytes, list[Output]]:
+    heard: dict[bytes, list[Output]] = {}
+    for _ in range(1000):
+        if not switchboard.has_work:
+            return heard
+        for front_end, outputs in switchboard.step().items():
+            heard.setdefault(front_end, []).extend(outputs)
+    raise AssertionError("the work does not end")
+
+
+def tokens_of(outputs: list[Output], key: int, sample: int = 0) -> list[int]:
+    return [o.token for o in outputs if (o.key, o.sample) == (key, sample) and o.token is not None]
+
+
+def num_free(switchboard: Switchboard) -> int:
+    return switchboard.engine.scheduler.pool.num_free
+
+
+def test_every_sample_gets_the_tokens_it_would_get_alone_and_one_finish() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(7, PROMPT, SamplingParams(max_tokens=5, n=3, seed=11)))
+    outputs = drain(switchboard)[HERE]
+    for request in make_samples(1, PROMPT, 3, 5, seed=11):
+        assert tokens_of(outputs, 7, request.sample_index) == expected(request, VOCAB_SIZE)
+    assert sorted(o.sample for o in outputs if o.finish == "length") == [0, 1, 2]
+    assert num_free(switchboard) == 256
+
+
+def test_an_end_token_finishes_with_stop_unless_it_is_ignored() -> None:
+    params = SamplingParams(max_tokens=8, seed=3)
+    plain = ledger_switchboard()
+    plain.submit(HERE, Submit(1, PROMPT, params))
+    tokens = tokens_of(drain(plain)[HERE], 1)
+    switchboard = ledger_switchboard(eos_ids=(tokens[2],))
+    switchboard.submit(HERE, Submit(1, PROMPT, params))
+    switchboard.submit(HERE, Submit(2, PROMPT, SamplingParams(max_tokens=8, seed=3, ignore_eos=True)))
+    outputs = drain(switchboard)[HERE]
+    assert tokens_of(outputs, 1) == tokens[:3]
+    assert tokens_of(outputs, 2) == tokens
+    assert {o.key: o.finish for o in outputs if o.finish} == {1: "stop", 2: "length"}
+
+
+def test_aborting_one_sample_leaves_the_others() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=6, n=3, seed=5)))
+    before = switchboard.step()[HERE]
+    switchboard.abort(HERE, Abort(1, 1))
+    after = drain(switchboard)[HERE]
+    assert {o.sample for o in before} == {0, 1, 2}
+    assert {o.sample for o in after} == {0, 2}
+    for request in make_samples(1, PROMPT, 3, 6, seed=5)[::2]:
+        assert tokens_of(before + after, 1, request.sample_index) == expected(request, VOCAB_SIZE)
+    assert num_free(switchboard) == 256
+
+
+def test_aborting_a_request_frees_it_before_the_next_step() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=100, n=2)))
+    switchboard.step()
+    switchboard.abort(HERE, Abort(1))
+    assert not switchboard.engine.scheduler.live
+    assert num_free(switchboard) == 256
+    assert drain(switchboard) == {}
+
+
+def test_aborting_what_has_ended_or_never_was_does_nothing() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=1)))
+    drain(switchboard)
+    switchboard.abort(HERE, Abort(1))
+    switchboard.abort(HERE, Abort(99, 0))
+    assert not switchboard.has_work
+
+
+def test_a_request_that_can_never_be_served_is_answered_with_the_reason_for_every_sample() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(4, [VOCAB_SIZE], SamplingParams(n=2)))
+    outputs = drain(switchboard)[HERE]
+    assert [(o.key, o.sample, o.finish, o.error_field) for o in outputs] == [
+        (4, 0, "error", "prompt"),
+        (4, 1, "error", "prompt"),
+    ]
+    assert f"vocabulary of {VOCAB_SIZE}" in (outputs[0].error or "")
+
+
+def test_a_front_end_that_is_gone_takes_its_requests_and_refusals_along() -> None:
+    switchboard = ledger_switchboard()
+    for key in range(3):
+        switchboard.submit(HERE, Submit(key, PROMPT, SamplingParams(max_tokens=50, n=2)))
+    switchboard.submit(THERE, Submit(0, PROMPT, SamplingParams(max_tokens=4, seed=1)))
+    switchboard.step()
+    switchboard.submit(HERE, Submit(9, [], SamplingParams()))
+    switchboard.drop(HERE)
+    assert len(switchboard.engine.scheduler.live) == 1
+    heard = drain(switchboard)
+    assert list(heard) == [THERE]
+    assert num_free(switchboard) == 256
+
+
+def test_two_front_ends_may_use_the_same_key() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=3, seed=1)))
+    switchboard.submit(THERE, Submit(1, [5, 6], SamplingParams(max_tokens=3, seed=2)))
+    heard = drain(switchboard)
+    (here,), (there,) = make_samples(1, PROMPT, 1, 3, seed=1), make_samples(1, [5, 6], 1, 3, seed=2)
+    assert tokens_of(heard[HERE], 1) == expected(here, VOCAB_SIZE)
+    assert tokens_of(heard[THERE], 1) == expected(there, VOCAB_SIZE)
+
+
+def test_the_second_of_two_equal_prompts_says_how_much_was_cached() -> None:
+    switchboard = ledger_switchboard()
+    for key in (1, 2):
+        switchboard.submit(HERE, Submit(key, PROMPT, SamplingParams(max_tokens=2)))
+        outputs = drain(switchboard)[HERE]
+        assert {o.num_cached for o in outputs} == {0 if key == 1 else 8}  # two full blocks of four
+
+
+def test_the_prompt_is_scored_once_and_before_the_first_token() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=2, n=2, prompt_logprobs=0, logprobs=0)))
+    outputs = drain(switchboard)[HERE]
+    scored = [i for i, o in enumerate(outputs) if o.prompt_scores is not None]
+    assert scored == [0] and outputs[0].sample == 0 and outputs[0].token is None
+    assert [score.token for score in outputs[0].prompt_scores or ()] == PROMPT[1:]
+    assert all(o.score is not None and o.score.token == o.token for o in outputs[1:])
+
+
+def test_without_a_seed_one_is_drawn_and_with_one_the_tokens_repeat() -> None:
+    switchboard = ledger_switchboard()
+    for key, seed in enumerate((None, None, 4, 4)):
+        switchboard.submit(HERE, Submit(key, PROMPT, SamplingParams(max_tokens=20, seed=seed)))
+    outputs = drain(switchboard)[HERE]
+    drawn, drawn_again, given, given_again = (tokens_of(outputs, key) for key in range(4))
+    assert drawn != drawn_again
+    assert given == given_again
+
+
+def test_a_step_that_fails_ends_its_requests_with_the_reason_and_the_next_one_works() -> None:
+    switchboard = ledger_switchboard()
+    runner = switchboard.engine.runner
+    assert isinstance(runner, LedgerRunner)
+    runner.fail_steps = frozenset([2])
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=9)))
+    outputs = drain(switchboard)[HERE]
+    assert (outputs[-1].finish, outputs[-1].error) == (FinishReason.ERROR.value, "step 2 was told to fail")
+    assert outputs[-1].error_field is None
+    switchboard.submit(HERE, Submit(2, PROMPT, SamplingParams(max_tokens=3)))
+    assert len(tokens_of(drain(switchboard)[HERE], 2)) == 3
+    assert num_free(switchboard) == 256
