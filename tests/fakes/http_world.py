@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,9 +28,9 @@ class HttpWorld:
         self.answer = [*self.tokenizer.encode(says, add_special=False), self.eos_id]
         limits = Limits(
             vocab_size=self.tokenizer.vocab_size,
-            max_model_len=256,
+            max_model_len=512,
             block_size=4,
-            num_blocks=48,
+            num_blocks=100,
             max_running=8,
             max_step_tokens=64,
         )
@@ -63,28 +63,23 @@ class HttpWorld:
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-        started: threading.Event = threading.Event()
-        stop: dict[str, Any] = {}
+        started = threading.Event()
+        ends: list[Callable[[], object]] = []
 
         async def run() -> None:
-            stop["loop"], stop["task"] = asyncio.get_running_loop(), asyncio.current_task()
+            stop, loop = asyncio.Event(), asyncio.get_running_loop()
+            ends.append(lambda: loop.call_soon_threadsafe(stop.set))
             started.set()
-            await serve(self.app, sock, grace_s=1)
+            await serve(self.app, sock, grace_s=1, stop=stop)
 
-        def main() -> None:
-            try:
-                asyncio.run(run())
-            except asyncio.CancelledError:
-                pass
-
-        thread = threading.Thread(target=main)
+        thread = threading.Thread(target=lambda: asyncio.run(run()))
         thread.start()
         started.wait(10)
         _wait_until_open(port)
         try:
             yield f"http://127.0.0.1:{port}"
         finally:
-            stop["loop"].call_soon_threadsafe(stop["task"].cancel)
+            ends[0]()
             thread.join(10)
             sock.close()
 
@@ -113,7 +108,7 @@ def _config(vocab_size: int, eos_id: int) -> ModelConfig:
         head_dim=8,
         intermediate_size=8,
         vocab_size=vocab_size,
-        max_model_len=256,
+        max_model_len=512,
         rms_norm_eps=1e-5,
         rope_theta=10000.0,
         eos_ids=(eos_id,),

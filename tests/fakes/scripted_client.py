@@ -64,9 +64,9 @@ class ScriptedGeneration:
                 output = self._output(sample, step, scripts[sample])
                 if output.finish is not None or sample in request.aborts:
                     live.discard(sample)
+                request.is_done = not live and output.finish != "error"
                 yield output
             step += 1
-        request.is_done = True
 
     def _output(self, sample: int, step: int, script: list[int]) -> Output:
         client, params = self._client, self._request.params

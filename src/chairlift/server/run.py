@@ -1,7 +1,7 @@
 """Serving the application on a socket that is already bound, until a signal says stop.
 
-Always: after the first SIGTERM or SIGINT no new connection is taken and requests under way may finish within the
-grace time; a second SIGINT ends at once.
+Always: after the first SIGTERM or SIGINT, or once `stop` is set, no new connection is taken and requests under way may
+finish within the grace time; a second SIGINT ends at once.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30) -> None:
+async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30, stop: asyncio.Event | None = None) -> None:
     """Runs in the calling event loop; returns after a graceful stop."""
     config = uvicorn.Config(
         app,
@@ -45,12 +45,22 @@ async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30) -> None
     signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     for number in signals:
         loop.add_signal_handler(number, server.handle_exit, number, None)
+    watch = asyncio.create_task(_exit_on(stop, server)) if stop is not None else None
     try:
         await server.serve(sockets=[sock])
     finally:
+        if watch is not None:
+            watch.cancel()
         for number in signals:
             loop.remove_signal_handler(number)
 
 
-async def run_frontend(context: ServerContext, sock: socket.socket, *, grace_s: int = 30) -> None:
-    await serve(create_app(context), sock, grace_s=grace_s)
+async def _exit_on(stop: asyncio.Event, server: uvicorn.Server) -> None:
+    await stop.wait()
+    server.should_exit = True
+
+
+async def run_frontend(
+    context: ServerContext, sock: socket.socket, *, grace_s: int = 30, stop: asyncio.Event | None = None
+) -> None:
+    await serve(create_app(context), sock, grace_s=grace_s, stop=stop)

@@ -1,0 +1,224 @@
+"""The llm-serving answers byte for byte, as its specification writes them down."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from fakes.http_world import HttpWorld, with_compat
+
+HELLO = '{"id": 308, "logprob": 77.0, "special": false, "text": "Hello"}'
+WORLD = '{"id": 323, "logprob": 80.75, "special": false, "text": " world"}'
+END = '{"id": 1, "logprob": 0.25, "special": true, "text": ""}'
+
+
+async def ask(world: HttpWorld, path: str, inputs: object = "Hi", **parameters: Any) -> httpx.Response:
+    response = await world.post(path, {"inputs": inputs, "parameters": parameters})
+    assert response.status_code == 200, response.text
+    return response
+
+
+def lines(response: httpx.Response) -> list[Any]:
+    assert response.text.endswith("\n")
+    return [json.loads(line)["data"][0] for line in response.text.splitlines()]
+
+
+async def test_the_full_answer_to_the_byte() -> None:
+    response = await ask(HttpWorld("Hello world"), "/models/llama2/generate")
+    assert response.text == (
+        '{"generated_text": "Hello world", "finish_reason": "eos", "generated_tokens": 3, '
+        f'"prefill": [{HELLO}], "seed": 0, "tokens": [{HELLO}, {WORLD}, {END}], '
+        f'"top_tokens": [[{HELLO}]], "details": null}}\n'
+    )
+    assert "content-type" not in response.headers
+    assert "content-length" not in response.headers
+
+
+async def test_the_stream_to_the_byte() -> None:
+    response = await ask(HttpWorld("Hello world"), "/models/llama2/generate_stream", max_new_tokens=2)
+    head = '{"event": "message", "retry": 30000, "data": [{"details": null, "generated_text": '
+    assert response.text == (
+        f'{head}"Hello", "tokens": {HELLO}, "top_tokens": [{HELLO}]}}]}}\n'
+        f'{head}" world", "tokens": {WORLD}, "top_tokens": [{WORLD}]}}]}}\n'
+        f'{head}"Hello world", "finish_reason": "length", "generated_tokens": 2, "prefill": [{HELLO}], "seed": 0, '
+        f'"tokens": [{HELLO}, {WORLD}], "top_tokens": [[{HELLO}]]}}]}}\n'
+    )
+    headers = {name: response.headers[name] for name in ("content-type", "cache-control", "x-accel-buffering")}
+    assert headers == {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+    assert response.headers["connection"] == "keep-alive"
+
+
+async def test_any_other_protocol_is_plain_lines_with_data_before_them() -> None:
+    world = HttpWorld("Hello world")
+    response = await ask(world, "/models/llama2/generate_stream", max_new_tokens=1, return_protocol="plain")
+    assert response.text == (
+        f'data:{{"details": null, "generated_text": "Hello", "tokens": {HELLO}, "top_tokens": [{HELLO}]}}\n'
+        'data:{"generated_text": "Hello", "finish_reason": "length", "generated_tokens": 1, '
+        f'"prefill": [{HELLO}], "seed": 0, "tokens": [{HELLO}], "top_tokens": [[{HELLO}]], "details": null}}\n'
+    )
+    assert "content-type" not in response.headers
+
+
+async def test_without_return_full_text_there_is_no_summary() -> None:
+    world = HttpWorld("Hello world")
+    response = await ask(world, "/models/llama2/generate_stream", return_full_text="False")
+    assert [line["generated_text"] for line in lines(response)] == ["Hello", " world", ""]
+
+
+async def test_text_is_not_escaped() -> None:
+    response = await ask(HttpWorld('é "x"\n'), "/models/llama2/generate")
+    assert '"generated_text": "é \\"x\\"\\n"' in response.text
+
+
+async def test_every_token_has_its_line_and_held_back_bytes_are_not_lost() -> None:
+    world = HttpWorld("é")
+    response = await ask(world, "/models/llama2/generate_stream")
+    *tokens, summary = lines(response)
+    assert [line["tokens"]["id"] for line in tokens] == world.answer
+    assert [(line["generated_text"], line["tokens"]["special"]) for line in tokens] == [
+        ("", True),
+        ("é", False),
+        ("", True),
+    ]
+    assert summary["generated_text"] == "é"
+
+
+@pytest.mark.parametrize(("stream", "count"), [("True", 4), (True, 4), ("no", 1), (0, 1)])
+async def test_the_bare_route_follows_the_stream_field(stream: object, count: int) -> None:
+    world = HttpWorld("Hello world")
+    response = await world.post("/models/llama2", {"inputs": "Hi", "stream": stream})
+    assert len(response.text.splitlines()) == count
+
+
+async def test_the_other_routes_ignore_the_stream_field() -> None:
+    world = HttpWorld("Hello world")
+    response = await world.post("/models/llama2/generate", {"inputs": "Hi", "stream": True})
+    assert "generated_text" in response.json()
+    response = await world.post("/models/llama2/generate_stream", {"inputs": "Hi", "stream": False})
+    assert len(response.text.splitlines()) == 4
+
+
+@pytest.mark.parametrize("name", ["llama2", "internlm", "meta-llama/Llama-2-7b", "%E6%A8%A1", "generate"])
+async def test_the_model_s_name_may_be_anything(name: str) -> None:
+    response = await ask(HttpWorld("Hello"), f"/models/{name}/generate")
+    assert response.json()["generated_text"] == "Hello"
+
+
+async def test_the_tokens_sampled_are_asked_for_with_their_logit() -> None:
+    world = HttpWorld()
+    await ask(world, "/models/llama2/generate", do_sample="False", max_new_tokens="9", top_k="5", top_p="0.8", seed=3)
+    params = world.client.requests[0].params
+    assert (params.temperature, params.max_tokens, params.top_k, params.top_p, params.seed) == (0.0, 9, 5, 0.8, 3)
+    assert params.logprobs == 0
+
+
+async def test_a_stop_string_ends_the_answer_as_eos() -> None:
+    response = await ask(HttpWorld("Hello world, hello"), "/models/llama2/generate", stop=["wor"])
+    body = response.json()
+    assert (body["generated_text"], body["finish_reason"], body["generated_tokens"]) == ("Hello ", "eos", 2)
+
+
+async def test_the_prompt_template_wraps_the_inputs() -> None:
+    world = with_compat(prompt_template="<s><|User|>:{}<eoh>\n<|Bot|>:")
+    await ask(world, "/models/internlm/generate", "a{}b")
+    prompt = world.tokenizer.decode(world.client.requests[0].prompt, skip_special=False)
+    assert prompt == "<s><|User|>:a{}b<eoh>\n<|Bot|>:"
+
+
+async def test_the_configured_end_token_ends_the_answer() -> None:
+    world = HttpWorld("Hello world")
+    end = world.answer[1]
+    world = with_compat(end_token=end)
+    world.answer = [*HttpWorld("Hello world").answer]
+    body = (await ask(world, "/models/llama2/generate")).json()
+    assert (body["generated_text"], body["finish_reason"], body["generated_tokens"]) == ("Hello", "eos", 2)
+
+
+async def test_a_prompt_that_holds_the_pad_id_is_served() -> None:
+    body = (await ask(HttpWorld("Hello"), "/models/llama2/generate", "<|im_start|>Hi")).json()
+    assert body["finish_reason"] == "eos"
+
+
+OUT_OF_RANGE = ("prompt_out_of_range", "Error202: prompt out of range", 0, 0)
+EMPTY = ("prompt_token_ids_empty", "Error203: prompt token empty", 0, 0)
+
+
+def check_error(body: Any, expected: tuple[str, str, int, int]) -> None:
+    finish, message, token_id, num_tokens = expected
+    token = {"id": token_id, "logprob": 0.0, "special": False, "text": message}
+    assert body == {
+        "generated_text": message,
+        "finish_reason": finish,
+        "generated_tokens": num_tokens,
+        "prefill": [token],
+        "seed": 0,
+        "tokens": [token],
+        "top_tokens": [[token]],
+        "details": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "max_new_tokens", "expected"),
+    [
+        ("", 5, EMPTY),
+        ("Hi", 400, OUT_OF_RANGE),
+        ("Hi", 10**30, OUT_OF_RANGE),
+        ("Hello " * 300, 5, OUT_OF_RANGE),
+        ("\ud800", 5, OUT_OF_RANGE),
+    ],
+)
+async def test_what_cannot_be_served_is_an_error_text_under_200(
+    inputs: str, max_new_tokens: int, expected: tuple[str, str, int, int]
+) -> None:
+    world = HttpWorld()
+    async with world.http() as http:
+        for path in ("/models/llama2/generate", "/models/llama2/generate_stream"):
+            body = json.dumps({"inputs": inputs, "parameters": {"max_new_tokens": max_new_tokens}})
+            response = await http.post(path, content=body)
+            assert response.status_code == 200
+            if path.endswith("stream"):
+                line, summary = lines(response)
+                assert line["generated_text"] == line["tokens"]["text"] == expected[1]
+                check_error(summary, expected)
+            else:
+                check_error(response.json(), expected)
+    assert world.client.requests == []
+
+
+async def test_the_length_limit_of_the_configuration_is_not_reached() -> None:
+    world = with_compat(seq_length=50)
+    num_prompt = len(world.tokenizer.encode("Hi"))
+    refused = await ask(world, "/models/llama2/generate", max_new_tokens=50 - num_prompt)
+    check_error(refused.json(), OUT_OF_RANGE)
+    served = await ask(world, "/models/llama2/generate", max_new_tokens=49 - num_prompt)
+    assert served.json()["finish_reason"] == "eos"
+
+
+@pytest.mark.parametrize("kind", ["fails_at", "dies_at"])
+async def test_a_failure_in_the_middle_ends_with_error304(kind: str) -> None:
+    world = HttpWorld()
+    setattr(world.client, kind, 2)
+    message = "error304: generation task stop abnormally!, please retry!"
+    check_error((await ask(world, "/models/llama2/generate")).json(), ("predict_failed", message, -1, 2))
+    first, second, line, summary = lines(await ask(world, "/models/llama2/generate_stream"))
+    assert [first["tokens"]["id"], second["tokens"]["id"]] == world.answer[:2]
+    assert line["tokens"] == {"id": -1, "logprob": 0.0, "special": False, "text": message}
+    check_error(summary, ("predict_failed", message, -1, 2))
+
+
+async def test_an_engine_that_is_not_there_is_error304_too() -> None:
+    world = HttpWorld()
+    world.client.is_ready = False
+    body = (await ask(world, "/models/llama2/generate")).json()
+    assert (body["finish_reason"], body["generated_tokens"]) == ("predict_failed", 0)
+
+
+async def test_a_bad_body_is_a_422_with_pydantic_s_detail() -> None:
+    response = await HttpWorld().post("/models/llama2", {"inputs": "a", "parameters": {"top_k": "5.0"}})
+    assert response.status_code == 422
+    assert response.text == (
+        '{"detail":[{"loc":["body","parameters","top_k"],'
+        '"msg":"value is not a valid integer","type":"type_error.integer"}]}'
+    )

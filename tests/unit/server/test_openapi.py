@@ -1,0 +1,60 @@
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.routing import Route
+
+from fakes.http_world import HttpWorld
+
+
+async def document(world: HttpWorld) -> Any:
+    return (await world.get("/openapi.json")).json()
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for value in node.values():
+            yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+async def test_every_route_is_described_with_its_method() -> None:
+    world = HttpWorld()
+    described = {(path, method) for path, ways in (await document(world))["paths"].items() for method in ways}
+    routes = {
+        (route.path.replace(":path", ""), method.lower())
+        for route in world.app.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert described == routes
+
+
+async def test_every_operation_has_what_openapi_requires() -> None:
+    body = await document(HttpWorld())
+    assert body["openapi"].startswith("3.1")
+    assert body["info"].keys() >= {"title", "version"}
+    for path, ways in body["paths"].items():
+        for operation in ways.values():
+            assert all("description" in response for response in operation["responses"].values())
+            named = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path" and p["required"]}
+            assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+async def test_every_reference_leads_to_a_schema() -> None:
+    body = await document(HttpWorld())
+    found = set(references(body))
+    assert found
+    for reference in found:
+        prefix, name = reference.rsplit("/", 1)
+        assert prefix == "#/components/schemas"
+        assert name in body["components"]["schemas"]
+
+
+async def test_a_request_schema_lists_the_fields_that_are_read() -> None:
+    schema = (await document(HttpWorld()))["components"]["schemas"]["CompletionRequest"]
+    assert {"prompt", "max_tokens", "stop", "logit_bias", "return_token_ids"} <= schema["properties"].keys()
+    assert schema["required"] == ["prompt"]
