@@ -46,7 +46,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     dtype = hardware.resolve_dtype(settings.dtype, device, config.dtype)
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
-    kernels = pick_kernels(settings.kernels, device, dtype)
+    kernels = pick_kernels(settings.kernels, device, dtype, config.head_dim)
     max_model_len = _max_model_len(settings, config)
     try:
         tensors = _tensors(settings, source, config, threads)
@@ -71,16 +71,17 @@ def _tensors(settings: Settings, source: Source, config: ModelConfig, threads: i
     return HfTensors(source.path)
 
 
-def pick_kernels(name: str, device: torch.device, dtype: torch.dtype) -> str:
+def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, head_dim: int = 64) -> str:
     if name == "torch" or (name == "auto" and device.type != "cpu"):
         return "torch"
     from chairlift.runner.native import ops as native
 
-    can_run = device.type == "cpu" and native.available() and dtype in native.DTYPES
+    is_suited = device.type == "cpu" and dtype in native.DTYPES and head_dim <= native.MAX_HEAD_DIM
+    can_run = is_suited and native.available()
     if name == "native" and not can_run:
-        raise InvalidConfig(
-            f"kernels native: not available on this {device.type} in {hardware.dtype_name(dtype)}; use --kernels torch"
-        )
+        why = "were not built or not for this processor" if is_suited else "do not do this"
+        what = f"{hardware.dtype_name(dtype)} on {device.type} with heads of {head_dim}"
+        raise InvalidConfig(f"kernels native: they {why} ({what}); use --kernels torch")
     return "native" if can_run else "torch"
 
 

@@ -54,7 +54,7 @@ class Ops(Protocol):
     def rotate_and_store(
         self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
         heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises q and k per head where gains are given, rotates
         both by rotation[positions] (float32 [max_len, head_dim]: head_dim / 2 cosines, then as many sines, of the
         half-split form), writes k and v
@@ -63,7 +63,7 @@ class Ops(Protocol):
         ...
 
     def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
-        """Causal attention of each chunk's queries over its own context; window 0: no limit. -> [T, heads * head_dim]"""
+        """Causal attention of each chunk over its own context; window 0: no limit. -> [T, heads * head_dim]"""
         ...
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:

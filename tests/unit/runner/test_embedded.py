@@ -1,0 +1,119 @@
+"""The embedded default against transformers on the same dequantised weights: same greedy text, alone and together."""
+
+import pytest
+import torch
+import transformers
+
+from chairlift.config.gguf_header import read_header
+from chairlift.config.settings import Settings
+from chairlift.config.source import EMBEDDED_NAME, Source, embedded_path, load_model_config
+from chairlift.core.engine import Engine
+from chairlift.core.events import Token
+from chairlift.core.ids import RequestId
+from chairlift.core.params import SamplingParams
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+from chairlift.runner.load import Loaded, load_runner
+from chairlift.runner.weights.assemble import expected_names
+from chairlift.runner.weights.gguf import GgufTensors
+from chairlift.text.load import load_tokenizer
+from fakes.clocks import CountingClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+NUM_TOKENS = 12
+QUESTIONS = [
+    "What is the capital of France?", "Name three primary colours.", "Write a haiku about snow.", "Count from 1 to 10.",
+    "Who wrote Hamlet?", "What is 12 + 30?", "Translate 'good morning' to Spanish.", "Explain gravity to a child.",
+    "Give me a recipe for pancakes.", "Why is the sky blue?", "List the planets.", "What does HTTP mean?",
+    "Tell me a joke.", "def fibonacci(n):", "Summarise the plot of Cinderella.", "How do ski lifts work?",
+    "What is a prime number?", "Say hello in five languages.", "¿Dónde está la biblioteca?",
+    "Which is heavier, iron or wood?",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return Source("gguf", embedded_path(), EMBEDDED_NAME, is_embedded=True)
+
+
+@pytest.fixture(scope="module")
+def loaded(source: Source) -> Loaded:
+    settings = Settings(device="cpu", dtype="float32", kernels="torch")
+    return load_runner(settings, source, load_model_config(source))
+
+
+@pytest.fixture(scope="module")
+def prompts(source: Source) -> list[list[int]]:
+    tokenizer = load_tokenizer(source, None)
+    chats = (f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n" for question in QUESTIONS)
+    return [tokenizer.encode(chat) for chat in chats]
+
+
+@pytest.fixture(scope="module")
+def expected(source: Source, prompts: list[list[int]]) -> list[list[int]]:
+    config = load_model_config(source)
+    reference_config = transformers.LlamaConfig(
+        vocab_size=config.vocab_size, hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_layers, num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads, max_position_embeddings=config.max_model_len,
+        rms_norm_eps=config.rms_norm_eps, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+    )  # fmt: skip
+    with torch.device("meta"):
+        reference = transformers.LlamaForCausalLM(reference_config)
+    tensors = GgufTensors(read_header(source.path), config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in reference.state_dict().items()}
+    weights = {name: tensors.read(name, shapes[name]) for name in expected_names(config)}
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    reference = transformers.LlamaForCausalLM(reference_config).eval()
+    reference.load_state_dict(weights)
+    texts = []
+    for prompt in prompts:
+        output = reference.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), do_sample=False,
+            max_new_tokens=NUM_TOKENS, eos_token_id=list(config.eos_ids), pad_token_id=config.eos_ids[0],
+        )  # fmt: skip
+        texts.append(output[0, len(prompt) :].tolist())
+    return texts
+
+
+def generate(loaded: Loaded, source: Source, prompts: list[list[int]]) -> list[list[int]]:
+    engine = Engine(Scheduler(loaded.limits, Fcfs()), loaded.runner, CountingClock())
+    stops = frozenset(load_model_config(source).eos_ids)
+    for index, prompt in enumerate(prompts):
+        params = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS)
+        request = Request(
+            id=RequestId(index), prompt=tuple(prompt), params=params, max_output=NUM_TOKENS, seed=0, stop_ids=stops
+        )
+        engine.add((request,))
+    texts: list[list[int]] = [[] for _ in prompts]
+    while engine.has_work:
+        for event in engine.step():
+            if isinstance(event, Token):
+                texts[event.request].append(event.token)
+    return texts
+
+
+def test_each_prompt_alone_gives_the_text_of_transformers(
+    loaded: Loaded, source: Source, prompts: list[list[int]], expected: list[list[int]]
+) -> None:
+    assert [generate(loaded, source, [prompt])[0] for prompt in prompts] == expected
+
+
+def test_all_prompts_in_one_batch_give_the_text_of_transformers(
+    loaded: Loaded, source: Source, prompts: list[list[int]], expected: list[list[int]]
+) -> None:
+    assert generate(loaded, source, prompts) == expected
+
+
+def test_native_kernels_in_float32_give_the_text_of_transformers(
+    source: Source, prompts: list[list[int]], expected: list[list[int]]
+) -> None:
+    native = pytest.importorskip("chairlift.runner.native.ops")
+    if not native.available():
+        pytest.skip("the native kernels are not built here")
+    settings = Settings(device="cpu", dtype="float32", kernels="native")
+    loaded = load_runner(settings, source, load_model_config(source))
+    assert generate(loaded, source, prompts) == expected
