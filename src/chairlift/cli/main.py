@@ -12,14 +12,16 @@ from typing import Any
 from chairlift.cli import chat, doctor, generate, serve
 from chairlift.core.errors import ChairliftError
 
-_DESCRIPTION = "Serve a language model over HTTP, or talk to one here. Without --model, a small one that is built in."
+_DESCRIPTION = """\
+Serve a language model over HTTP, or talk to one here. Without --model, it is
+a small one that comes along."""
 _EPILOG = """\
 examples:
-  chairlift serve                              the built-in model on http://127.0.0.1:8000
-  chairlift serve --model Qwen/Qwen3-0.6B      a model from the Hugging Face hub
-  chairlift chat                               a conversation in this terminal
-  chairlift generate "Once upon a time"        text, without a server
-  chairlift COMMAND --help                     the options of a command
+  chairlift serve                           that model, on 127.0.0.1:8000
+  chairlift serve --model Qwen/Qwen3-0.6B   a model from the Hugging Face hub
+  chairlift chat                            a conversation in this terminal
+  chairlift generate "Once upon a time"     text, without a server
+  chairlift COMMAND --help                  the options of a command
 
 Every option can also stand in a YAML file (--config) or in the environment
 (CHAIRLIFT_MAX_RUNNING for --max-running); a flag wins over the file, the file
@@ -67,7 +69,8 @@ class _ShowVersion(argparse.Action):
             found = metadata.version("chairlift")
         except metadata.PackageNotFoundError:
             found = "(not installed)"
-        parser.exit(message=f"chairlift {found}\n")
+        print(f"chairlift {found}")
+        parser.exit()
 
 
 if __name__ == "__main__":

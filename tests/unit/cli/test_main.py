@@ -1,0 +1,112 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.main import main
+from chairlift.config.options import OPTIONS
+
+
+def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert end.value.code == 0
+    assert len(lines) <= 28
+    assert all(len(line) <= 80 for line in lines)
+    for command in ("serve", "chat", "generate", "doctor"):
+        assert any(line.strip().startswith(command) for line in lines)
+
+
+def test_serve_has_a_flag_for_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    text = capsys.readouterr().out
+    assert [option.flag for option in OPTIONS if option.flag not in text] == []
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from chairlift.cli.main import main\n"
+        "try:\n    main(['serve', '--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'starlette', 'tokenizers', 'huggingface_hub'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {sorted(heavy)}' if heavy else 0)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
+
+
+def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("chairlift ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["serve", "--device", "tpu"], "--device must be one of auto, cpu, cuda, got 'tpu'"),
+        (["serve", "--config", "/no/such.yaml"], "/no/such.yaml: cannot be read"),
+        (["serve", "--model", "/no/such/folder"], "/no/such/folder: no such file or folder"),
+        (["generate", "--model", "/no/such/folder", "hi"], "/no/such/folder: no such file or folder"),
+        (["chat", "--model", "/no/such/folder"], "/no/such/folder: no such file or folder"),
+        (["generate", "--file", "/no/such.txt"], "/no/such.txt: cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("chairlift: error: ")
+    assert complaint in error
+    assert error.count("\n") == 1
+
+
+def test_an_environment_mistake_names_the_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIRLIFT_PORT", "ninety")
+    assert main(["serve"]) == 2
+    assert "CHAIRLIFT_PORT must be a whole number" in capsys.readouterr().err
+
+
+def test_flags_may_not_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["serve", "--max-run", "3"])
+    assert end.value.code == 2
+    assert "unrecognized arguments: --max-run" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("chairlift.cli.serve.settings_from", interrupted)
+    assert main(["serve"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_doctor_reports_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report) == {"machine", "versions", "model", "would use"}
+    assert report["versions"]["python"] == sys.version.split()[0]
+    assert "SmolLM2-135M-Instruct" in report["model"]["embedded"]
+    assert set(report["would use"]) == {"device", "dtype", "kernels"}
+    assert report["would use"]["dtype"] in text
+
+
+def test_a_warning_of_the_configuration_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "llm.yaml"
+    path.write_text("model_config: {zactivate_len: [512]}")
+    main(["generate", "--config", str(path), "--model", "/no/such/folder", "hi"])
+    error = capsys.readouterr().err
+    assert "chairlift: warning: " in error
+    assert "model_config.zactivate_len" in error
