@@ -135,6 +135,7 @@ class EngineClient:
                 gone.cancel()
                 self._lose_all("the engine died; it is being restarted")
                 socket.disable_monitor()
+                monitor.close()
                 socket.close()
 
     async def _read(self, socket: zmq.asyncio.Socket) -> None:

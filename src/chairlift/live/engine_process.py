@@ -33,12 +33,17 @@ class EngineProcess:
             self._tell(self._switchboard.step())
 
     def _tell(self, news: dict[FrontEnd, list[Output]]) -> None:
-        scheduler = self._switchboard.engine.scheduler
-        numbers = len(scheduler.running), len(scheduler.waiting) + len(scheduler.preempted)
+        numbers = self._numbers()
         for front_end, told in list(self._told.items()):
             if front_end in news or told != numbers:
                 self._told[front_end] = numbers
                 self._send(front_end, Step(news.get(front_end, []), *numbers))
+        if self._numbers() != numbers:  # one of them was gone
+            self._tell({})
+
+    def _numbers(self) -> tuple[int, int]:
+        scheduler = self._switchboard.engine.scheduler
+        return len(scheduler.running), len(scheduler.waiting) + len(scheduler.preempted)
 
     def _receive(self) -> None:
         """Everything that has arrived; waits for something only when there is no work."""

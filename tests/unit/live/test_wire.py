@@ -1,0 +1,165 @@
+"""Front end and engine joined by a real socket; the engine on the ledger runner, in a process of its own."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from chairlift.core.errors import EngineUnavailable
+from chairlift.core.params import SamplingParams
+from chairlift.live.client import EngineClient, Generation
+from fakes import ledger_process
+from fakes.ledger import expected
+from fakes.requests import make_request
+from fakes.switchboards import VOCAB_SIZE
+
+ENDLESS = SamplingParams(max_tokens=50_000, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"ipc://{tmp_path_factory.mktemp('wire')}/engine"
+
+
+@pytest.fixture(scope="module")
+def engine(address: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = ledger_process.start(address)
+    yield process
+    process.kill()
+    process.wait()
+
+
+@asynccontextmanager
+async def connected(address: str, name: str = "front-end") -> AsyncIterator[EngineClient]:
+    client = EngineClient(address, name)
+    running = asyncio.ensure_future(client.run())
+    try:
+        await until(lambda: client.info is not None)
+        yield client
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def until(condition, within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        await asyncio.sleep(0.005)
+
+
+async def tokens_of(generation: Generation) -> list[int]:
+    return [output.token async for output in generation if output.token is not None]
+
+
+@pytest.mark.usefixtures("engine")
+class TestLiveEngine:
+    async def test_the_client_learns_the_limits(self, address: str) -> None:
+        async with connected(address) as client:
+            assert client.info is not None
+            assert client.info.limits.vocab_size == VOCAB_SIZE
+            assert client.info.device == "ledger"
+
+    async def test_many_generations_at_once_each_get_their_own_tokens(self, address: str) -> None:
+        prompts = [[i, i + 1, i + 2] for i in range(200)]
+        async with connected(address) as client:
+            generations = [client.submit(p, SamplingParams(max_tokens=12, seed=p[0])) for p in prompts]
+            got = await asyncio.gather(*map(tokens_of, generations))
+        assert got == [expected(make_request(1, p, 12, seed=p[0]), VOCAB_SIZE) for p in prompts]
+
+    async def test_two_front_ends_do_not_hear_each_other(self, address: str) -> None:
+        async with connected(address, "one") as one, connected(address, "two") as two:
+            a = one.submit([1, 2], SamplingParams(max_tokens=9, seed=1))
+            b = two.submit([3, 4], SamplingParams(max_tokens=9, seed=2))
+            got = await asyncio.gather(tokens_of(a), tokens_of(b))
+        assert got == [
+            expected(make_request(1, [1, 2], 9, seed=1), VOCAB_SIZE),
+            expected(make_request(1, [3, 4], 9, seed=2), VOCAB_SIZE),
+        ]
+
+    async def test_an_abort_frees_the_request_and_the_numbers_show_it(self, address: str) -> None:
+        async with connected(address) as client:
+            generation = client.submit([1, 2, 3], ENDLESS)
+            await anext(generation)
+            assert client.num_running == 1
+            generation.abort()
+            generation.abort()
+            await until(lambda: client.num_running == 0)
+            assert await tokens_of(generation) == []
+
+    async def test_the_other_front_end_sees_the_numbers_too(self, address: str) -> None:
+        async with connected(address, "one") as one, connected(address, "two") as two:
+            generation = one.submit([1, 2, 3], ENDLESS)
+            await until(lambda: two.num_running == 1)
+            generation.abort()
+            await until(lambda: two.num_running == 0)
+
+    async def test_aborting_one_sample_leaves_the_others(self, address: str) -> None:
+        async with connected(address) as client:
+            generation = client.submit([1, 2, 3], SamplingParams(max_tokens=40, n=2, seed=6))
+            first = await anext(generation)
+            generation.abort_sample(1)
+            rest = [first, *[output async for output in generation]]
+        assert [o.token for o in rest if o.sample == 0] == expected(make_request(1, [1, 2, 3], 40, seed=6), VOCAB_SIZE)
+        assert not any(o.sample == 1 for o in rest[1:])
+
+    async def test_a_front_end_that_leaves_frees_its_requests(self, address: str) -> None:
+        async with connected(address, "stays") as stays:
+            async with connected(address, "leaves") as leaves:
+                leaves.submit([1, 2, 3], ENDLESS)
+                await until(lambda: stays.num_running == 1)
+            await until(lambda: stays.num_running == 0)
+
+    async def test_a_refusal_comes_as_an_output(self, address: str) -> None:
+        async with connected(address) as client:
+            (output,) = [o async for o in client.submit([VOCAB_SIZE + 1], SamplingParams())]
+        assert (output.finish, output.error_field) == ("error", "prompt")
+
+    async def test_an_idle_engine_uses_no_processor_time(self, address: str, engine: subprocess.Popen[bytes]) -> None:
+        async with connected(address) as client:
+            await tokens_of(client.submit([1, 2], SamplingParams(max_tokens=3)))
+            process = psutil.Process(engine.pid)
+            await asyncio.sleep(0.1)
+            before = process.cpu_times()
+            await asyncio.sleep(1.0)
+            after = process.cpu_times()
+        assert (after.user + after.system) - (before.user + before.system) <= 0.02
+
+
+async def test_before_the_engine_is_there_requests_are_refused_at_once(tmp_path: Path) -> None:
+    client = EngineClient(f"ipc://{tmp_path}/none", "front-end")
+    running = asyncio.ensure_future(client.run())
+    await asyncio.sleep(0.05)
+    with pytest.raises(EngineUnavailable):
+        client.submit([1], SamplingParams())
+    running.cancel()
+
+
+async def test_an_engine_that_dies_ends_every_generation_and_a_new_one_serves_again(tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/engine"
+    process = ledger_process.start(address)
+    try:
+        async with connected(address) as client:
+            generations = [client.submit([i, 1], ENDLESS) for i in range(5)]
+            for generation in generations:
+                await anext(generation)
+            process.kill()
+            died = time.monotonic()
+            results = await asyncio.gather(*map(tokens_of, generations), return_exceptions=True)
+            assert time.monotonic() - died < 1.0
+            assert all(isinstance(result, EngineUnavailable) for result in results)
+            with pytest.raises(EngineUnavailable):
+                client.submit([1, 2], SamplingParams())
+            process.wait()
+            process = ledger_process.start(address)
+            await until(lambda: client.info is not None)
+            tokens = await tokens_of(client.submit([1, 2], SamplingParams(max_tokens=5, seed=3)))
+            assert tokens == expected(make_request(1, [1, 2], 5, seed=3), VOCAB_SIZE)
+    finally:
+        process.kill()
+        process.wait()
