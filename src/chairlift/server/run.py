@@ -14,9 +14,6 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from chairlift.server.app import create_app
-from chairlift.server.context import ServerContext
-
 _KEEP_ALIVE_S = 65  # longer than the idle time after which common clients and proxies close a connection
 
 
@@ -58,9 +55,3 @@ async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30, stop: a
 async def _exit_on(stop: asyncio.Event, server: uvicorn.Server) -> None:
     await stop.wait()
     server.should_exit = True
-
-
-async def run_frontend(
-    context: ServerContext, sock: socket.socket, *, grace_s: int = 30, stop: asyncio.Event | None = None
-) -> None:
-    await serve(create_app(context), sock, grace_s=grace_s, stop=stop)

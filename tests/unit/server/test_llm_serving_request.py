@@ -9,7 +9,7 @@ from chairlift.server.llm_serving.request import Parameters, parse, sampling_par
 
 def params(**parameters: Any) -> Any:
     request = parse(json.dumps({"inputs": "a", "parameters": parameters}).encode())
-    return sampling_params(request.parameters, vocab_size=1000, end_token=None)
+    return sampling_params(request.parameters, vocab_size=1000)
 
 
 def errors(body: object) -> list[dict[str, Any]]:

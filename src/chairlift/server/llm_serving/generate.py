@@ -128,7 +128,7 @@ class Task:
             raise _Refused(_EMPTY)
         if compat.seq_length is not None and len(prompt) + parameters.max_new_tokens >= compat.seq_length:
             raise _Refused(_OUT_OF_RANGE)
-        params = sampling_params(parameters, context.model_config.vocab_size, compat.end_token)
+        params = sampling_params(parameters, context.model_config.vocab_size)
         return Answer(context, prompt, params)
 
 

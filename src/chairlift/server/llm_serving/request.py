@@ -105,7 +105,7 @@ def _parameters(values: dict[str, Any], errors: list[dict[str, Any]]) -> Paramet
     return parameters
 
 
-def sampling_params(parameters: Parameters, vocab_size: int, end_token: int | None) -> SamplingParams:
+def sampling_params(parameters: Parameters, vocab_size: int) -> SamplingParams:
     """The old server's clamps: a value out of range is replaced, never refused."""
     temperature, is_greedy = parameters.temperature, not parameters.do_sample
     if not 1e-5 < temperature <= 65536:
@@ -121,6 +121,5 @@ def sampling_params(parameters: Parameters, vocab_size: int, end_token: int | No
         repetition_penalty=penalty if 0.01 <= penalty <= 100.0 else 1.0,
         seed=parameters.seed % 2**63 or None,
         stop=tuple(stop for stop in parameters.stop if stop),
-        stop_token_ids=() if end_token is None else (end_token,),
         logprobs=0,  # the score carries the logit that the token objects show
     )
