@@ -1,0 +1,153 @@
+"""The supervisor, watched from outside: processes that start, die, are restarted, drain and end together."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+_PATH = ":".join(str(Path(__file__).parents[3] / name) for name in ("src", "tests"))
+
+
+class SmallServer:
+    def __init__(self, behaviour: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fakes.small_server", behaviour],
+            env=os.environ | {"PYTHONPATH": _PATH},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.pids: dict[str, int] = {}
+
+    def read_until(self, start: str) -> str:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            name, _, rest = self.lines[-1].partition(" ")
+            if name in ("engine", "front-end"):
+                self.pids[name] = int(rest)
+            if line.startswith(start):
+                return self.lines[-1]
+        raise AssertionError(f"ended without {start!r}: {self.lines}")
+
+    def end(self) -> int:
+        self.read_rest()
+        return self.process.wait(10)
+
+    def read_rest(self) -> None:
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout.read().splitlines()
+
+
+@pytest.fixture
+def start() -> Iterator[type[SmallServer]]:
+    started: list[SmallServer] = []
+
+    def begin(behaviour: str) -> SmallServer:
+        started.append(SmallServer(behaviour))
+        return started[-1]
+
+    yield begin  # type: ignore[misc]
+    for server in started:
+        for pid in (server.process.pid, *server.pids.values()):
+            if psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGKILL)
+        server.process.wait()
+        assert server.process.stdout is not None
+        server.process.stdout.close()
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_gone(*pids: int) -> None:
+    deadline = time.monotonic() + 5
+    while any(map(is_there, pids)):
+        assert time.monotonic() < deadline, "processes are left behind"
+        time.sleep(0.01)
+
+
+def test_the_engines_own_words_reach_the_parent_when_it_cannot_start(start) -> None:
+    server = start("engine refuses")
+    assert server.end() == 2
+    assert server.lines[-1] == "error: the weights are not there"
+    assert not any("Traceback" in line for line in server.lines)
+
+
+def test_an_engine_that_dies_while_starting_ends_the_server_with_the_reason(start) -> None:
+    server = start("engine dies at once")
+    assert server.end() == 2
+    assert server.lines[-1] == "error: the engine died while starting (killed by SIGKILL)"
+
+
+def test_an_engine_that_dies_later_is_started_again(start) -> None:
+    server = start("")
+    server.read_until("ready: a summary")
+    first = server.pids["engine"]
+    os.kill(first, signal.SIGKILL)
+    assert server.read_until("the engine died") == "the engine died (killed by SIGKILL); starting it again"
+    server.read_until("the engine is ready again")
+    assert server.pids["engine"] != first
+    assert is_there(server.pids["front-end"])
+
+
+def test_an_engine_that_keeps_dying_ends_the_server(start) -> None:
+    server = start("")
+    server.read_until("ready")
+    for _ in range(2):
+        os.kill(server.pids["engine"], signal.SIGKILL)
+        server.read_until("the engine is ready again")
+    os.kill(server.pids["engine"], signal.SIGKILL)
+    assert server.end() == 2
+    assert server.lines[-1].startswith("error: the engine died 3 times within")
+    wait_gone(*server.pids.values())
+
+
+def test_a_front_end_that_dies_ends_the_server(start) -> None:
+    server = start("")
+    server.read_until("ready")
+    os.kill(server.pids["front-end"], signal.SIGKILL)
+    assert server.end() == 2
+    assert server.lines[-1] == "error: the front end 0 died (killed by SIGKILL)"
+    wait_gone(*server.pids.values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_front_ends_finish_what_they_have_begun(start, number: int) -> None:
+    server = start("front end drains")
+    server.read_until("ready")
+    os.kill(server.process.pid, number)
+    server.read_until("drained")
+    assert server.end() == 0
+    wait_gone(*server.pids.values())
+
+
+def test_a_signal_while_the_engine_starts_ends_everything_at_once(start) -> None:
+    server = start("engine takes long")
+    server.read_until("front-end")
+    if "engine" not in server.pids:
+        server.read_until("engine")
+    began = time.monotonic()
+    os.kill(server.process.pid, signal.SIGTERM)
+    assert server.end() == 0
+    assert time.monotonic() - began < 2
+    wait_gone(*server.pids.values())
+
+
+def test_when_the_parent_is_killed_its_children_end(start) -> None:
+    server = start("")
+    server.read_until("ready")
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    wait_gone(*server.pids.values())
