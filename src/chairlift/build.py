@@ -16,8 +16,7 @@ from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import Policy
+from chairlift.core.policies.known import POLICIES
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.live.messages import EngineInfo
@@ -26,8 +25,6 @@ from chairlift.live.switchboard import Switchboard
 
 if TYPE_CHECKING:
     from chairlift.runner.load import Loaded
-
-POLICIES: dict[str, type[Policy]] = {"fcfs": Fcfs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +39,8 @@ class Model:
     def name(self) -> str:
         return self.settings.served_model_name or self.source.name
 
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        end = self.settings.compat.end_token
-        return self.config.eos_ids if end is None else (*self.config.eos_ids, end)
-
 
 def find_model(settings: Settings) -> Model:
-    if settings.policy not in POLICIES:
-        raise InvalidConfig(f"policy {settings.policy!r} is not known; there is: {', '.join(POLICIES)}")
     source = locate(settings.model, has_weights=settings.load_format != "dummy")
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy unless a request asks otherwise
@@ -68,7 +58,7 @@ def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
     loaded = load_runner(model.settings, model.source, model.config)
     scheduler = Scheduler(loaded.limits, POLICIES[model.settings.policy](), model.settings.prefix_cache)
     engine = Engine(scheduler, loaded.runner, WallClock())
-    return Switchboard(engine, loaded.limits, model.eos_ids), loaded
+    return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
 
 
 def serve(settings: Settings) -> int:

@@ -67,7 +67,7 @@ class LLM:
         self._switchboard, loaded = make_engine(model)
         self.limits = loaded.limits
         self.sampling_defaults: SamplingDefaults = model.config.sampling
-        self._eos_ids = model.eos_ids
+        self._eos_ids = model.config.eos_ids
         self._next_key = 0
         self._outputs: dict[int, deque[Output]] = {}  # by key, of requests under way: made but not read yet
 

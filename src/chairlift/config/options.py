@@ -20,6 +20,7 @@ from chairlift.config.hf import DTYPES
 from chairlift.config.settings import Settings
 from chairlift.config.values import Parser, boolean, existing_path, num_bytes, one_of, text, whole
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.policies.known import POLICIES
 
 Group = Literal["model", "engine", "server"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -64,7 +65,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("num_blocks", "engine", whole(1), "N", "KV blocks (default: from free memory)"),
     Option("kv_memory", "engine", num_bytes, "SIZE", "memory for KV blocks, such as 512MiB"),
     Option("prefix_cache", "engine", boolean, "", "share the KV blocks of equal prompt beginnings"),
-    _choice("policy", "engine", ("fcfs",), "order in which requests are served"),
+    _choice("policy", "engine", tuple(POLICIES), "order in which requests are served"),
     Option("host", "server", text, "ADDRESS", "address to listen on"),
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
     Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port"),

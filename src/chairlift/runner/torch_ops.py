@@ -14,6 +14,8 @@ from chairlift.runner.ops import Batch, Weight
 _MAX_GATHERED = 1 << 26
 # The query rows of a prompt chunk that see a mask at once: bounds the mask and the scores.
 _MAX_QUERIES = 512
+# Rows of the output matrix that are held in float32 at once while logits are computed.
+_MAX_WIDENED = 4096
 
 
 class TorchWeight:
@@ -39,6 +41,11 @@ class TorchWeight:
         return F.linear(x, self._matrix, self._bias)
 
     def logits(self, x: Tensor) -> Tensor:
+        if x.device.type == "cpu" and x.dtype is torch.bfloat16 and self._packed is None:
+            # Rounded to bf16, close logits become equal and the wrong one wins; some rows at a time, to bound memory.
+            wide = x.float()
+            logits = torch.cat([F.linear(wide, rows.float()) for rows in self._matrix.split(_MAX_WIDENED)], dim=1)
+            return logits if self._bias is None else logits + self._bias
         out = self.linear(x)
         return out if out.dtype is torch.float64 else out.float()
 
