@@ -45,6 +45,9 @@ def find_model(settings: Settings) -> Model:
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy unless a request asks otherwise
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
+    end = settings.compat.end_token
+    if end is not None and end not in config.eos_ids:
+        config = replace(config, eos_ids=(*config.eos_ids, end))
     return Model(settings, source, config)
 
 

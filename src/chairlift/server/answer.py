@@ -52,7 +52,7 @@ class Answer:
         self.num_output = 0
         self.prompt_scores: Sequence[TokenScore] = ()
         self._params = params
-        self._eos_ids = () if params.ignore_eos else context.eos_ids
+        self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.n)]
         self._open = set(range(params.n))

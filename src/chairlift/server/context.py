@@ -33,11 +33,6 @@ class ServerContext:
             raise EngineUnavailable("the engine is not ready; try again later")
         return info
 
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        end = self.settings.compat.end_token
-        return self.model_config.eos_ids if end is None else (*self.model_config.eos_ids, end)
-
     async def encode(self, text: str, add_special: bool) -> list[int]:
         if len(text) < _LONG_TEXT:
             return self.tokenizer.encode(text, add_special)

@@ -126,16 +126,6 @@ async def test_the_prompt_template_wraps_the_inputs() -> None:
     assert prompt == "<s><|User|>:a{}b<eoh>\n<|Bot|>:"
 
 
-async def test_the_configured_end_token_ends_the_answer_and_is_not_shown() -> None:
-    tokens = HttpWorld("Hello world").answer
-    world = with_compat(end_token=tokens[1])
-    world.answer, world.client.eos_id = tokens, tokens[1]
-    body = (await ask(world, "/models/llama2/generate")).json()
-    assert (body["generated_text"], body["finish_reason"], body["generated_tokens"]) == ("Hello", "eos", 2)
-    completion = (await world.post("/v1/completions", {"prompt": "Hi"})).json()["choices"][0]
-    assert (completion["text"], completion["finish_reason"], completion["stop_reason"]) == ("Hello", "stop", None)
-
-
 async def test_a_prompt_that_holds_the_pad_id_is_served() -> None:
     body = (await ask(HttpWorld("Hello"), "/models/llama2/generate", "<|im_start|>Hi")).json()
     assert body["finish_reason"] == "eos"
