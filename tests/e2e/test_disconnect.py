@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -98,7 +99,8 @@ def test_connections_are_kept_and_errors_do_not_break_them(url: str) -> None:
             assert http.get("/health").status_code == 200
 
 
-async def test_a_stop_lets_requests_under_way_finish(world: HttpWorld) -> None:
+@pytest.mark.parametrize("by", ["event", "SIGTERM", "SIGINT"])
+async def test_a_stop_lets_requests_under_way_finish(world: HttpWorld, by: str) -> None:
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -114,7 +116,10 @@ async def test_a_stop_lets_requests_under_way_finish(world: HttpWorld) -> None:
         answer = asyncio.create_task(http.post(f"{url}/v1/completions", json={"prompt": "Hi"}))
         while not world.client.requests:
             await asyncio.sleep(0.001)
-        stop.set()
+        if by == "event":
+            stop.set()
+        else:
+            signal.raise_signal(signal.Signals[by])
         assert (await answer).json()["choices"][0]["finish_reason"] == "length"
     await asyncio.wait_for(server, 5)
     sock.close()

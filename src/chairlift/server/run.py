@@ -33,6 +33,7 @@ async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30, stop: a
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="warning",
         access_log=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=grace_s,

@@ -170,6 +170,13 @@ async def test_tokens_without_complete_text_ride_with_the_next_chunk() -> None:
     assert "prompt_token_ids" not in choices[1]
 
 
+async def test_a_token_that_has_no_text_still_has_its_chunk() -> None:
+    world = HttpWorld("Hello world")
+    world.answer = [world.eos_id, *world.answer]
+    parts = await chunks(world, ignore_eos=True)
+    assert [part["choices"][0]["text"] for part in parts] == ["", "Hello", " world", ""]
+
+
 async def test_usage_comes_in_one_more_chunk_when_asked_for() -> None:
     world = HttpWorld(SAYS)
     *parts, last = await chunks(world, stream_options={"include_usage": True})

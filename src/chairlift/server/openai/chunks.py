@@ -1,6 +1,6 @@
 """The chunks of an OpenAI stream as bytes.
 
-Always: one chunk per token whose text is complete; tokens whose text is held back ride with the next chunk. Nothing is
+Always: one chunk per token; only a token whose text is held back rides with the next chunk instead. Nothing is
 sent for a choice before its first token, and its role (or its echoed prompt) comes in that same chunk.
 
     data: {"id":…,"choices":[{"index":0,"delta":{"content":  "text"  },"logprobs":null,"finish_reason":null}]}
@@ -63,10 +63,11 @@ class Frame:
 
     def add(self, delta: Delta) -> bytes:
         """The next chunk, or nothing while the text is held back."""
+        is_held_back = not delta.text and delta.finish is None and delta.token not in self._job.silent_ids
         if self._is_plain and not self._is_first and delta.finish is None:
-            return self._head + _encode(delta.text) + self._tail if delta.text else b""
+            return b"" if is_held_back else self._head + _encode(delta.text) + self._tail
         self._pending.add(delta)
-        if not delta.text and delta.finish is None:
+        if is_held_back:
             return b""
         return self._flush()
 

@@ -49,6 +49,8 @@ class Job:
         self.request = request
         self.params = prompts[0][1]
         self.hides_output = hides_output
+        # Tokens that never have text of their own; the text of any other is at most held back for a while.
+        self.silent_ids = context.tokenizer.special_ids if self.params.skip_special_tokens else frozenset()
         self.answers: list[Answer] = []
         try:
             for prompt, params in prompts:
