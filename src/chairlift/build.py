@@ -1,6 +1,7 @@
 """The one place that puts concrete parts together: settings in, an engine or a whole server out."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -153,17 +154,19 @@ def _example(model: Model, host: str, port: int) -> str:
 
 def _bind(host: str, port: int) -> socket.socket:
     """The port is taken before anything is loaded, so that a conflict is known at once; front ends share the socket."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(4096)
-    except OSError as error:
-        raise InvalidConfig(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --host or --port"
-        ) from error
-    return listener
+    with contextlib.ExitStack() as undo:
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(4096)
+        except OSError as error:
+            raise InvalidConfig(
+                f"cannot listen on {host} port {port}: {error.strerror}; choose another with --host or --port"
+            ) from error
+        undo.pop_all()
+        return listener
 
 
 def _set_up_logging(settings: Settings) -> None:
