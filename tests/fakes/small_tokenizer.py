@@ -16,7 +16,7 @@ _TEXTS = ["The quick brown fox jumps over the lazy dog.", "Hello world, hello th
 
 
 @lru_cache(maxsize=1)
-def small_tokenizer() -> Tokenizer:
+def trained() -> tokenizers.Tokenizer:
     core = tokenizers.Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -25,6 +25,12 @@ def small_tokenizer() -> Tokenizer:
         vocab_size=330, special_tokens=[BOS, EOS], initial_alphabet=alphabet, show_progress=False
     )
     core.train_from_iterator(_TEXTS * 4, trainer)
+    return core
+
+
+@lru_cache(maxsize=1)
+def small_tokenizer() -> Tokenizer:
+    core = trained()
     return Tokenizer(
         core, bos_id=core.token_to_id(BOS), eos_id=core.token_to_id(EOS), add_bos=False, chat_template=TEMPLATE
     )

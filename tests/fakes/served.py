@@ -1,0 +1,78 @@
+"""`chairlift` as users run it: a process of its own, seen through its output, its exit code and its port."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+def chairlift(*arguments: object, given: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    return subprocess.run(
+        _command(*arguments), input=given, env=_environment(), capture_output=True, text=True, timeout=timeout_s
+    )
+
+
+@dataclass
+class Served:
+    process: subprocess.Popen[bytes]
+    log: Path
+    url: str
+    ready_s: float  # from the start of the process until it said it was ready
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def pids(self) -> tuple[int, list[int]]:
+        """The engine's process id and those of the front ends."""
+        children = psutil.Process(self.process.pid).children()
+        # Told apart by what only the engine does: it holds the weights, so it is by far the largest.
+        children = [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
+        engine = max(children, key=lambda child: child.memory_info().rss)
+        return engine.pid, [child.pid for child in children if child.pid != engine.pid]
+
+
+@contextmanager
+def serve(log: Path, *arguments: object, timeout_s: float = 60) -> Iterator[Served]:
+    began = time.monotonic()
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            _command("serve", "--port", "0", *arguments), env=_environment(), stdout=out, stderr=out
+        )
+    try:
+        while "chairlift: ready in" not in log.read_text():
+            assert process.poll() is None, f"the server ended: {log.read_text()}"
+            assert time.monotonic() - began < timeout_s, f"the server is not ready: {log.read_text()}"
+            time.sleep(0.02)
+        ready_s = time.monotonic() - began
+        found = re.search(r"starting .* on (http://\S+)", log.read_text())
+        assert found is not None, log.read_text()
+        yield Served(process, log, found[1], ready_s)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "chairlift.cli.main", *map(str, arguments)]
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("CHAIRLIFT_")} | {
+        "PYTHONPATH": _SOURCE
+    }

@@ -1,0 +1,71 @@
+"""A tiny random Llama as a Hugging Face folder: real files, real weights, no sense.
+
+Its context is long and its memory per token small, so that a request may run for as long as a test needs it to.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
+
+HIDDEN, MLP, LAYERS, HEADS, KV_HEADS, HEAD_DIM, CONTEXT = 64, 96, 2, 4, 2, 16, 100_000
+
+
+def write_tiny_model(folder: Path, **config: Any) -> Path:
+    """`config` replaces entries of config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    core = trained()
+    vocab_size = core.get_vocab_size()
+    core.save(str(folder / "tokenizer.json"))
+    facts = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "intermediate_size": MLP,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "vocab_size": vocab_size,
+        "max_position_embeddings": CONTEXT,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "bos_token_id": core.token_to_id(BOS),
+        "eos_token_id": core.token_to_id(EOS),
+    } | config
+    (folder / "config.json").write_text(json.dumps(facts))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": BOS, "eos_token": EOS, "chat_template": TEMPLATE, "add_bos_token": False})
+    )
+    save_file(_weights(vocab_size), str(folder / "model.safetensors"), {"format": "pt"})
+    return folder
+
+
+def _weights(vocab_size: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    shapes = {"model.embed_tokens.weight": (vocab_size, HIDDEN), "lm_head.weight": (vocab_size, HIDDEN)}
+    for i in range(LAYERS):
+        shapes |= {
+            f"model.layers.{i}.self_attn.q_proj.weight": (HEADS * HEAD_DIM, HIDDEN),
+            f"model.layers.{i}.self_attn.k_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
+            f"model.layers.{i}.self_attn.v_proj.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
+            f"model.layers.{i}.self_attn.o_proj.weight": (HIDDEN, HEADS * HEAD_DIM),
+            f"model.layers.{i}.mlp.gate_proj.weight": (MLP, HIDDEN),
+            f"model.layers.{i}.mlp.up_proj.weight": (MLP, HIDDEN),
+            f"model.layers.{i}.mlp.down_proj.weight": (HIDDEN, MLP),
+        }
+    # Large enough that the context decides the next token, not the last token alone.
+    weights = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    norms = [
+        f"model.layers.{i}.{name}.weight"
+        for i in range(LAYERS)
+        for name in ("input_layernorm", "post_attention_layernorm")
+    ]
+    return weights | {name: np.ones(HIDDEN, np.float32) for name in (*norms, "model.norm.weight")}
