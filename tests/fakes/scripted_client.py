@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
-from chairlift.live.messages import EngineInfo, Output
+from chairlift.live.messages import EngineInfo, Output, Submit
 
 Script = Callable[[Sequence[int], int], Sequence[int]]  # prompt and sample index to tokens
 
@@ -107,6 +109,11 @@ class ScriptedClient:
     ) -> ScriptedGeneration:
         if not self.is_ready:
             raise EngineUnavailable("the engine is starting")
+        # The real client's message, so that what cannot cross the wire fails here too.
+        sent = msgspec.msgpack.decode(
+            msgspec.msgpack.encode(Submit(1, prompt, params, cache_salt, 0, priority, user)), type=Submit
+        )
+        assert sent.params == params
         request = Submitted(prompt, params, cache_salt, priority, user)
         self.requests.append(request)
         return ScriptedGeneration(self, request)

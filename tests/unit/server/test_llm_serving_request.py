@@ -54,7 +54,7 @@ def test_do_sample_false_means_greedy() -> None:
 
 
 def test_seed_stop_and_repetition_penalty_count() -> None:
-    sampled = params(seed="7", stop=["x", ""], repetition_penalty="1.3")
+    sampled = params(seed="7", stop=["x", "", "\ud800"], repetition_penalty="1.3")
     assert (sampled.seed, sampled.stop, sampled.repetition_penalty) == (7, ("x",), 1.3)
 
 

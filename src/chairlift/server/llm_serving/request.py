@@ -120,6 +120,11 @@ def sampling_params(parameters: Parameters, vocab_size: int) -> SamplingParams:
         top_p=top_p,
         repetition_penalty=penalty if 0.01 <= penalty <= 100.0 else 1.0,
         seed=parameters.seed % 2**63 or None,
-        stop=tuple(stop for stop in parameters.stop if stop),
+        stop=tuple(stop for stop in parameters.stop if _can_occur(stop)),
         logprobs=0,  # the score carries the logit that the token objects show
     )
+
+
+def _can_occur(stop: str) -> bool:
+    """Whether any text holds this one: not if it is half of a surrogate pair, and an empty one says nothing."""
+    return stop.encode(errors="ignore").decode() == stop != ""
