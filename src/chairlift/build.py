@@ -25,6 +25,7 @@ from chairlift.live.processes import Child, Report, Server
 from chairlift.live.switchboard import Switchboard
 
 if TYPE_CHECKING:
+    from chairlift.live.client import EngineClient
     from chairlift.runner.load import Loaded
 
 
@@ -126,15 +127,21 @@ async def _front_end(report: Report, model: Model, address: str, listener: socke
         version=version("chairlift"),
     )
     connection = asyncio.ensure_future(client.run())
+    # Requests that come before the engine is ready are told so, rather than left waiting.
     serving = asyncio.ensure_future(serve_http(create_app(context), listener))
-    report(None)
+    announcing = asyncio.ensure_future(_announce(report, client))
     try:
         done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # a wire that broke for any reason but the engine's death ends the front end
     finally:
-        connection.cancel()
-        serving.cancel()
+        for task in (connection, serving, announcing):
+            task.cancel()
+
+
+async def _announce(report: Report, client: "EngineClient") -> None:
+    await client.until_ready()
+    report(None)
 
 
 def _summary(loaded: "Loaded") -> str:

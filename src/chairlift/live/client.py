@@ -87,6 +87,7 @@ class EngineClient:
         self._address = address
         self._name = name.encode()
         self._socket: zmq.asyncio.Socket | None = None
+        self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
         self._encoder = msgspec.msgpack.Encoder()
@@ -110,6 +111,9 @@ class EngineClient:
 
     def forget(self, key: int) -> None:
         self._generations.pop(key, None)
+
+    async def until_ready(self) -> None:
+        await self._is_ready.wait()
 
     async def run(self) -> None:
         """Stays connected until cancelled."""
@@ -149,9 +153,11 @@ class EngineClient:
                         generation.put(output)
             elif isinstance(message, Ready):
                 self.info = message.info
+                self._is_ready.set()
 
     def _lose_all(self, reason: str) -> None:
         self.info = None
+        self._is_ready.clear()
         self.num_running = self.num_waiting = 0
         lost, self._generations = self._generations, {}
         for generation in lost.values():

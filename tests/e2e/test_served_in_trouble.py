@@ -1,0 +1,149 @@
+"""Clients that leave, front ends that hang and engines that die, on a server with one seat and two front ends."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fakes.served import Served, serve
+
+ENDLESS: dict[str, Any] = {"prompt": "Hi", "max_tokens": 90_000, "ignore_eos": True}
+SHORT = {"prompt": "Hello", "max_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def one_seat(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    options = ("--kv-memory", "64MiB", "--max-running", "1", "--frontends", "2", "--kernels", "torch")
+    with serve(log, "--model", tiny_model, *options) as served:
+        yield served
+
+
+def events_of(response: httpx.Response) -> Iterator[str]:
+    return (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
+
+
+def num_waiting(url: str) -> int:
+    number: int = json.loads(httpx.get(f"{url}/serving/get_request_numbers").text.removeprefix("data: "))["data"]
+    return number
+
+
+def assert_served_promptly(url: str) -> None:
+    """The only seat is free again."""
+    began = time.monotonic()
+    assert httpx.post(f"{url}/v1/completions", json=SHORT, timeout=10).status_code == 200
+    assert time.monotonic() - began < 2
+
+
+def test_leaving_a_stream_frees_the_seat(one_seat: Served) -> None:
+    with httpx.stream("POST", f"{one_seat.url}/v1/completions", json=ENDLESS | {"stream": True}) as response:
+        next(events_of(response))
+    assert_served_promptly(one_seat.url)
+
+
+def test_leaving_before_a_full_answer_frees_the_seat(one_seat: Served) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{one_seat.url}/v1/completions", json=ENDLESS, timeout=0.3)
+    assert_served_promptly(one_seat.url)
+
+
+def test_leaving_an_llm_serving_stream_frees_the_seat(one_seat: Served) -> None:
+    body = {"inputs": "Hi", "parameters": {"max_new_tokens": 90_000}}
+    with httpx.stream("POST", f"{one_seat.url}/models/llama2/generate_stream", json=body) as response:
+        next(response.iter_lines())
+    assert_served_promptly(one_seat.url)
+
+
+def test_leaving_the_queue_takes_the_request_out_of_it(one_seat: Served) -> None:
+    with httpx.stream("POST", f"{one_seat.url}/v1/completions", json=ENDLESS | {"stream": True}) as response:
+        next(events_of(response))
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{one_seat.url}/v1/completions", json=ENDLESS, timeout=0.3)
+        deadline = time.monotonic() + 2
+        while num_waiting(one_seat.url) != 0:
+            assert time.monotonic() < deadline, "the request is still queued"
+            time.sleep(0.01)
+
+
+def test_a_connection_that_breaks_without_a_word_frees_the_seat(one_seat: Served) -> None:
+    host, port = one_seat.url.removeprefix("http://").split(":")
+    body = json.dumps(ENDLESS | {"stream": True}).encode()
+    connection = socket.create_connection((host, int(port)))
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    connection.recv(100)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # reset instead of goodbye
+    connection.close()
+    assert_served_promptly(one_seat.url)
+
+
+def test_each_front_end_answers_while_the_other_hangs(one_seat: Served) -> None:
+    _, front_ends = one_seat.pids()
+    assert len(front_ends) == 2
+    for hanging in front_ends:
+        os.kill(hanging, signal.SIGSTOP)
+        try:
+            assert_served_promptly(one_seat.url)
+        finally:
+            os.kill(hanging, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_when_the_engine_dies_clients_hear_at_once_and_are_served_again_later(one_seat: Served) -> None:
+    url = one_seat.url
+    engine, _ = one_seat.pids()
+    queued: list[httpx.Response] = []
+    with httpx.stream("POST", f"{url}/v1/completions", json=ENDLESS | {"stream": True}, timeout=30) as response:
+        events = events_of(response)
+        next(events)
+        waiting = threading.Thread(target=lambda: queued.append(httpx.post(f"{url}/v1/completions", json=SHORT)))
+        waiting.start()
+        while num_waiting(url) != 1:
+            time.sleep(0.01)
+        os.kill(engine, signal.SIGKILL)
+        died = time.monotonic()
+        rest = list(events)
+        assert time.monotonic() - died < 2
+    assert json.loads(rest[-2])["error"]["code"] == 503
+    assert rest[-1] == "[DONE]"
+    waiting.join(2)
+    assert [response.status_code for response in queued] == [503]
+    refused = httpx.post(f"{url}/v1/completions", json=SHORT)
+    assert refused.status_code == 503
+    assert "engine" in refused.json()["error"]["message"]
+    assert httpx.get(f"{url}/health").status_code == 503
+    assert time.monotonic() - died < 2
+    while httpx.get(f"{url}/health").status_code != 200:
+        assert time.monotonic() - died < 30, one_seat.output
+        time.sleep(0.1)
+    while httpx.post(f"{url}/v1/completions", json=SHORT).status_code != 200:  # the other front end may need a moment
+        assert time.monotonic() - died < 30, one_seat.output
+    assert "the engine died (killed by SIGKILL); starting it again" in one_seat.output
+
+
+@pytest.mark.slow
+def test_a_server_told_to_stop_finishes_the_stream_and_leaves_nothing_behind(tiny_model: Path, tmp_path: Path) -> None:
+    with serve(tmp_path / "log", "--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch") as served:
+        engine, front_ends = served.pids()
+        body = ENDLESS | {"stream": True, "max_tokens": 300, "stream_options": {"include_usage": True}}
+        with httpx.stream("POST", f"{served.url}/v1/completions", json=body, timeout=30) as response:
+            events = events_of(response)
+            next(events)
+            served.process.send_signal(signal.SIGTERM)
+            rest = list(events)
+        finished = time.monotonic()
+        assert served.process.wait(15) == 0
+        assert time.monotonic() - finished < 5
+    assert json.loads(rest[-2])["usage"]["completion_tokens"] == 300
+    assert rest[-1] == "[DONE]"
+    assert "Traceback" not in served.output
+    for pid in (engine, *front_ends):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
