@@ -25,6 +25,10 @@ DEATHS_WINDOW_S = 60.0
 _spawn = multiprocessing.get_context("spawn")
 
 
+class StopNow(BaseException):
+    """Raised by a signal, wherever the parent is, when there is nothing to finish first."""
+
+
 class Child:
     """A process and the pipe on which it reports that it is ready, or why it cannot be."""
 
@@ -80,26 +84,33 @@ class Server:
             self._children = [self._engine, *(start() for start in self._start_front_ends)]
             if self._is_stopping:  # told so while they were being started
                 return 0
-            report = self._engine.wait_ready()
-            for child in self._children[1:]:
-                child.wait_ready()
-            if not self._is_stopping:
-                on_ready(report)
+            on_ready(self._wait_ready())
             while not self._is_stopping:
                 self._watch(say)
             return self._drain()
-        except InterruptedError:
+        except StopNow:
             return 0
         finally:
             for child in self._children:
                 child.kill()
 
+    def _wait_ready(self) -> Any:
+        """The engine's report, once all are ready; the first that cannot start ends the wait."""
+        report = None
+        starting = {child.pipe: child for child in self._children}
+        while starting:
+            for pipe in wait(list(starting)):
+                child = starting.pop(pipe)  # type: ignore[call-overload]
+                said = child.wait_ready()
+                report = said if child is self._engine else report
+        return report
+
     def _stop(self, number: int, _frame: object) -> None:
         if self._is_stopping:  # asked twice: at once
-            raise InterruptedError
+            raise StopNow
         self._is_stopping = True
         if not all(child.is_ready for child in self._children):
-            raise InterruptedError
+            raise StopNow
         for child in self._children[1:]:
             child.stop()
 

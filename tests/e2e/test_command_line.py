@@ -1,0 +1,181 @@
+"""The program as a user types it: answers on standard output, a mistake as one line on standard error and code 2."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from fakes.served import chairlift, serve
+from fakes.tiny_model import write_tiny_model
+
+CONTEST = {
+    "model_path": {"prefill_model": ["/path/prefill.mindir"], "decode_model": ["/path/decode.mindir"]},
+    "model_config": {
+        "model_name": "llama_7b",
+        "max_generate_length": 4096,
+        "end_token": 2,
+        "seq_length": [1024],
+        "vocab_size": 32000,
+        "prefill_batch_size": [3],
+        "decode_batch_size": [5],
+        "zactivate_len": [512, 1024],
+        "batching_strategy": "continuous",
+        "page_attention": True,
+        "model_dtype": "DataType.FLOAT32",
+        "pad_token_id": 0,
+        "backend": "kbk",
+    },
+    "serving_config": {"agent_ports": [16002], "server_ip": "127.0.0.1", "server_port": 0},
+    "pa_config": {"num_blocks": 257, "block_size": 16, "decode_seq_length": 4096},
+    "tokenizer": {"type": "LlamaTokenizer", "vocab_file": "/path/tokenizer.model"},
+}
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("chairlift: error: "), done.stderr
+    assert all(word in last for word in words), last
+    others = done.stderr.splitlines()[:-1]
+    assert all(line.startswith("chairlift: starting") for line in others), done.stderr
+
+
+def test_a_model_folder_that_is_not_there(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert_one_line(chairlift("serve", "--port", "0", "--model", missing), str(missing))
+    assert_one_line(chairlift("generate", "--model", missing, "Hi"), str(missing))
+
+
+def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), str(tmp_path), "config.json")
+
+
+def test_an_architecture_that_is_not_known(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, architectures=["MambaForCausalLM"], model_type="mamba")
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), "MambaForCausalLM")
+
+
+def test_a_rope_variant_that_is_not_known(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, rope_scaling={"rope_type": "spiral", "factor": 2.0})
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), "spiral")
+
+
+def test_a_config_that_is_not_json(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), "config.json")
+
+
+@pytest.mark.slow
+def test_weights_that_are_cut_off(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), "model.safetensors")
+
+
+@pytest.mark.slow
+def test_weights_that_do_not_fit_the_config(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path, hidden_size=128)
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), "shape")
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), "safetensors")
+
+
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    assert_one_line(chairlift("serve", "--port", "0", "--model", tmp_path), "tokenizer")
+
+
+def test_a_port_in_use(tiny_model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert_one_line(chairlift("serve", "--port", port, "--model", tiny_model), str(port), "in use")
+
+
+def test_an_unknown_option_in_the_yaml(tmp_path: Path, tiny_model: Path) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text("max_runing: 4\n")
+    assert_one_line(chairlift("serve", "--config", config, "--model", tiny_model), "max_runing", "max_running")
+
+
+@pytest.mark.slow
+def test_a_context_longer_than_the_model_s(tiny_model: Path) -> None:
+    done = chairlift("generate", "--model", tiny_model, "--max-model-len", 1_000_000, "Hi")
+    assert_one_line(done, "max_model_len", "1000000")
+
+
+def test_a_strategy_that_is_not_built(tmp_path: Path, tiny_model: Path) -> None:
+    config = tmp_path / "contest.yaml"
+    config.write_text(
+        yaml.safe_dump(CONTEST | {"model_config": CONTEST["model_config"] | {"batching_strategy": "static"}})
+    )
+    assert_one_line(chairlift("serve", "--config", config, "--model", tiny_model), "static")
+
+
+@pytest.mark.slow
+def test_generate_answers_in_the_order_of_the_prompts(tiny_model: Path, tmp_path: Path) -> None:
+    prompts = ["Hello", "The quick brown fox", "Paris is"]
+    (tmp_path / "prompts").write_text("\n".join(prompts))
+    options = ("--model", tiny_model, "--kernels", "torch", "--kv-memory", "8MiB", "--max-tokens", 5, "--json")
+    done = chairlift("generate", *options, "--file", tmp_path / "prompts")
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["prompt"] for answer in answers] == prompts
+    assert all(1 <= answer["output_tokens"] <= 5 for answer in answers)
+
+
+@pytest.mark.slow
+def test_a_conversation_reads_its_lines_from_a_pipe(tiny_model: Path) -> None:
+    options = ("--model", tiny_model, "--kernels", "torch", "--kv-memory", "8MiB", "--max-tokens", 5)
+    done = chairlift("chat", *options, given="Hello\n/reset\nHello again\n/exit\n")
+    assert done.returncode == 0, done.stderr
+    assert "The conversation starts anew." in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_doctor_says_what_would_be_used() -> None:
+    done = chairlift("doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {"machine", "versions", "model", "would use"} == set(report)
+    assert {"device", "dtype", "kernels"} <= set(report["would use"])
+
+
+@pytest.mark.slow
+def test_an_llm_serving_file_is_served_and_its_dead_keys_are_named_once(tiny_model: Path, tmp_path: Path) -> None:
+    config = tmp_path / "contest.yaml"
+    config.write_text(yaml.safe_dump(CONTEST))
+    with serve(tmp_path / "log", "--config", config, "--model", tiny_model, "--kernels", "torch") as served:
+
+        def status(route: str) -> dict[str, object]:
+            found: dict[str, object] = json.loads(
+                httpx.get(f"{served.url}/serving/{route}").text.removeprefix("data: ")
+            )
+            return found
+
+        assert status("get_bs")["data"] == 5
+        info = status("get_serverd_model_info")
+        assert (info["model_id"], info["model_dtype"]) == ("llama_7b", "DataType.FLOAT32")
+        assert (info["max_input_length"], info["max_total_tokens"]) == (1024, 5)
+        body = {"inputs": "Hello", "parameters": {"max_new_tokens": 1023, "do_sample": "False"}}
+        answer = httpx.post(f"{served.url}/models/llama2/generate", json=body).json()
+        assert answer["generated_text"] == "Error202: prompt out of range"
+        body["parameters"] = {"max_new_tokens": 4, "do_sample": "False"}
+        assert httpx.post(f"{served.url}/models/llama2/generate", json=body).json()["generated_tokens"] == 4
+        warnings = [line for line in served.output.splitlines() if line.startswith("chairlift: warning:")]
+        (dead,) = [line for line in warnings if "zactivate_len" in line]
+        assert "model_path" in dead and "agent_ports" in dead
+        assert any("vocab_file" in line or "/path/tokenizer.model" in line for line in warnings)
+        assert "blocks" in served.output and "256 blocks" in served.output
