@@ -1,5 +1,7 @@
 """From settings and a model's place to a warmed runner and the limits it can hold to: the one entry of this layer."""
 
+from contextlib import suppress
+from ctypes import CDLL
 from dataclasses import dataclass
 
 import torch
@@ -55,12 +57,19 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         limits = _limits(settings, source, config, dtype, device, max_model_len)
         runner = TorchRunner(model, KvCache(config, limits.num_blocks, limits.block_size, dtype, device), device)
         warm_up(runner, limits)
+        _return_freed_memory()
     except (RunnerFailed, RuntimeError, MemoryError) as error:
         first = (str(error) or "out of memory").splitlines()[0]
         raise InvalidConfig(
             f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}: {first}"
         ) from error
     return Loaded(runner, limits, hardware.dtype_name(dtype), device.type, kernels, threads)
+
+
+def _return_freed_memory() -> None:
+    """Loading leaves the C library with much freed memory, which it would keep; glibc can be asked for it."""
+    with suppress(OSError, AttributeError):
+        CDLL(None).malloc_trim(0)
 
 
 def _tensors(settings: Settings, source: Source, config: ModelConfig, threads: int) -> TensorSource:

@@ -125,21 +125,23 @@ def _attend_decodes(
     q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, scale: float, window: int
 ) -> Tensor:
     """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
-    contexts = batch.contexts[low:high]
-    length = int(contexts.max())
-    kv_heads, block_size = keys.shape[1:3]
-    tables = batch.tables[low:high, : -(-length // block_size)]  # [D, W]
-    at = torch.arange(tables.shape[1] * block_size, device=q.device)
-    seen = at < contexts[:, None]  # [D, W * block_size]
+    contexts = batch.contexts[low:high, None]  # [D, 1]
+    kv_heads, block_size, head_dim = keys.shape[1:]
+    at = torch.arange(int(contexts.max()), device=q.device)
+    seen = at < contexts  # [D, L]
     if window:
-        seen &= at >= contexts[:, None] - window
-    seen = seen[:, None, :, None]
-    # What lies beyond a context is another request's memory, perhaps not even numbers: zero it, do not only mask it.
-    k = keys[tables].transpose(1, 2).flatten(2, 3).masked_fill_(~seen, 0)  # [D, kv_heads, W * block_size, head_dim]
-    v = values[tables].transpose(1, 2).flatten(2, 3).masked_fill_(~seen, 0)
+        seen &= at >= contexts - window
+    # What lies beyond a context is another request's memory, perhaps not even numbers. Masking alone would let those
+    # through (0 * NaN), so unseen places repeat the request's own last token.
+    places = torch.where(seen, at, contexts - 1)
+    blocks = batch.tables[low:high].gather(1, places // block_size).long()
+    heads = torch.arange(kv_heads, device=q.device)[:, None]
+    rows = (blocks[:, None] * kv_heads + heads) * block_size + (places % block_size)[:, None]  # [D, kv_heads, L]
+    k = F.embedding(rows, keys.view(-1, head_dim))  # [D, kv_heads, L, head_dim]
+    v = F.embedding(rows, values.view(-1, head_dim))
     # The heads that share a key head become its query rows.
     grouped = q[low:high].unflatten(1, (kv_heads, -1))  # [D, kv_heads, group, head_dim]
-    out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=seen.transpose(2, 3), scale=scale)
+    out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=seen[:, None, None], scale=scale)
     return out.flatten(1, 2)
 
 
