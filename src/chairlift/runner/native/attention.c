@@ -13,35 +13,26 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-#include <immintrin.h>
-#include <string.h>
+#include "amx.h"
 
-#define AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")))
-#define AMX_INLINE AMX static inline __attribute__((always_inline))
-
-enum { TILE_KEYS = 32, GROUP_TILES = 4 /* output tiles of 16 columns that are summed at once */ };
-
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t column_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
-AMX static void load_config(const int *rows, const int *bytes) {
-    tile_config c;
-    memset(&c, 0, sizeof c);
-    c.palette = 1;
-    for (int t = 0; t < 8; t++) c.rows[t] = (uint8_t)rows[t], c.column_bytes[t] = (uint16_t)bytes[t];
-    /* Some compilers take the next instruction to read only the first bytes, and drop the stores to the others. */
-    __asm__ volatile("" ::"r"(&c) : "memory");
-    _tile_loadconfig(&c);
-}
+enum {
+    TILE_KEYS = 32,
+    GROUP_TILES = 4, /* output tiles of 16 columns that are summed at once */
+    AHEAD = 2 * TILE_KEYS,
+};
 
 int attend_amx_fits(int head_dim) { return head_dim % 16 == 0 && head_dim <= 512; }
 
-static inline int64_t row_at(const attention_job *job, const attention_item *item, int key) {
-    int64_t block = item->table[key / job->block_size];
-    return ((block * job->kv_heads + item->kv_head) * job->block_size + key % job->block_size) * job->head_dim;
+/* Where the 32 keys (or values) from `key` on lie; 0 for those at or beyond `end`. One division, not one for each. */
+static inline void rows_at(const attention_job *job, const attention_item *item, int key, int end, int64_t *at) {
+    int block = key / job->block_size, offset = key % job->block_size, count = min_int(TILE_KEYS, end - key);
+    int64_t block_items = (int64_t)job->block_size * job->head_dim, i = 0;
+    while (i < count) {
+        int64_t start = ((int64_t)item->table[block++] * job->kv_heads + item->kv_head) * block_items;
+        for (; i < count && offset < job->block_size; i++, offset++) at[i] = start + offset * job->head_dim;
+        offset = 0;
+    }
+    for (; i < TILE_KEYS; i++) at[i] = 0;
 }
 
 /* out i = [r0.i, r1.i, r2.i, r3.i], in parts of 128 bits */
@@ -97,28 +88,40 @@ AMX static void pack_queries(const attention_job *job, const attention_item *ite
     }
 }
 
-/* 16 keys from `key` on, rows 32 * steps wide: where they lie if they lie together, else copied. */
-AMX_INLINE const uint16_t *key_rows(const attention_job *job, const attention_item *item, int key, int end, int steps,
-                                    uint16_t *copy) {
+/* 16 keys, rows 32 * steps wide: where they lie if they lie together, else copied. */
+AMX_INLINE const uint16_t *key_rows(const attention_job *job, const int64_t *at, int count, int steps, uint16_t *copy) {
     int d = job->head_dim;
-    if (job->block_size % 16 == 0 && d % 32 == 0) return (const uint16_t *)job->keys + row_at(job, item, key);
+    const uint16_t *keys = job->keys;
+    if (job->block_size % 16 == 0 && d % 32 == 0) return keys + at[0];
     memset(copy, 0, (size_t)16 * steps * 64);
-    for (int i = 0; i < 16 && key + i < end; i++)
-        memcpy(copy + i * steps * 32, (const uint16_t *)job->keys + row_at(job, item, key + i), (size_t)d * 2);
+    for (int i = 0; i < count && i < 16; i++) memcpy(copy + i * steps * 32, keys + at[i], (size_t)d * 2);
     return copy;
+}
+
+AMX_INLINE void prefetch_rows(const uint16_t *rows, const int64_t *at, int head_dim) {
+    for (int i = 0; i < TILE_KEYS; i++)
+        for (int c = 0; c < head_dim; c += 32) _mm_prefetch((const char *)(rows + at[i] + c), _MM_HINT_T1);
 }
 
 /* Tiles 0-1: sums. 2-3: keys. 4-5: queries. */
 AMX static void score_keys(const attention_job *job, const attention_item *item, int begin, int end, int width,
                            const uint32_t *queries, uint16_t *copy, float *scores) {
     int steps = ceil_div(job->head_dim, 32), stride = steps * 64;
+    int is_decode = item->num_tokens == 1; /* nobody else reads these keys and values soon */
     int rows[8] = {16, 16, 16, 16, 16, 16, 0, 0};
     int bytes[8] = {4 * width, 4 * width, 64, 64, 4 * width, 4 * width, 0, 0};
-    load_config(rows, bytes);
+    configure_tiles(rows, bytes);
     for (int key = begin; key < end; key += TILE_KEYS, scores += TILE_KEYS * width) {
-        int has_second = key + 16 < end;
-        const uint16_t *first = key_rows(job, item, key, end, steps, copy);
-        const uint16_t *second = has_second ? key_rows(job, item, key + 16, end, steps, copy + 16 * steps * 32) : first;
+        int64_t at[TILE_KEYS];
+        if (is_decode && key + AHEAD < end) {
+            rows_at(job, item, key + AHEAD, end, at);
+            prefetch_rows(job->keys, at, job->head_dim);
+        }
+        rows_at(job, item, key, end, at);
+        if (is_decode) prefetch_rows(job->values, at, job->head_dim);
+        const uint16_t *first = key_rows(job, at, end - key, steps, copy);
+        const uint16_t *second = key_rows(job, at + 16, end - key - 16, steps, copy + 16 * steps * 32);
+        STORED(first);
         _tile_zero(0);
         _tile_zero(1);
         for (int s = 0; s < steps; s++) {
@@ -165,18 +168,19 @@ AMX static __m512 mask_and_max(const attention_job *job, const attention_item *i
     return largest;
 }
 
-/* 2^x for x <= 0; underflows to 0. */
+/* 2^x for x <= 0. Below 2^-126 it is a denormal, which rounding to bf16 makes 0; at -127 and below it is 0 itself. */
 AMX_INLINE __m512 exp2_of(__m512 x) {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-200.0f));
-    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 f = _mm512_sub_ps(x, n);
+    const __m512 magic = _mm512_set1_ps(12582912.0f); /* 1.5 * 2^23: leaves the nearest integer in the low bits */
+    x = _mm512_max_ps(x, _mm512_set1_ps(-127.0f));
+    __m512 whole = _mm512_add_ps(x, magic);
+    __m512 f = _mm512_sub_ps(x, _mm512_sub_ps(whole, magic));
     __m512 p = _mm512_set1_ps(1.3534167e-3f);
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.6017029e-3f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.5503272e-2f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.4022651e-1f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.9314718e-1f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(whole), 23)));
 }
 
 /* One tile of scores [32][width] -> weights [width][32] in bf16. */
@@ -213,29 +217,37 @@ AMX static void weigh(const float *scores, int num_tiles, __m512 largest, float 
     }
 }
 
-/* 32 values from `key` on, columns [column, column + 16 * tiles), as weights tiles: pairs of keys side by side. Where two
- * tiles come from one register their columns are mixed; `write_output` sorts them again. */
-AMX_INLINE void pack_values(const attention_job *job, const attention_item *item, int key, int end, int column, int tiles,
-                            uint16_t *packed) {
-    const uint16_t *values = (const uint16_t *)job->values;
-    for (int r = 0; r < 16; r++, key += 2) {
+/* 32 values, columns [column, column + 16 * tiles), as weights tiles: pairs of keys side by side. Where two tiles come
+ * from one register their columns are mixed; `write_output` sorts them again. */
+AMX_INLINE void pack_values(const uint16_t *values, const int64_t *at, int count, int tiles, uint16_t *packed) {
+    for (int r = 0; r < 16; r++) {
         /* Beyond the context lies another request's data or none: its weight is 0, but 0 * NaN is not. */
-        __mmask32 has_first = key < end ? 0xffffffffu : 0, has_second = key + 1 < end ? 0xffffffffu : 0;
-        const uint16_t *first = values + (has_first ? row_at(job, item, key) : 0) + column;
-        const uint16_t *second = values + (has_second ? row_at(job, item, key + 1) : 0) + column;
+        __mmask32 has_first = 2 * r < count ? 0xffffffffu : 0, has_second = 2 * r + 1 < count ? 0xffffffffu : 0;
+        const uint16_t *first = values + at[2 * r], *second = values + at[2 * r + 1];
         int t = 0;
         for (; t + 2 <= tiles; t += 2) {
             __m512i a = _mm512_maskz_loadu_epi16(has_first, first + t * 16);
             __m512i b = _mm512_maskz_loadu_epi16(has_second, second + t * 16);
-            _mm512_storeu_si512(packed + t * 512 + r * 32, _mm512_unpacklo_epi16(a, b));
-            _mm512_storeu_si512(packed + (t + 1) * 512 + r * 32, _mm512_unpackhi_epi16(a, b));
+            _mm512_store_si512(packed + t * 512 + r * 32, _mm512_unpacklo_epi16(a, b));
+            _mm512_store_si512(packed + (t + 1) * 512 + r * 32, _mm512_unpackhi_epi16(a, b));
         }
         if (t < tiles) {
             __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)has_first, first + t * 16));
             __m512i b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)has_second, second + t * 16));
-            _mm512_storeu_si512(packed + t * 512 + r * 32, _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+            _mm512_store_si512(packed + t * 512 + r * 32, _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
         }
     }
+}
+
+AMX static void pack_tile(const attention_job *job, const attention_item *item, int key, int end, int column, int tiles,
+                          uint16_t *packed) {
+    int64_t at[TILE_KEYS];
+    rows_at(job, item, key, end, at);
+    const uint16_t *values = (const uint16_t *)job->values + column;
+    if (tiles == GROUP_TILES && end - key >= TILE_KEYS)
+        pack_values(values, at, TILE_KEYS, GROUP_TILES, packed);
+    else
+        pack_values(values, at, end - key, tiles, packed);
 }
 
 /* sums: [tile][lane][16]. */
@@ -264,12 +276,13 @@ AMX static void write_output(const attention_job *job, const attention_item *ite
 /* Tiles 0-3: output. 4: sum of the weights. 5: weights. 6: values. 7: ones. */
 AMX static void sum_values(const attention_job *job, const attention_item *item, int begin, int end, int lanes, int width,
                            const uint16_t *weights) {
-    _Alignas(64) uint16_t packed[GROUP_TILES * 512];
+    _Alignas(64) uint16_t buffers[2][GROUP_TILES * 512];
     _Alignas(64) float sums[GROUP_TILES * 256], totals[256];
     int rows[8] = {lanes, lanes, lanes, lanes, lanes, lanes, 16, 16}, bytes[8] = {64, 64, 64, 64, 64, 64, 64, 64};
-    load_config(rows, bytes);
-    for (int i = 0; i < 512; i++) packed[i] = 0x3f80;
-    _tile_loadd(7, packed, 64);
+    configure_tiles(rows, bytes);
+    const __m512i ones = _mm512_set1_epi16(0x3f80);
+    STORED(&ones);
+    _tile_loadd(7, &ones, 0);
     _tile_zero(4);
     for (int column = 0; column < job->head_dim; column += GROUP_TILES * 16) {
         int tiles = min_int(GROUP_TILES, (job->head_dim - column) / 16);
@@ -277,8 +290,12 @@ AMX static void sum_values(const attention_job *job, const attention_item *item,
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
+        pack_tile(job, item, begin, end, column, tiles, buffers[begin / TILE_KEYS & 1]);
         for (int key = begin; key < end; key += TILE_KEYS) {
-            pack_values(job, item, key, end, column, tiles, packed);
+            const uint16_t *packed = buffers[key / TILE_KEYS & 1];
+            int next = key + TILE_KEYS; /* packed a tile ahead: a tile cannot be read while its stores are on their way */
+            if (next < end) pack_tile(job, item, next, end, column, tiles, buffers[next / TILE_KEYS & 1]);
+            STORED(packed);
             _tile_loadd(5, weights + (key - begin) * width, 64);
             if (column == 0) _tile_dpbf16ps(4, 5, 7);
             _tile_loadd(6, packed, 64);

@@ -11,10 +11,7 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-#include <immintrin.h>
-#include <string.h>
-
-#define AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")))
+#include "amx.h"
 
 enum {
     PANEL = 32,
@@ -23,12 +20,6 @@ enum {
     L2_SHARE = 512 * 1024,     /* bytes of weights that stay in a core's cache while all rows pass over them */
     PREFETCH_ITEMS = 4 * STEP_ITEMS,
 };
-
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t column_bytes[16];
-    uint8_t rows[16];
-} tile_config;
 
 typedef struct {
     const uint16_t *x, *w;
@@ -40,56 +31,86 @@ typedef struct {
 
 /* Tiles 0-3: sums, [row tile][panel half]. 4, 5: rows of x. 6, 7: weights. */
 AMX static void configure(int rows) {
-    tile_config c;
-    memset(&c, 0, sizeof c);
-    c.palette = 1;
     int first = min_int(rows, 16), second = rows - first;
     int tile_rows[8] = {first, first, second, second, first, second, 16, 16};
-    for (int t = 0; t < 8; t++) {
-        c.rows[t] = (uint8_t)tile_rows[t];
-        c.column_bytes[t] = tile_rows[t] ? 64 : 0;
-    }
-    /* Some compilers take the next instruction to read only the first bytes, and drop the stores to the others. */
-    __asm__ volatile("" ::"r"(&c) : "memory");
-    _tile_loadconfig(&c);
+    int tile_bytes[8] = {64, 64, 64, 64, 64, 64, 64, 64};
+    configure_tiles(tile_rows, tile_bytes);
 }
 
-AMX static inline void prefetch_step(const uint16_t *w) {
+AMX_INLINE void prefetch_step(const uint16_t *w) {
     for (int i = 0; i < STEP_ITEMS; i += 32) _mm_prefetch((const char *)(w + i), _MM_HINT_T0);
 }
 
-/* Up to 16 rows; up to 32 below. sums: [tile][16][16]. */
-AMX static void sum_one(const uint16_t *x, int64_t stride, const uint16_t *w, int steps, float *sums) {
+/* A finished panel whose sums are not yet in y: they are written while the tiles are busy with the next one. */
+typedef struct {
+    const float *sums; /* [row tile][panel half][16][16] */
+    int64_t row;
+    int rows, panel;
+} finished;
+
+AMX_INLINE void write_row(const linear_job *job, const finished *done, int r) {
+    int64_t column = (int64_t)done->panel * PANEL, at = (done->row + r) * job->n + column;
+    __mmask32 mask = job->n - column >= PANEL ? 0xffffffffu : (1u << (job->n - column)) - 1;
+    const float *tile = done->sums + (r >> 4) * 512 + (r & 15) * 16;
+    __m512 low = _mm512_load_ps(tile), high = _mm512_load_ps(tile + 256);
+    if (job->bias) {
+        __m512i bias = _mm512_maskz_loadu_epi16(mask, job->bias + column);
+        __m512i bias_low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(bias));
+        __m512i bias_high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(bias, 1));
+        low = _mm512_add_ps(low, _mm512_castsi512_ps(_mm512_slli_epi32(bias_low, 16)));
+        high = _mm512_add_ps(high, _mm512_castsi512_ps(_mm512_slli_epi32(bias_high, 16)));
+    }
+    if (job->is_float) {
+        _mm512_mask_storeu_ps((float *)job->y + at, (__mmask16)mask, low);
+        _mm512_mask_storeu_ps((float *)job->y + at + 16, (__mmask16)(mask >> 16), high);
+    } else {
+        _mm512_mask_storeu_epi16((uint16_t *)job->y + at, mask, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+
+AMX_INLINE void write_two(const linear_job *job, const finished *done, int r) {
+    if (r < done->rows) write_row(job, done, r);
+    if (r + 1 < done->rows) write_row(job, done, r + 1);
+}
+
+/* Up to 16 rows; up to 32 below. */
+AMX static void sum_one(const linear_job *job, const uint16_t *x, const uint16_t *w, int steps, float *sums,
+                        const finished *done) {
+    int64_t stride = job->x_stride * 2;
     _tile_zero(0);
     _tile_zero(1);
     for (int s = 0; s < steps; s++, x += STEP, w += STEP_ITEMS) {
         prefetch_step(w + PREFETCH_ITEMS);
-        _tile_loadd(4, x, stride * 2);
+        _tile_loadd(4, x, stride);
         _tile_loadd(6, w, 64);
         _tile_loadd(7, w + 512, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
+        write_two(job, done, 2 * s);
     }
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + 256, 64);
 }
 
-AMX static void sum_two(const uint16_t *x, int64_t stride, const uint16_t *w, int steps, float *sums, int is_first) {
-    const uint16_t *x2 = x + 16 * stride;
+AMX static void sum_two(const linear_job *job, const uint16_t *x, const uint16_t *w, int steps, float *sums,
+                        const finished *done) {
+    int64_t stride = job->x_stride * 2;
+    const uint16_t *x2 = x + 8 * stride;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     for (int s = 0; s < steps; s++, x += STEP, x2 += STEP, w += STEP_ITEMS) {
-        if (is_first) prefetch_step(w + PREFETCH_ITEMS);
-        _tile_loadd(4, x, stride * 2);
+        prefetch_step(w + PREFETCH_ITEMS);
+        _tile_loadd(4, x, stride);
         _tile_loadd(6, w, 64);
         _tile_loadd(7, w + 512, 64);
-        _tile_loadd(5, x2, stride * 2);
+        _tile_loadd(5, x2, stride);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
+        write_two(job, done, 2 * s);
     }
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + 256, 64);
@@ -97,33 +118,10 @@ AMX static void sum_two(const uint16_t *x, int64_t stride, const uint16_t *w, in
     _tile_stored(3, sums + 768, 64);
 }
 
-AMX static void write_rows(const linear_job *job, const float *sums, int64_t row, int rows, int panel) {
-    int64_t column = (int64_t)panel * PANEL;
-    int columns = job->n - column < PANEL ? (int)(job->n - column) : PANEL;
-    __mmask32 mask = columns == PANEL ? 0xffffffffu : (1u << columns) - 1;
-    __m512 bias_low = _mm512_setzero_ps(), bias_high = _mm512_setzero_ps();
-    if (job->bias) {
-        __m512i bias = _mm512_maskz_loadu_epi16(mask, job->bias + column);
-        bias_low = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(bias)), 16));
-        bias_high = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(bias, 1)), 16));
-    }
-    for (int r = 0; r < rows; r++) {
-        const float *tile = sums + (r >> 4) * 512 + (r & 15) * 16;
-        __m512 low = _mm512_add_ps(_mm512_loadu_ps(tile), bias_low);
-        __m512 high = _mm512_add_ps(_mm512_loadu_ps(tile + 256), bias_high);
-        int64_t at = (row + r) * job->n + column;
-        if (job->is_float) {
-            _mm512_mask_storeu_ps((float *)job->y + at, (__mmask16)mask, low);
-            _mm512_mask_storeu_ps((float *)job->y + at + 16, (__mmask16)(mask >> 16), high);
-        } else {
-            _mm512_mask_storeu_epi16((uint16_t *)job->y + at, mask, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-        }
-    }
-}
-
 AMX static void linear_chunk(void *arg, int index) {
     const linear_job *job = arg;
-    _Alignas(64) float sums[4 * 256];
+    _Alignas(64) float sums[2][4 * 256];
+    finished done = {sums[1], 0, 0, 0};
     int steps = (int)((job->k + STEP - 1) / STEP);
     int first = index * job->panels_per_chunk;
     int last = min_int(first + job->panels_per_chunk, job->num_panels);
@@ -131,16 +129,19 @@ AMX static void linear_chunk(void *arg, int index) {
     for (int64_t row = 0; row < job->m; row += 32) {
         int rows = job->m - row < 32 ? (int)(job->m - row) : 32;
         if (rows != configured) configure(configured = rows);
+        const uint16_t *x = job->x + row * job->x_stride;
         for (int panel = first; panel < last; panel++) {
-            const uint16_t *x = job->x + row * job->x_stride;
             const uint16_t *w = job->w + (int64_t)panel * steps * STEP_ITEMS;
+            float *next = done.sums == sums[0] ? sums[1] : sums[0];
             if (rows > 16)
-                sum_two(x, job->x_stride, w, steps, sums, row == 0);
+                sum_two(job, x, w, steps, next, &done);
             else
-                sum_one(x, job->x_stride, w, steps, sums);
-            write_rows(job, sums, row, rows, panel);
+                sum_one(job, x, w, steps, next, &done);
+            for (int r = 2 * steps; r < done.rows; r++) write_row(job, &done, r);
+            done = (finished){next, row, rows, panel};
         }
     }
+    for (int r = 0; r < done.rows; r++) write_row(job, &done, r);
     _tile_release();
 }
 
