@@ -32,6 +32,8 @@ def front_end(report: Report, behaviour: str) -> None:
     say(f"front-end {os.getpid()}")
     if behaviour == "front end drains":
         signal.signal(signal.SIGTERM, _finish)
+    if behaviour == "front end never drains":
+        signal.signal(signal.SIGTERM, lambda *_: say("told"))
     report(None)
     time.sleep(60)
 

@@ -133,6 +133,16 @@ def test_a_signal_lets_front_ends_finish_what_they_have_begun(start, number: int
     wait_gone(*server.pids.values())
 
 
+def test_a_second_signal_ends_everything_at_once(start) -> None:
+    server = start("front end never drains")
+    server.read_until("ready")
+    os.kill(server.process.pid, signal.SIGTERM)
+    server.read_until("told")
+    os.kill(server.process.pid, signal.SIGTERM)
+    assert server.end() == 0
+    wait_gone(*server.pids.values())
+
+
 def test_a_signal_while_the_engine_starts_ends_everything_at_once(start) -> None:
     server = start("engine takes long")
     server.read_until("front-end")

@@ -1,0 +1,126 @@
+"""The Python interface on a real (tiny) model."""
+
+from pathlib import Path
+
+import pytest
+
+from chairlift import LLM, SamplingParams
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+
+PROMPTS = ["Hello", "The quick brown fox jumps", "Paris", "Hello there, world"]
+GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_model: Path) -> LLM:
+    return LLM(str(tiny_model), kernels="torch", threads=1, num_blocks=600, max_running=8)
+
+
+@pytest.fixture(autouse=True)
+def _gives_everything_back(llm: LLM) -> None:
+    yield  # type: ignore[misc]
+    scheduler = llm._switchboard.engine.scheduler
+    assert not scheduler.live
+    assert scheduler.pool.num_free == 600
+
+
+def test_results_come_in_the_order_of_the_prompts_whatever_ends_first(llm: LLM) -> None:
+    each = [SamplingParams(temperature=0, max_tokens=count, ignore_eos=True) for count in (9, 1, 5, 3)]
+    results = llm.generate(PROMPTS, each)
+    assert [result.prompt for result in results] == PROMPTS
+    assert [len(result.samples[0].tokens) for result in results] == [9, 1, 5, 3]
+
+
+def test_a_prompt_gets_the_same_tokens_alone_and_among_others(llm: LLM) -> None:
+    together = [result.samples[0].tokens for result in llm.generate(PROMPTS, GREEDY)]
+    assert together == [llm.generate(prompt, GREEDY)[0].samples[0].tokens for prompt in PROMPTS]
+
+
+def test_more_prompts_than_seats_are_all_answered(llm: LLM) -> None:
+    assert len(llm.generate([[i + 2, i + 3] for i in range(40)], GREEDY)) == 40
+
+
+def test_no_prompts_are_no_work(llm: LLM) -> None:
+    assert llm.generate([]) == []
+
+
+def test_text_and_its_tokens_are_the_same_prompt(llm: LLM) -> None:
+    (text,) = llm.generate("Hello world", GREEDY)
+    (tokens,) = llm.generate([llm.tokenizer.encode("Hello world")], GREEDY)
+    assert text.text == tokens.text
+
+
+def test_samples_differ_and_a_seed_repeats_them(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=12, n=3, seed=1, temperature=1.5)
+    (first,), (again,) = llm.generate("Hello", params), llm.generate("Hello", params)
+    texts = [sample.text for sample in first.samples]
+    assert len(set(texts)) == 3
+    assert texts == [sample.text for sample in again.samples]
+
+
+def test_a_stop_string_cuts_the_text_and_is_named(llm: LLM) -> None:
+    whole = llm.generate("Hello", GREEDY)[0].text
+    stop = whole[3:5]
+    (result,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=10, ignore_eos=True, stop=(stop,)))
+    assert result.text == whole[: whole.index(stop)]
+    assert (result.samples[0].finish_reason, result.samples[0].stop_reason) == ("stop", stop)
+
+
+def test_scores_of_prompt_and_output_are_given_when_asked(llm: LLM) -> None:
+    (result,) = llm.generate("Hello world", SamplingParams(temperature=0, max_tokens=3, logprobs=1, prompt_logprobs=0))
+    sample = result.samples[0]
+    assert sample.scores is not None and result.prompt_scores is not None
+    assert [score.token for score in sample.scores] == sample.tokens
+    assert [score.token for score in result.prompt_scores] == result.prompt_tokens[1:]
+    assert llm.generate("Hello", GREEDY)[0].prompt_scores is None
+
+
+def test_a_stream_joined_is_the_answer(llm: LLM) -> None:
+    assert "".join(llm.stream("Hello", GREEDY)) == llm.generate("Hello", GREEDY)[0].text
+
+
+def test_a_conversation_goes_through_the_chat_template(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "Hello"}]
+    tokens = llm.chat_prompt(messages)
+    assert llm.tokenizer.decode(tokens, skip_special=False).startswith("<|im_start|>user\nHello<|im_end|>")
+    assert "".join(llm.stream(messages, GREEDY)) == llm.generate([tokens], GREEDY)[0].text
+
+
+def test_closing_a_stream_frees_its_blocks(llm: LLM) -> None:
+    stream = llm.stream("Hello", SamplingParams(temperature=0, max_tokens=5000, ignore_eos=True))
+    next(stream)
+    pool = llm._switchboard.engine.scheduler.pool
+    assert pool.num_free < 600
+    stream.close()  # type: ignore[attr-defined]
+    assert pool.num_free == 600
+
+
+def test_streams_may_be_read_in_turn_and_beside_other_work(llm: LLM) -> None:
+    alone = ["".join(llm.stream(prompt, GREEDY)) for prompt in PROMPTS[:2]]
+    one, two = (llm.stream(prompt, GREEDY) for prompt in PROMPTS[:2])
+    texts = [next(one), next(two)]
+    (between,) = llm.generate("Paris", GREEDY)
+    texts[1] += "".join(two)
+    texts[0] += "".join(one)
+    assert texts == alone
+    assert between.text == llm.generate("Paris", GREEDY)[0].text
+
+
+def test_a_bad_prompt_is_refused_before_any_is_served(llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match="prompt: must not be empty"):
+        llm.generate(["Hello", ""])
+    with pytest.raises(InvalidRequest, match="vocabulary"):
+        llm.generate([[1_000_000]])
+    with pytest.raises(InvalidRequest, match="2 sets of parameters for 1"):
+        llm.generate(["Hello"], [GREEDY, GREEDY])
+    with pytest.raises(InvalidRequest, match="KV pool of 9601 tokens"):
+        llm.generate(["Hello"], SamplingParams(max_tokens=50_000))
+    with pytest.raises(InvalidRequest, match="n: "):
+        next(llm.stream("Hello", SamplingParams(n=2)))
+
+
+def test_a_bad_option_is_refused_by_name(tiny_model: Path) -> None:
+    with pytest.raises(InvalidConfig, match="max_runing.*max_running"):
+        LLM(str(tiny_model), max_runing=3)
+    with pytest.raises(InvalidConfig, match="dtype"):
+        LLM(str(tiny_model), dtype="float31")
