@@ -1,0 +1,62 @@
+"""A tiny real decoder with random weights in an engine, for showing what scheduling and devices must not change."""
+
+from collections import Counter
+
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.engine import Engine
+from chairlift.core.events import Admitted, Event, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.invariants import check
+from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from fakes.clocks import CountingClock
+
+CONFIG = ModelConfig(
+    architecture="LlamaForCausalLM", hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8,
+    intermediate_size=48, vocab_size=97, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+
+Arrivals = dict[int, list[tuple[Request, ...]]]  # by step
+Tokens = dict[RequestId, list[int]]
+
+
+class ModelWorld:
+    def __init__(self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG) -> None:
+        self._config, self._dtype, self._device = config, dtype, torch.device(device)
+        self._model = build_model(config, TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
+
+    def run(self, limits: Limits, arrivals: Arrivals) -> tuple[Tokens, Counter[type[Event] | str]]:
+        """Each request's tokens, and how often each kind of event came ("hit": admitted with cached tokens)."""
+        cache = KvCache(self._config, limits.num_blocks, limits.block_size, self._dtype, self._device)
+        scheduler = Scheduler(limits, Fcfs())
+        engine = Engine(scheduler, TorchRunner(self._model, cache, self._device), CountingClock())
+        tokens: Tokens = {}
+        kinds: Counter[type[Event] | str] = Counter()
+        step = 0
+        while engine.has_work or step <= max(arrivals):
+            for samples in arrivals.get(step, ()):
+                engine.add(samples)
+            for event in engine.step():
+                kinds[type(event)] += 1
+                kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
+                if isinstance(event, Token):
+                    tokens.setdefault(event.request, []).append(event.token)
+            check(scheduler)
+            step += 1
+        return tokens, kinds
+
+
+def world_limits(num_blocks: int, block_size: int, max_running: int, max_step_tokens: int) -> Limits:
+    return Limits(
+        vocab_size=CONFIG.vocab_size, max_model_len=CONFIG.max_model_len, block_size=block_size, num_blocks=num_blocks,
+        max_running=max_running, max_step_tokens=max_step_tokens,
+    )  # fmt: skip

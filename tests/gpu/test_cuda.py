@@ -1,0 +1,30 @@
+"""The plain torch path on a CUDA device gives what it gives on a CPU."""
+
+import pytest
+import torch
+
+from chairlift.core.events import Forked, Preempted
+from fakes.crowds import crowd
+from fakes.model_world import ModelWorld, world_limits
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+def test_a_crowd_gets_the_same_tokens_on_the_gpu_as_on_the_cpu(block_size: int) -> None:
+    limits = world_limits(80 // block_size, block_size, max_running=5, max_step_tokens=17)
+    on_gpu, kinds = ModelWorld(torch.float64, "cuda").run(limits, crowd(block_size))
+    on_cpu, _ = ModelWorld(torch.float64).run(limits, crowd(block_size))
+    assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0
+    assert on_gpu == on_cpu
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_every_request_is_completed_in_every_dtype(dtype: torch.dtype) -> None:
+    arrivals = crowd(3)
+    tokens, _ = ModelWorld(dtype, "cuda").run(world_limits(20, 4, max_running=5, max_step_tokens=17), arrivals)
+    requests = [request for groups in arrivals.values() for group in groups for request in group]
+    assert {len(tokens[request.id]) for request in requests} == {12}
