@@ -1,0 +1,56 @@
+"""The embedded default as a newcomer meets it: how soon it answers, that it answers well, and what it holds."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+
+from fakes.served import Served, serve
+
+MAX_READY_S = 20  # 10 on a quiet machine
+MAX_RESIDENT = 1.2e9
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("server") / "log") as served:
+        yield served
+
+
+def ask(served: Served, question: str, max_tokens: int = 16) -> str:
+    body = {"messages": [{"role": "user", "content": question}], "max_tokens": max_tokens}
+    response = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=60)
+    assert response.status_code == 200
+    answer: str = response.json()["choices"][0]["message"]["content"]
+    return answer
+
+
+def resident_bytes(served: Served) -> int:
+    """What the server's processes hold, shared pages counted once."""
+    parent = psutil.Process(served.process.pid)
+    return sum(process.memory_full_info().pss for process in (parent, *parent.children(recursive=True)))
+
+
+@pytest.mark.slow
+def test_it_is_ready_soon(embedded: Served, record_property) -> None:
+    record_property("ready_s", round(embedded.ready_s, 1))
+    print(f"ready {embedded.ready_s:.1f} s after the start of the process")
+    assert embedded.ready_s < MAX_READY_S
+
+
+@pytest.mark.slow
+def test_it_knows_the_capital_of_france(embedded: Served) -> None:
+    assert "Paris" in ask(embedded, "What is the capital of France?")
+
+
+@pytest.mark.slow
+def test_it_stays_small_after_thirty_two_requests(embedded: Served, record_property) -> None:
+    with ThreadPoolExecutor(32) as threads:
+        answers = list(threads.map(lambda i: ask(embedded, f"Tell me about the number {i}.", 32), range(32)))
+    assert all(answers)
+    resident = resident_bytes(embedded)
+    record_property("resident_bytes", resident)
+    print(f"{resident / 1e6:.0f} MB resident after 32 requests")
+    assert resident < MAX_RESIDENT

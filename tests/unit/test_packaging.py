@@ -1,0 +1,79 @@
+"""The built packages: what a wheel and an sdist hold, and that the wheel works where the sources are not."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "chairlift"
+HAS_COMPILER = shutil.which("cc") is not None and sysconfig.get_platform().startswith("linux")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the wheel and the sdist, built from a copy: building leaves files beside the sources."""
+    source, out = tmp_path_factory.mktemp("source") / "chairlift", tmp_path_factory.mktemp("dist")
+    source.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def names_in_wheel(built: Path) -> list[str]:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_module_and_the_type_marker(built: Path) -> None:
+    modules = {str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("*.py")}
+    assert modules | {"chairlift/py.typed"} <= set(names_in_wheel(built))
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_nothing_else_but_the_kernels(built: Path) -> None:
+    others = [name for name in names_in_wheel(built) if not name.endswith(".py") and ".dist-info/" not in name]
+    kernels = [name for name in others if name.startswith("chairlift/runner/native/_kernels") and name.endswith(".so")]
+    assert len(kernels) == (1 if HAS_COMPILER else 0)
+    assert sorted(others) == sorted(["chairlift/py.typed", *kernels])
+    assert all(name.startswith(("chairlift/", "chairlift-")) for name in names_in_wheel(built))
+
+
+@pytest.mark.slow
+def test_the_licence_rides_along(built: Path) -> None:
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names_in_wheel(built))
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_the_kernels_are_built_from(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[-1] for name in archive.getnames()}
+    sources = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in (".c", ".h", ".inc", ".py")}
+    assert sources | {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_where_the_sources_are_not(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import chairlift.cli.main as m; "
+        f"assert m.__file__.startswith({str(tmp_path)!r}); sys.exit(m.main(['doctor', '--json']))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert '"would use"' in done.stdout
