@@ -7,11 +7,11 @@ _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
-def uniform(seed: int, sample_index: int, position: int) -> float:
-    """A number in [0, 1) with 52 random bits."""
+def uniform(seed: int, sample_index: int, position: int, attempt: int = 0) -> float:
+    """A number in [0, 1) with 52 random bits; attempts count the numbers that one token needs."""
     state = _mixed(seed & _MASK)
-    state = _mixed(state ^ sample_index)
-    state = _mixed(state ^ position)
+    for key in (sample_index, position, attempt):
+        state = _mixed(state ^ key)
     return float(state >> 12) * 2.0**-52
 
 

@@ -7,7 +7,8 @@ wishes take none of the special paths: greedy rows are one argmax, whatever the 
                                               -> else temperature -> top-k -> top-p -> min-p -> inverse of the sums
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +19,9 @@ from chairlift.core.request import Request
 from chairlift.runner.noise import uniform
 from chairlift.runner.ops import Ops
 
-# Filters look at this many most likely tokens first; a row whose filters reach further is sorted whole.
+# Filters look at this many most likely tokens first; rows whose filters reach further take another way.
 _CANDIDATES = 256
+_MAX_ATTEMPTS = 8
 # Below this a temperature is greedy in all but name, and dividing by it leaves the range of float32.
 _MIN_TEMPERATURE = 1e-6
 
@@ -30,6 +32,9 @@ class Row(NamedTuple):
     request: Request
     tokens: Sequence[int]
     num_tokens: int
+
+
+Draw = Callable[[Tensor, Sequence[Row]], list[int]]
 
 
 class Chosen(NamedTuple):
@@ -53,11 +58,8 @@ def sample(logits: Tensor, rows: Sequence[Row], ops: Ops) -> Chosen:
         if not params.is_greedy and not is_bad[index]:
             needs_filter = params.top_k or params.top_p < 1.0 or params.min_p
             (filtered if needs_filter else plain).append(index)
-    for indices, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):
-        if indices:
-            drawn = draw(logits if len(indices) == len(rows) else logits[indices], [rows[i] for i in indices])
-            for index, token in zip(indices, drawn, strict=True):
-                chosen[index] = token
+    _redraw(chosen, plain, logits, rows, _draw_plain)
+    _redraw(chosen, filtered, logits, rows, _draw_filtered)
     return Chosen(chosen, is_bad)
 
 
@@ -105,21 +107,50 @@ def _tempered(logits: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def _draw_filtered(logits: Tensor, rows: Sequence[Row]) -> list[int]:
     scaled = _tempered(logits, rows)
-    vocab = scaled.shape[-1]
-    if vocab <= _CANDIDATES:
-        return _draw_sorted(scaled, *_sorted(scaled), rows, rest=False)[0]
+    if scaled.shape[-1] <= _CANDIDATES:
+        return _draw_whole(scaled, rows)
     values, ids = scaled.topk(_CANDIDATES, dim=-1)
     order = ids.argsort(dim=-1)
     values, again = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     ids = ids.gather(-1, order).gather(-1, again)
     tokens, is_short = _draw_sorted(scaled, values, ids, rows, rest=True)
-    short = [index for index, is_one in enumerate(is_short) if is_one]
-    if short:
-        scaled = scaled[short]
-        drawn, _ = _draw_sorted(scaled, *_sorted(scaled), [rows[index] for index in short], rest=False)
-        for index, token in zip(short, drawn, strict=True):
-            tokens[index] = token
+    # How many a top-k keeps cannot be told from one token, so only the other filters may be tried by drawing.
+    for draw, has_top_k in ((_draw_whole, True), (_draw_wide, False)):
+        short = [i for i, row in enumerate(rows) if is_short[i] and bool(row.request.params.top_k) is has_top_k]
+        _redraw(tokens, short, scaled, rows, draw)
     return tokens
+
+
+def _redraw(tokens: list[int], indices: list[int], scaled: Tensor, rows: Sequence[Row], draw: Draw) -> None:
+    """Replaces the tokens of some rows."""
+    if indices:
+        for index, token in zip(indices, draw(scaled[indices], [rows[i] for i in indices]), strict=True):
+            tokens[index] = token
+
+
+def _draw_wide(scaled: Tensor, rows: Sequence[Row], attempt: int = 1) -> list[int]:
+    """For filters that keep a large part of the vocabulary: draws from all of it until a token is one they keep.
+    That takes a pass or two over the row where sorting takes many; a row that has no luck is sorted after all."""
+    if attempt > _MAX_ATTEMPTS:
+        return _draw_whole(scaled, rows)
+    shares = scaled.softmax(dim=-1)
+    drawn = _invert(shares, rows, attempt)[:, None]
+    value = scaled.gather(-1, drawn)
+    place = torch.arange(scaled.shape[-1], device=scaled.device)
+    is_ahead = (scaled > value) | ((scaled == value) & (place < drawn))
+    # A running sum, unlike a plain one, adds in the same order however many rows there are.
+    ahead = torch.where(is_ahead, shares, 0.0).cumsum(dim=-1)[:, -1:]
+    top_p = _column([row.request.params.top_p for row in rows], scaled)
+    min_p = _column([row.request.params.min_p for row in rows], scaled)
+    is_kept = ((ahead < top_p) | (top_p >= 1.0)) & (value.exp() >= min_p)
+    tokens: list[int] = drawn.flatten().tolist()
+    again = [index for index, is_one in enumerate(is_kept.flatten().tolist()) if not is_one]
+    _redraw(tokens, again, scaled, rows, partial(_draw_wide, attempt=attempt + 1))
+    return tokens
+
+
+def _draw_whole(scaled: Tensor, rows: Sequence[Row]) -> list[int]:
+    return _draw_sorted(scaled, *_sorted(scaled), rows, rest=False)[0]
 
 
 def _sorted(scaled: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,11 +187,14 @@ def _draw_sorted(
     return ids.gather(-1, drawn[:, None]).flatten().tolist(), is_short.tolist()
 
 
-def _invert(shares: Tensor, rows: Sequence[Row]) -> Tensor:
+def _invert(shares: Tensor, rows: Sequence[Row], attempt: int = 0) -> Tensor:
     """The first index whose running sum exceeds the row's noise times the whole. -> [R]"""
-    sums = shares.cumsum(dim=-1, dtype=torch.float64)
-    noise = [uniform(row.request.seed, row.request.sample_index, row.num_tokens) for row in rows]
-    return torch.searchsorted(sums, _column(noise, sums) * sums[:, -1:], right=True).flatten()
+    sums = shares.cumsum(dim=-1)
+    noise = [uniform(row.request.seed, row.request.sample_index, row.num_tokens, attempt) for row in rows]
+    whole = sums[:, -1:]
+    # Rounding may lift the product to the whole, which no sum exceeds.
+    mark = torch.minimum(_column(noise, sums) * whole, whole.nextafter(torch.zeros_like(whole)))
+    return torch.searchsorted(sums, mark, right=True).flatten()
 
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:

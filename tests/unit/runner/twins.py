@@ -102,7 +102,7 @@ def run(decoder: Decoder, kv: KvCache, chunks: list[Chunk]) -> torch.Tensor:
     """The logits of each sampled chunk's last token, in the order of `chunks`."""
     plan = step(chunks)
     with torch.inference_mode():
-        logits = decoder.forward(batch_of(plan, kv.block_size, {}, CPU), kv)
+        logits = decoder.forward(batch_of(plan, kv.block_size, {}, decoder.rotation.device), kv)
     rows = {c.request.id: row for c, row in zip((c for c in plan.chunks if c.samples), logits, strict=True)}
     return torch.stack([rows[c.request.id] for c in chunks if c.samples])
 

@@ -23,13 +23,24 @@ enum {
 
 int attend_amx_fits(int head_dim) { return head_dim % 16 == 0 && head_dim <= 512; }
 
-/* Where the 32 keys (or values) from `key` on lie; 0 for those at or beyond `end`. One division, not one for each. */
+/* Whether 16 keys of a tile always lie side by side. */
+static inline int has_runs(const attention_job *job) { return job->block_size % 16 == 0; }
+
+/* Where the 32 keys (or values) from `key` on lie; 0 for those at or beyond `end`, but the rest of a run is as it is. */
 static inline void rows_at(const attention_job *job, const attention_item *item, int key, int end, int64_t *at) {
-    int block = key / job->block_size, offset = key % job->block_size, count = min_int(TILE_KEYS, end - key);
-    int64_t block_items = (int64_t)job->block_size * job->head_dim, i = 0;
+    int64_t d = job->head_dim, block_items = job->block_size * d, apart = job->kv_heads * block_items;
+    int64_t head = item->kv_head * block_items;
+    if (has_runs(job)) {
+        for (int half = 0; half < 2; half++, key += 16) {
+            int64_t start = key < end ? item->table[key / job->block_size] * apart + head + key % job->block_size * d : 0;
+            for (int i = 0; i < 16; i++) at[half * 16 + i] = start + i * d;
+        }
+        return;
+    }
+    int block = key / job->block_size, offset = key % job->block_size, count = min_int(TILE_KEYS, end - key), i = 0;
     while (i < count) {
-        int64_t start = ((int64_t)item->table[block++] * job->kv_heads + item->kv_head) * block_items;
-        for (; i < count && offset < job->block_size; i++, offset++) at[i] = start + offset * job->head_dim;
+        int64_t start = item->table[block++] * apart + head;
+        for (; i < count && offset < job->block_size; i++, offset++) at[i] = start + offset * d;
         offset = 0;
     }
     for (; i < TILE_KEYS; i++) at[i] = 0;
@@ -92,15 +103,23 @@ AMX static void pack_queries(const attention_job *job, const attention_item *ite
 AMX_INLINE const uint16_t *key_rows(const attention_job *job, const int64_t *at, int count, int steps, uint16_t *copy) {
     int d = job->head_dim;
     const uint16_t *keys = job->keys;
-    if (job->block_size % 16 == 0 && d % 32 == 0) return keys + at[0];
+    if (has_runs(job) && d % 32 == 0) return keys + at[0];
     memset(copy, 0, (size_t)16 * steps * 64);
     for (int i = 0; i < count && i < 16; i++) memcpy(copy + i * steps * 32, keys + at[i], (size_t)d * 2);
     return copy;
 }
 
-AMX_INLINE void prefetch_rows(const uint16_t *rows, const int64_t *at, int head_dim) {
-    for (int i = 0; i < TILE_KEYS; i++)
-        for (int c = 0; c < head_dim; c += 32) _mm_prefetch((const char *)(rows + at[i] + c), _MM_HINT_T1);
+AMX_INLINE void prefetch_run(const uint16_t *rows, int items) {
+    for (int i = 0; i < items; i += 32) _mm_prefetch((const char *)(rows + i), _MM_HINT_T1);
+}
+
+AMX_INLINE void prefetch_rows(const attention_job *job, const uint16_t *rows, const int64_t *at) {
+    if (has_runs(job)) {
+        prefetch_run(rows + at[0], 16 * job->head_dim);
+        prefetch_run(rows + at[16], 16 * job->head_dim);
+    } else {
+        for (int i = 0; i < TILE_KEYS; i++) prefetch_run(rows + at[i], job->head_dim);
+    }
 }
 
 /* Tiles 0-1: sums. 2-3: keys. 4-5: queries. */
@@ -115,10 +134,10 @@ AMX static void score_keys(const attention_job *job, const attention_item *item,
         int64_t at[TILE_KEYS];
         if (is_decode && key + AHEAD < end) {
             rows_at(job, item, key + AHEAD, end, at);
-            prefetch_rows(job->keys, at, job->head_dim);
+            prefetch_rows(job, job->keys, at);
         }
         rows_at(job, item, key, end, at);
-        if (is_decode) prefetch_rows(job->values, at, job->head_dim);
+        if (is_decode) prefetch_rows(job, job->values, at);
         const uint16_t *first = key_rows(job, at, end - key, steps, copy);
         const uint16_t *second = key_rows(job, at + 16, end - key - 16, steps, copy + 16 * steps * 32);
         STORED(first);

@@ -61,7 +61,7 @@ class NativeOps:
     ) -> Tensor:  # fmt: skip
         _, kv_heads, block_size, head_dim = keys.shape
         assert head_dim <= MAX_HEAD_DIM
-        num_rows = len(qkv)
+        num_rows = qkv.size(0)
         q = torch.empty((num_rows, heads, head_dim), dtype=qkv.dtype)
         self._rotate(
             qkv.data_ptr(), rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
@@ -79,7 +79,7 @@ class NativeOps:
         check(
             self._attention(
                 q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
-                batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), len(tables),
+                batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), tables.size(0),
                 heads, kv_heads, head_dim, block_size, scale, window, q.dtype is torch.bfloat16,
             )
         )  # fmt: skip

@@ -59,7 +59,7 @@ class PackedWeight:
         return self._multiply(x, torch.float32)
 
     def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        num_rows = len(x)
+        num_rows = x.size(0)
         if not x.is_contiguous():
             x = x.contiguous()
         out = torch.empty((num_rows, self._out), dtype=dtype)

@@ -132,6 +132,25 @@ typedef struct {
     attend_fn attend;
 } attention_run;
 
+/* Item `index` of chunk r or a later one; r moves on to its chunk. */
+static attention_item item_at(const attention_job *job, int index, int *chunk) {
+    while (index >= job->item_starts[*chunk + 1]) ++*chunk;
+    int r = *chunk, group = job->heads / job->kv_heads;
+    int tokens = job->starts[r + 1] - job->starts[r];
+    int tiles = ceil_div(tokens, job->tile_tokens) * job->head_tiles;
+    int at = index - job->item_starts[r], kv_head = at / tiles, tile = at % tiles;
+    int token = tile / job->head_tiles * job->tile_tokens, head = tile % job->head_tiles * job->tile_heads;
+    return (attention_item){
+        .kv_head = kv_head,
+        .first_head = kv_head * group + head,
+        .num_heads = min_int(job->tile_heads, group - head),
+        .first_row = job->starts[r] + token,
+        .num_tokens = min_int(job->tile_tokens, tokens - token),
+        .first_position = job->contexts[r] - tokens + token,
+        .table = job->tables + r * job->table_width,
+    };
+}
+
 static void attention_chunk(void *arg, int index) {
     const attention_run *run = arg;
     const attention_job *job = &run->job;
@@ -143,22 +162,8 @@ static void attention_chunk(void *arg, int index) {
         else
             high = middle;
     }
-    int group = job->heads / job->kv_heads;
     for (int i = first; i < last; i++) {
-        while (i >= job->item_starts[r + 1]) r++;
-        int tokens = job->starts[r + 1] - job->starts[r], token_tiles = ceil_div(tokens, job->tile_tokens);
-        int at = i - job->item_starts[r];
-        int kv_head = at / (token_tiles * job->head_tiles), tile = at % (token_tiles * job->head_tiles);
-        int token = tile / job->head_tiles * job->tile_tokens, head = tile % job->head_tiles * job->tile_heads;
-        attention_item item = {
-            .kv_head = kv_head,
-            .first_head = kv_head * group + head,
-            .num_heads = min_int(job->tile_heads, group - head),
-            .first_row = job->starts[r] + token,
-            .num_tokens = min_int(job->tile_tokens, tokens - token),
-            .first_position = job->contexts[r] - tokens + token,
-            .table = job->tables + r * job->table_width,
-        };
+        attention_item item = item_at(job, i, &r);
         run->attend(job, &item);
     }
 }
