@@ -13,7 +13,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def llm(tiny_model: Path) -> LLM:
-    return LLM(str(tiny_model), kernels="torch", threads=1, num_blocks=600, max_running=8)
+    return LLM(str(tiny_model), kernels="torch", dtype="float32", threads=1, num_blocks=600, max_running=8)
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +50,17 @@ def test_text_and_its_tokens_are_the_same_prompt(llm: LLM) -> None:
     assert text.text == tokens.text
 
 
-def test_samples_differ_and_a_seed_repeats_them(llm: LLM) -> None:
-    params = SamplingParams(max_tokens=12, n=3, seed=1, temperature=1.5)
-    (first,), (again,) = llm.generate("Hello", params), llm.generate("Hello", params)
-    texts = [sample.text for sample in first.samples]
-    assert len(set(texts)) == 3
-    assert texts == [sample.text for sample in again.samples]
+def test_samples_differ_and_a_seed_repeats_them_in_any_company(llm: LLM) -> None:
+    def params(seed: int) -> SamplingParams:
+        return SamplingParams(max_tokens=12, n=3, seed=seed, temperature=1.5)
+
+    for seed in range(5):
+        (alone,) = llm.generate("Hello", params(seed))
+        texts = [sample.text for sample in alone.samples]
+        assert len(set(texts)) == 3
+        among = llm.generate(["Paris is", "Hello", "Hello"], [params(9), params(seed), params(seed + 1)])
+        assert [sample.text for sample in among[1].samples] == texts
+        assert [sample.text for sample in among[2].samples] != texts
 
 
 def test_a_stop_string_cuts_the_text_and_is_named(llm: LLM) -> None:
