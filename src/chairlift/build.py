@@ -9,12 +9,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
+from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.policies.known import POLICIES
@@ -124,7 +124,7 @@ async def _front_end(report: Report, model: Model, address: str, listener: socke
         tokenizer=load_tokenizer(model.source, model.settings.tokenizer),
         client=client,
         created=int(time.time()),
-        version=version("chairlift"),
+        version=VERSION,
     )
     connection = asyncio.ensure_future(client.run())
     # Requests that come before the engine is ready are told so, rather than left waiting.

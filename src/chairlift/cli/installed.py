@@ -4,10 +4,10 @@ import platform
 from importlib import metadata
 
 from chairlift.config.source import EMBEDDED_NAME, embedded_path
+from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
 
 _PACKAGES = (
-    "chairlift",
     "torch",
     "numpy",
     "tokenizers",
@@ -21,7 +21,11 @@ _PACKAGES = (
 
 
 def version_facts() -> dict[str, str]:
-    own = {"python": platform.python_version(), "system": f"{platform.system()} {platform.release()}"}
+    own = {
+        "chairlift": VERSION,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
     return own | {name: _version(name) for name in _PACKAGES}
 
 

@@ -7,9 +7,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from chairlift.cli import chat, doctor, generate, serve
+from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 
 _DESCRIPTION = """\
@@ -54,23 +54,11 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in (serve, chat, generate, doctor):
         command.add_command(commands)
     return parser
-
-
-class _ShowVersion(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib import metadata  # not needed by, and slower than, everything else here
-
-        try:
-            found = metadata.version("chairlift")
-        except metadata.PackageNotFoundError:
-            found = "(not installed)"
-        print(f"chairlift {found}")
-        parser.exit()
 
 
 if __name__ == "__main__":
