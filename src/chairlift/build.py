@@ -74,13 +74,15 @@ def serve(settings: Settings) -> int:
         _say(f"warning: {warning}")
     model = find_model(settings)
     listener = _bind(settings.host, settings.port)
-    _say(f"starting {model.name} on http://{settings.host}:{listener.getsockname()[1]}")
-    with tempfile.TemporaryDirectory(prefix="chairlift-") as folder, listener:
+    _say(f"starting {model.name} on {_url(settings.host, listener)}")
+    # The path of a socket has room for about a hundred bytes.
+    where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder, listener:
         address = f"ipc://{folder}/engine"
 
         def on_ready(summary: str) -> None:
             _say(f"ready in {time.monotonic() - started:.1f} s: {summary}")
-            _say("try it:\n" + _example(model, settings.host, listener.getsockname()[1]))
+            _say("try it:\n" + _example(settings.host, listener))
 
         server = Server(
             lambda: Child("engine", _engine_main, model, address),
@@ -153,10 +155,14 @@ def _summary(loaded: "Loaded") -> str:
     )
 
 
-def _example(model: Model, host: str, port: int) -> str:
-    where = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/v1/chat/completions"
+def _example(host: str, listener: socket.socket) -> str:
+    url = _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
     body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
-    return f"  curl {where} -H 'Content-Type: application/json' -d '{body}'"
+    return f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def _bind(host: str, port: int) -> socket.socket:
