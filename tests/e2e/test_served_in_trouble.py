@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,28 @@ def test_each_front_end_answers_while_the_other_hangs(one_seat: Served) -> None:
             assert_served_promptly(one_seat.url)
         finally:
             os.kill(hanging, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_after_a_storm_of_clients_that_leave_every_seat_is_free(server: Served) -> None:
+    def come_and_go(index: int) -> None:
+        body = ENDLESS | {"prompt": [5] * (1 + index % 50), "n": 1 + index % 3, "stream": index % 4 != 0}
+        try:
+            with httpx.stream(
+                "POST", f"{server.url}/v1/completions", json=body, timeout=0.05 * (index % 7)
+            ) as response:
+                events = events_of(response)
+                for _ in range(index % 20):
+                    next(events)
+        except httpx.TransportError:
+            pass
+
+    with ThreadPoolExecutor(32) as threads:
+        list(threads.map(come_and_go, range(80)))
+    began = time.monotonic()
+    everyone = httpx.post(f"{server.url}/v1/completions", json=SHORT | {"n": 8}, timeout=10)
+    assert everyone.status_code == 200
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.slow
