@@ -51,7 +51,7 @@ arch: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m "slow and not gpu"
