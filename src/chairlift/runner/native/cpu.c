@@ -5,6 +5,7 @@
 
 #define _GNU_SOURCE
 #include <cpuid.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,7 +61,11 @@ void *scratch(int slot, size_t bytes) {
         size_t wanted = (bytes + bytes / 2 + 4095) & ~(size_t)4095;
         free(slots[slot].memory);
         slots[slot].memory = aligned_alloc(64, wanted);
-        slots[slot].bytes = slots[slot].memory ? wanted : 0;
+        if (!slots[slot].memory) {
+            fprintf(stderr, "chairlift: no memory for %zu bytes of scratch\n", wanted);
+            abort();
+        }
+        slots[slot].bytes = wanted;
     }
     return slots[slot].memory;
 }

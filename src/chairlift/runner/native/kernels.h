@@ -20,8 +20,8 @@ int pool_threads(void);
 enum { HAS_AVX2 = 1, HAS_AVX512 = 2, HAS_AVX512_BF16 = 4, HAS_AMX = 8 };
 int cpu_features(void);
 
-/* cpu.c: 64-byte aligned memory of the calling thread, valid until its next call with the same slot; NULL if there
- * is none. */
+/* cpu.c: 64-byte aligned memory of the calling thread, valid until its next call with the same slot. Ends the
+ * process if there is none: half a result is worth nothing. */
 enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, NUM_SCRATCH };
 void *scratch(int slot, size_t bytes);
 

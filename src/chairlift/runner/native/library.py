@@ -10,18 +10,18 @@ from pathlib import Path
 
 HAS_AVX2, HAS_AVX512, HAS_AVX512_BF16, HAS_AMX = 1, 2, 4, 8
 
-# Cycles of the time-stamp counter a thread looks for work before it sleeps; see docs/design/native-kernels.md.
-SPIN_CYCLES = 200_000
+# Cycles of the time-stamp counter a thread looks for work before it sleeps; see docs/design/0003-cpu-kernels.md.
+SPIN_CYCLES = 30_000
 
 _SIGNATURES = {
     "chairlift_set_threads": (None, [c_int, c_int64]),
-    "chairlift_linear": (c_int, [c_void_p] * 4 + [c_int64] * 4 + [c_int]),
+    "chairlift_linear": (None, [c_void_p] * 4 + [c_int64] * 3 + [c_int]),
     "chairlift_pack": (None, [c_void_p] * 2 + [c_int64] * 2),
     "chairlift_rows": (None, [c_void_p] * 3 + [c_int64] * 2),
     "chairlift_norm": (None, [c_void_p] * 4 + [c_int, c_int64, c_float, c_int]),
     "chairlift_silu_mul": (None, [c_void_p] * 2 + [c_int, c_int64, c_int]),
     "chairlift_rotate": (None, [c_void_p] * 9 + [c_int] * 5 + [c_float, c_int]),
-    "chairlift_attention": (c_int, [c_void_p] * 7 + [c_int64] + [c_int] * 5 + [c_float, c_int, c_int]),
+    "chairlift_attention": (None, [c_void_p] * 7 + [c_int64] + [c_int] * 5 + [c_float, c_int, c_int]),
     "chairlift_argmax": (None, [c_void_p] * 2 + [c_int, c_int64]),
 }
 
@@ -56,8 +56,3 @@ def instruction_set() -> str:
         if found & bit:
             return name
     return "none"
-
-
-def check(code: int) -> None:
-    if code:
-        raise MemoryError("the native kernels ran out of memory")

@@ -8,7 +8,7 @@ other products are torch's. Tensors are on the CPU.
 import torch
 from torch import Tensor
 
-from chairlift.runner.native.library import HAS_AMX, SPIN_CYCLES, check, features, load
+from chairlift.runner.native.library import HAS_AMX, SPIN_CYCLES, features, load
 from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.ops import Batch, Weight
 from chairlift.runner.torch_ops import TorchWeight
@@ -76,12 +76,10 @@ class NativeOps:
         num_rows, heads = q.shape[:2]
         out = torch.empty((num_rows, heads * head_dim), dtype=q.dtype)
         tables = batch.tables
-        check(
-            self._attention(
-                q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
-                batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), tables.size(0),
-                heads, kv_heads, head_dim, block_size, scale, window, q.dtype is torch.bfloat16,
-            )
+        self._attention(
+            q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
+            batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), tables.size(0),
+            heads, kv_heads, head_dim, block_size, scale, window, q.dtype is torch.bfloat16,
         )  # fmt: skip
         return out
 

@@ -1,7 +1,7 @@
 /* A pool of threads for regions of some 10 microseconds, hundreds per step.
  *
  * A region is a count of chunks. Whoever is awake takes the next chunk, and the caller waits only for chunks that were
- * taken: a thread that the system has put aside costs nothing. Between regions a thread looks for work for a short
+ * taken: a thread that the system has put aside costs at most the chunk it holds. Between regions a thread looks for work for a short
  * while, then sleeps. One caller at a time is served; others run their chunks themselves.
  */
 #if defined(__x86_64__) && defined(__linux__)
@@ -34,7 +34,7 @@ static struct {
 static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER;
 static int num_threads = 1; /* the caller included */
 static int num_started = 1;
-static uint64_t spin_cycles = 200000;
+static uint64_t spin_cycles = 30000;
 
 static void futex(int op, uint32_t value) { syscall(SYS_futex, &pool.region, op, value, NULL, NULL, 0); }
 

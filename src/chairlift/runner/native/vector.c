@@ -168,14 +168,12 @@ static void attention_chunk(void *arg, int index) {
     }
 }
 
-/* Returns 0, or 1 when out of memory. */
-EXPORT int chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
-                               const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
-                               int heads, int kv_heads, int head_dim, int block_size, float scale, int window,
-                               int is_bf16) {
+EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
+                                const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
+                                int heads, int kv_heads, int head_dim, int block_size, float scale, int window,
+                                int is_bf16) {
     int group = heads / kv_heads;
     int *item_starts = scratch(SCRATCH_ITEMS, (size_t)(num_chunks + 1) * sizeof(int));
-    if (!item_starts) return 1;
     attention_run run = {{q, keys, values, out, starts, contexts, tables, table_width, num_chunks, heads, kv_heads,
                           head_dim, block_size, window, scale, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
                          CHOOSE(attend, is_bf16)};
@@ -191,7 +189,6 @@ EXPORT int chairlift_attention(const void *q, const void *keys, const void *valu
     job->num_items = item_starts[num_chunks];
     job->items_per_run = max_int(1, job->num_items / (pool_threads() * 16));
     pool_run(attention_chunk, &run, ceil_div(job->num_items, job->items_per_run));
-    return 0;
 }
 
 typedef struct {
