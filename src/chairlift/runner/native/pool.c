@@ -1,8 +1,8 @@
 /* A pool of threads for regions of some 10 microseconds, hundreds per step.
  *
  * A region is a count of chunks. Whoever is awake takes the next chunk, and the caller waits only for chunks that were
- * taken: a thread that the system has put aside costs at most the chunk it holds. Between regions a thread looks for work for a short
- * while, then sleeps. One caller at a time is served; others run their chunks themselves.
+ * taken: a thread that the system has put aside costs at most the chunk it holds. Between regions a thread looks for
+ * work for a short while, then sleeps. One caller at a time is served; others run their chunks themselves.
  */
 #if defined(__x86_64__) && defined(__linux__)
 
