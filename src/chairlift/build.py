@@ -61,7 +61,9 @@ def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
     from chairlift.runner.load import load_runner
 
     loaded = load_runner(model.settings, model.source, model.config)
-    scheduler = Scheduler(loaded.limits, POLICIES[model.settings.policy](), model.settings.prefix_cache)
+    scheduler = Scheduler(
+        loaded.limits, POLICIES[model.settings.policy](), has_prefix_index=model.settings.prefix_cache
+    )
     engine = Engine(scheduler, loaded.runner, WallClock())
     return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
 

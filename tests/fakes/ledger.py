@@ -33,6 +33,35 @@ def _sample(entries: list[int], request: Request, vocab_size: int) -> int:
     return _mix(_entry(entries, 0, request.adapter), request.seed, request.sample_index) % vocab_size
 
 
+def likely(entries: list[int], request: Request, vocab_size: int) -> list[tuple[int, float]]:
+    """Every token and how likely it is, most likely first."""
+    ranked = [(token, -(_mix(_entry(entries, token, request.adapter)) % 9973) / 1000) for token in range(vocab_size)]
+    return sorted(ranked, key=lambda pair: (-pair[1], pair[0]))
+
+
+def expected_beams(request: Request, vocab_size: int) -> list[list[int]]:
+    """The best answers of a beam search that has the machine to itself, written plainly."""
+    width, limit = request.params.beam_width, request.max_output
+    offered = width * max(2, 1 + len(request.stop_ids))
+    alive: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    for length in range(1, limit + 1):
+        found = []
+        for total, output in alive:
+            entries: list[int] = []
+            for token in [*request.prompt, *output]:
+                entries.append(_entry(entries, token, request.adapter))
+            found += [(total + p, [*output, t]) for t, p in likely(entries, request, vocab_size)[:offered]]
+        found = sorted(found, key=lambda pair: -pair[0])[:offered]
+        ended += [(s / length**request.params.length_penalty, o) for s, o in found[:width] if o[-1] in request.stop_ids]
+        alive = [(s, o) for s, o in found if o[-1] not in request.stop_ids][:width]
+        if len(ended) >= width:
+            break
+        if length == limit:
+            ended += [(s / length**request.params.length_penalty, o) for s, o in alive]
+    return [output for _, output in sorted(ended, key=lambda pair: (-pair[0], pair[1]))[: request.params.n]]
+
+
 def expected(request: Request, vocab_size: int) -> list[int]:
     """The output tokens this request must get, whatever shares its steps."""
     entries: list[int] = []
@@ -49,11 +78,14 @@ def expected(request: Request, vocab_size: int) -> list[int]:
 
 
 class LedgerRunner:
-    def __init__(self, num_blocks: int, block_size: int, vocab_size: int, depth: int = 1) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, vocab_size: int, depth: int = 1, num_host_blocks: int = 0
+    ) -> None:
         self.depth = depth
         self.vocab_size = vocab_size
         self.block_size = block_size
         self.memory = [[EMPTY] * block_size for _ in range(num_blocks)]
+        self.host = [[EMPTY] * block_size for _ in range(num_host_blocks)]
         self.last: dict[RequestId, int] = {}  # what each request sampled in the step before
         self.plans: list[StepPlan] = []
         self.fail_steps: frozenset[int] = frozenset()
@@ -63,6 +95,10 @@ class LedgerRunner:
         self.plans.append(plan.snapshot())
         if plan.step in self.fail_steps:
             raise RunnerFailed(f"step {plan.step} was told to fail")
+        for copy in plan.swap_outs:
+            self.host[copy.target] = list(self.memory[copy.source])
+        for copy in plan.swap_ins:
+            self.memory[copy.target] = list(self.host[copy.source])
         for copy in plan.copies:
             self.memory[copy.target] = list(self.memory[copy.source])
         self._check_writers(plan)
@@ -77,7 +113,8 @@ class LedgerRunner:
                 tokens.append(token)
                 last[request.id] = token
                 if request.params.logprobs is not None:
-                    scores[request.id] = TokenScore(token, 0.0, -float(token), 1, ())
+                    top = likely(entries, request, self.vocab_size)[: request.params.logprobs]
+                    scores[request.id] = TokenScore(token, 0.0, -float(token), 1, tuple(top))
             if chunk.request.params.prompt_logprobs is not None:
                 prompt = chunk.request.prompt[chunk.start + 1 : chunk.start + chunk.count + 1]
                 prompt_scores[chunk.request.id] = tuple(TokenScore(t, 0.0, 0.0, 1, ()) for t in prompt)

@@ -8,7 +8,7 @@ from chairlift.core.request import Request
 
 
 def make_request(id: int, prompt: list[int] | range, max_output: int = 4, **more: Any) -> Request:
-    names = ("seed", "sample_index", "stop_ids", "adapter", "cache_salt", "priority", "user")
+    names = ("seed", "sample_index", "stop_ids", "adapter", "cache_salt", "priority", "user", "deadline_s")
     own = {name: more.pop(name) for name in names if name in more}
     params = SamplingParams(max_tokens=max_output, **more)
     return Request(id=RequestId(id), prompt=tuple(prompt), params=params, max_output=max_output, **{"seed": id} | own)
@@ -22,3 +22,12 @@ def make_samples(
     others = {key: value for key, value in shared.items() if key != "prompt_logprobs"}
     lead = make_request(first_id, prompt, max_output, **shared)
     return lead, *(make_request(first_id + i, prompt, max_output, sample_index=i, **others) for i in range(1, n))
+
+
+def make_search(
+    first_id: int, prompt: list[int] | range, width: int, max_output: int = 4, **more: Any
+) -> tuple[Request, ...]:
+    """A beam search: one request per member."""
+    num_stops = len(more.get("stop_ids", ()))
+    shared = {"seed": first_id, "beam_width": width, "logprobs": width * max(2, 1 + num_stops)} | more
+    return tuple(make_request(first_id + i, prompt, max_output, sample_index=i, **shared) for i in range(width))

@@ -7,18 +7,26 @@ have had alone, and every block must be free.
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
+
+from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.pacing.after_preempt import WaitAfterPreempt
+from chairlift.core.pacing.mixed import Mixed
+from chairlift.core.preemption import MODES, Preemption
 
 from chairlift.core.engine import Engine
-from chairlift.core.events import Event, Finished, PromptScored, Token
+from chairlift.core.events import Event, Finished, PromptScored, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policy import Admission, Pacing, Policy
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduler import Scheduler
 from fakes.clocks import CountingClock
-from fakes.ledger import LedgerRunner, expected
-from fakes.requests import make_samples
+from fakes.ledger import LedgerRunner, expected, expected_beams
+from fakes.requests import make_samples, make_search
 
 
 @dataclass
@@ -26,14 +34,22 @@ class World:
     limits: Limits
     depth: int = 1
     has_prefix_index: bool = True
+    policy: Policy = field(default_factory=Fcfs)
+    pacing: Pacing = field(default_factory=Mixed)
+    admission: Admission = field(default_factory=PromptFits)
+    preemption: Preemption = field(default_factory=Preemption)
     arrivals: dict[int, list[tuple[Request, ...]]] = field(default_factory=dict)  # by step
     aborts: dict[int, list[RequestId]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         limits = self.limits
-        self.scheduler = Scheduler(limits, Fcfs(), self.has_prefix_index)
-        self.runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size, self.depth)
+        self.scheduler = Scheduler(
+            limits, self.policy, self.pacing, self.admission, self.preemption, self.has_prefix_index
+        )
+        self.runner = LedgerRunner(
+            limits.num_blocks, limits.block_size, limits.vocab_size, self.depth, self.preemption.num_host_blocks
+        )
         self.engine = Engine(self.scheduler, self.runner, CountingClock())
 
     def run(self, max_steps: int = 5000) -> None:
@@ -50,6 +66,7 @@ class World:
             step += 1
         self._check_outputs()
         assert self.scheduler.pool.num_free == self.limits.num_blocks, "blocks leaked"
+        assert not any(isinstance(event, RuleFailed) for event in self.events), "a rule failed"
 
     def outputs(self) -> dict[RequestId, list[int]]:
         tokens: dict[RequestId, list[int]] = {}
@@ -63,9 +80,8 @@ class World:
         scored = Counter(e.request for e in self.events if isinstance(e, PromptScored))
         assert all(count == 1 for count in scored.values()), f"prompts scored more than once: {scored}"
         gone = {e.request for e in self.events if isinstance(e, Finished) and e.finish is not FinishReason.LENGTH}
-        for groups in self.arrivals.values():
-            for request in (r for samples in groups for r in samples):
-                want = expected(request, self.limits.vocab_size)
+        for samples in (samples for groups in self.arrivals.values() for samples in groups):
+            for request, want in zip(samples, self._wanted(samples), strict=True):
                 got = outputs.get(request.id, [])
                 if request.id in gone:
                     assert got == want[: len(got)], f"request {request.id} got other tokens before its end"
@@ -73,12 +89,21 @@ class World:
                     assert got == want, f"request {request.id} got {got}, alone it gets {want}"
                     assert (request.id in scored) == (request.params.prompt_logprobs is not None)
 
+    def _wanted(self, samples: tuple[Request, ...]) -> list[list[int]]:
+        vocab_size = self.limits.vocab_size
+        if samples[0].params.beam_width:
+            best = expected_beams(samples[0], vocab_size)
+            return best + [[]] * (len(samples) - len(best))  # members beyond the n best answers say nothing
+        return [expected(request, vocab_size) for request in samples]
 
-def random_world(seed: int) -> World:
+
+def random_world(
+    seed: int, policy: str | None = None, pacing: str | None = None, admission: str | None = None
+) -> World:
     """Small on purpose: blocks of 1 to 4 tokens, pools of 3 to 16 blocks, so that everything collides."""
     rng = random.Random(seed)
-    block_size = rng.choice([1, 2, 3, 4])
-    num_blocks = rng.randint(3, 16)
+    block_size = rng.choice([1, 2, 3, 4, 16])
+    num_blocks = rng.randint(3, 16) if block_size < 16 else rng.randint(2, 4)
     max_running = rng.randint(1, 6)
     limits = Limits(
         vocab_size=rng.choice([3, 7, 50]),
@@ -89,32 +114,57 @@ def random_world(seed: int) -> World:
         max_step_tokens=max_running + rng.randint(0, 8),
         max_step_prompts=rng.choice([0, 0, 1, 2]),
     )
-    world = World(limits, depth=rng.choice([1, 2]), has_prefix_index=rng.random() < 0.8)
-    next_id, shared = 1, [rng.randrange(limits.vocab_size) for _ in range(limits.max_model_len)]
+    preemption = Preemption(
+        mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 2, 20]), block_copy_s=0.5, token_s=rng.choice([0.1, 1.0])
+    )
+    rule: Pacing = PACINGS[pacing or rng.choice(sorted(PACINGS))]()
+    world = World(
+        limits,
+        depth=rng.choice([1, 2]),
+        has_prefix_index=rng.random() < 0.8,
+        policy=POLICIES[policy or rng.choice(sorted(POLICIES))](),
+        pacing=WaitAfterPreempt(rule) if rng.random() < 0.2 else rule,
+        admission=ADMISSIONS[admission or rng.choice(sorted(ADMISSIONS))](),
+        preemption=preemption,
+    )
+    shared = [rng.randrange(limits.vocab_size) for _ in range(limits.max_model_len)]
+    next_id = 1
     for _ in range(rng.randint(1, 12)):
-        room = limits.max_model_len
-        length = rng.randint(1, room - 1)
-        prompt = shared[:length] if rng.random() < 0.6 else [rng.randrange(limits.vocab_size) for _ in range(length)]
-        max_output = rng.randint(1, min(room - length, 12))
-        more = {}
-        if rng.random() < 0.3:
-            more = {"stop_ids": frozenset([rng.randrange(limits.vocab_size)]), "min_tokens": rng.randint(0, max_output)}
-        if rng.random() < 0.2:
-            more["prompt_logprobs"] = 0
-        samples = make_samples(
-            next_id,
-            prompt,
-            rng.randint(1, min(3, max_running)),
-            max_output,
-            seed=rng.randrange(99),
-            adapter=rng.choice([0, 0, 1]),
-            cache_salt=rng.choice(["", "", "a"]),
-            **more,
-        )
+        samples = _random_samples(rng, limits, shared, next_id)
         step = rng.randint(0, 10)
         world.arrivals.setdefault(step, []).append(samples)
         for request in samples:
-            if rng.random() < 0.15:
+            if rng.random() < 0.12:
                 world.aborts.setdefault(step + rng.randint(0, 8), []).append(request.id)
         next_id += len(samples)
     return world
+
+
+def _random_samples(rng: random.Random, limits: Limits, shared: list[int], first_id: int) -> tuple[Request, ...]:
+    room = limits.max_model_len
+    length = rng.randint(1, room - 1)
+    prompt = shared[:length] if rng.random() < 0.6 else [rng.randrange(limits.vocab_size) for _ in range(length)]
+    max_output = rng.randint(1, min(room - length, 12))
+    more: dict[str, Any] = {
+        "adapter": rng.choice([0, 0, 1]),
+        "cache_salt": rng.choice(["", "", "a"]),
+        "seed": rng.randrange(99),
+        "user": rng.choice(["", "ann", "bob"]),
+        "priority": rng.randint(0, 2),
+        "deadline_s": rng.choice([None, 5.0, 50.0]),
+    }
+    if rng.random() < 0.3:
+        more["stop_ids"] = frozenset([rng.randrange(limits.vocab_size)])
+    width = rng.randint(1, min(3, limits.max_running))
+    has_tokens = width * 3 <= limits.vocab_size
+    if (
+        rng.random() < 0.15
+        and has_tokens
+        and width * -(-(length + max_output) // limits.block_size) <= limits.num_blocks
+    ):
+        return make_search(first_id, prompt, width, max_output, n=rng.randint(1, width), **more)
+    if rng.random() < 0.2:
+        more["prompt_logprobs"] = 0
+    if "stop_ids" in more:
+        more["min_tokens"] = rng.randint(0, max_output)
+    return make_samples(first_id, prompt, rng.randint(1, min(3, limits.max_running)), max_output, **more)

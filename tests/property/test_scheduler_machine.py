@@ -35,7 +35,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_step_tokens=max_running + spare,
             max_step_prompts=prompts,
         )
-        self.scheduler = Scheduler(self.limits, Fcfs(), has_index)
+        self.scheduler = Scheduler(self.limits, Fcfs(), has_prefix_index=has_index)
         self.runner = LedgerRunner(num_blocks, block_size, 5, depth=3)
         self.in_flight: deque[StepPlan] = deque()
         self.requests: dict[RequestId, Request] = {}

@@ -31,7 +31,17 @@ class Forked(NamedTuple):
 class Preempted(NamedTuple):
     request: RequestId
     at: float
-    num_computed: int  # tokens that will have to be computed again
+    num_computed: int
+    is_swapped: bool  # its blocks were moved out and come back; else they are computed again
+
+
+class Computed(NamedTuple):
+    """A step has computed these tokens of a prompt, or of a text computed again."""
+
+    request: RequestId
+    at: float
+    start: int
+    num_tokens: int
 
 
 class PromptScored(NamedTuple):
@@ -57,4 +67,12 @@ class Finished(NamedTuple):
     message: str
 
 
-Event = Queued | Admitted | Forked | Preempted | PromptScored | Token | Finished
+class RuleFailed(NamedTuple):
+    """A scheduling rule raised or answered nonsense and was replaced by the plain one."""
+
+    request: RequestId  # 0: none in particular
+    at: float
+    message: str
+
+
+Event = Queued | Admitted | Forked | Preempted | Computed | PromptScored | Token | Finished | RuleFailed

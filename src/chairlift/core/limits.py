@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chairlift.core.errors import InvalidConfig, InvalidRequest
-from chairlift.core.params import SamplingParams
+from chairlift.core.params import MAX_LOGPROBS, SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,10 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
             raise InvalidRequest(name, f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
     if params.n > limits.max_running:
         raise InvalidRequest("n", f"{params.n} samples at once are more than the running limit of {limits.max_running}")
+    if params.beam_width > limits.max_running:
+        raise InvalidRequest(
+            "beam_width", f"{params.beam_width} is more than the running limit of {limits.max_running}"
+        )
     # The last token is never computed, so the cache needs one place less than the text has tokens.
     room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
     what = "model's context" if limits.max_model_len <= limits.max_pool_tokens + 1 else "whole KV pool"
@@ -61,3 +65,21 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
             f"prompt of {length} tokens plus {params.max_tokens} exceeds the {what} of {length + room} tokens",
         )
     return params.max_tokens
+
+
+def num_offered(params: SamplingParams, num_stops: int, num_prompt: int, limits: Limits) -> int:
+    """Candidates each member of a beam search offers: enough that `beam_width` of them go on even if all stops are
+    among them. Raises `InvalidRequest` when the search can never be carried out."""
+    width = params.beam_width
+    count = width * max(2, 1 + num_stops)
+    if count > min(MAX_LOGPROBS, limits.vocab_size):
+        most = min(MAX_LOGPROBS, limits.vocab_size) // max(2, 1 + num_stops)
+        raise InvalidRequest("beam_width", f"must be at most {most} with {num_stops} stop tokens, got {width}")
+    num_tokens = num_prompt + (params.max_tokens or limits.max_model_len - num_prompt)
+    if width * -(-num_tokens // limits.block_size) > limits.num_blocks:
+        raise InvalidRequest(
+            "beam_width",
+            f"{width} continuations of up to {num_tokens} tokens exceed the whole KV pool of "
+            f"{limits.max_pool_tokens} tokens; ask for fewer or set max_tokens",
+        )
+    return count

@@ -11,6 +11,7 @@ from chairlift.core.errors import InvalidRequest
 
 MAX_LOGPROBS = 100
 MAX_SAMPLES = 128
+MAX_BEAMS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class SamplingParams:
     skip_special_tokens: bool = True
     logprobs: int | None = None  # None: none; k: the chosen token's and the k most likely
     prompt_logprobs: int | None = None
+    beam_width: int = 0  # 0: no beam search
+    length_penalty: float = 1.0  # of a beam search: scores are divided by length to this power
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -57,6 +60,8 @@ class SamplingParams:
         _at_most("n", self.n, MAX_SAMPLES)
         if self.seed is not None:
             _within("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.beam_width:
+            self._check_beams()
         if any(text == "" for text in self.stop):
             raise InvalidRequest("stop", "a stop string must not be empty")
         for token in self.stop_token_ids:
@@ -65,6 +70,17 @@ class SamplingParams:
             if count is not None:
                 _at_least(name, count, 0)
                 _at_most(name, count, MAX_LOGPROBS)
+
+    def _check_beams(self) -> None:
+        _at_least("beam_width", self.beam_width, 1)
+        _at_most("beam_width", self.beam_width, MAX_BEAMS)
+        _within("length_penalty", self.length_penalty, -10.0, 10.0)
+        if self.n > self.beam_width:
+            raise InvalidRequest("n", f"{self.n} answers are more than beam_width {self.beam_width}")
+        if self.has_penalties or self.logit_bias or self.min_tokens or self.prompt_logprobs is not None:
+            raise InvalidRequest(
+                "beam_width", "a beam search takes no penalties, logit_bias, min_tokens or prompt_logprobs"
+            )
 
     @property
     def is_greedy(self) -> bool:

@@ -9,7 +9,7 @@ lists and block tables are views (list, length) of append-only lists; `snapshot`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, RequestId
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
 
 
 class BlockCopy(NamedTuple):
-    """Copy a whole block inside the cache before anything else of the step is written."""
+    """Copy the content of a whole block."""
 
     source: BlockId
     target: BlockId
@@ -46,14 +46,15 @@ class BlockCopy(NamedTuple):
 class StepPlan:
     step: int
     chunks: tuple[Chunk, ...]  # decodes first, then prompt chunks
-    copies: tuple[BlockCopy, ...]
+    copies: tuple[BlockCopy, ...]  # inside the cache, before anything is computed
     num_tokens: int
     num_decodes: int  # leading chunks that compute one sampled token each
+    # Before the copies, in this order:
+    swap_outs: tuple[BlockCopy, ...] = ()  # from the cache to the host
+    swap_ins: tuple[BlockCopy, ...] = ()  # from the host to the cache
 
     def snapshot(self) -> "StepPlan":
-        return StepPlan(
-            self.step, tuple(c.snapshot() for c in self.chunks), self.copies, self.num_tokens, self.num_decodes
-        )
+        return replace(self, chunks=tuple(chunk.snapshot() for chunk in self.chunks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,18 @@
-"""What a scheduling policy decides: who steps on first, and who steps off when blocks run out.
+"""What can be chosen about scheduling: three small protocols, each seeing requests through a read-only view.
 
-A policy sees requests through `Standing`, a read-only view, and never touches blocks.
+- A `Policy` keeps the waiting requests in its order and picks victims when blocks run out.
+- A `Pacing` says which prompts may enter a step.
+- An `Admission` says whether memory allows the next one.
+
+None of them touches blocks. A policy may also be `Served` (told which tokens each step computes), `Leaving` (told who
+is gone), `Yielding` (it names running requests that step off for waiting ones) or `CacheAware` (it may ask what is
+cached).
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from chairlift.core.ids import RequestId
-from chairlift.core.queue import Rank
 from chairlift.core.request import Request
 
 
@@ -21,6 +26,8 @@ class Standing(Protocol):
     @property
     def arrival(self) -> float: ...
     @property
+    def expected_output(self) -> int: ...  # max_tokens, or what requests like it have needed
+    @property
     def num_computed(self) -> int: ...
     @property
     def num_known(self) -> int: ...
@@ -31,10 +38,91 @@ class Standing(Protocol):
 
 
 class Policy(Protocol):
-    def rank(self, standing: Standing) -> Rank:
-        """Smaller ranks are admitted first, ties by id; asked once, when the request is queued."""
+    def push(self, standing: Standing, now: float) -> None:
+        """A request begins to wait."""
         ...
 
-    def victim(self, running: Iterable[Standing]) -> RequestId:
+    def first(self, now: float) -> RequestId | None:
+        """Who steps on next; None when nobody waits. Asked again until that one is removed."""
+        ...
+
+    def remove(self, standing: Standing) -> None:
+        """A request no longer waits: it was admitted, or it is gone."""
+        ...
+
+    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
         """Which running request gives its blocks back; `running` is never empty, in order of admission."""
+        ...
+
+
+@runtime_checkable
+class Served(Protocol):
+    def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
+        """A plan computes so many prompt tokens and samples so many output tokens for this request."""
+        ...
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    def left(self, standing: Standing) -> None:
+        """A request has ended, however it ended; nothing more will be heard of it."""
+        ...
+
+
+@runtime_checkable
+class Yielding(Protocol):
+    def yielding(self, running: Sequence[Standing], now: float) -> Sequence[RequestId]:
+        """Running requests that step off although blocks suffice, to wait again in the policy's order; asked while all
+        seats are taken and others wait."""
+        ...
+
+
+class CacheView(Protocol):
+    def num_cached(self, standing: Standing) -> int:
+        """Tokens of a waiting request that the prefix index holds now."""
+        ...
+
+
+@runtime_checkable
+class CacheAware(Protocol):
+    def watch(self, cache: CacheView) -> None:
+        """Called once, before any request."""
+        ...
+
+
+class StepView(NamedTuple):
+    """What a pacing rule sees of the step that is being planned."""
+
+    now: float
+    num_waiting: int
+    oldest_arrival: float  # of those that wait; `now` when nobody does
+    num_preempted: int  # requests that stepped off and wait to come back
+    num_decodes: int
+    num_prompts: int  # running requests that are still in their prompt
+    num_seats: int  # requests that may still be admitted
+    last_prompt_s: float  # how long the last step took that computed prompts; 0 before the first
+    has_preempted: bool  # in this very step
+
+
+class Allowance(NamedTuple):
+    decodes: bool = True  # running requests may decode
+    prompts: bool = True  # prompts in progress may go on
+    num_new: int = 1 << 30  # how many requests may be admitted
+
+
+class Pacing(Protocol):
+    def allow(self, view: StepView) -> Allowance:
+        """Not listened to when it allows nothing of what could be done and no step is under way."""
+        ...
+
+
+class MemoryView(NamedTuple):
+    num_free: int  # blocks
+    block_size: int
+    running: Sequence[Standing]
+
+
+class Admission(Protocol):
+    def fits(self, candidate: Standing, num_new: int, memory: MemoryView) -> bool:
+        """Whether a request that takes `num_new` of the free blocks now may step on; not asked when nobody runs."""
         ...

@@ -1,10 +1,8 @@
-"""A queue ordered by rank, ties by request id; entering, leaving and removal cost no more than log n."""
+"""A queue of requests ordered by rank, ties by id; entering, leaving and removal cost no more than log n."""
 
 import heapq
-from collections.abc import Iterator
 
 from chairlift.core.ids import RequestId
-from chairlift.core.request import Progress
 
 Rank = tuple[float, ...]
 
@@ -12,29 +10,26 @@ Rank = tuple[float, ...]
 class RankedQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[Rank, RequestId]] = []
-        self._members: dict[RequestId, Progress] = {}
+        self._ranks: dict[RequestId, Rank] = {}
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._ranks)
 
-    def __iter__(self) -> Iterator[Progress]:
-        return iter(self._members.values())
+    def push(self, request: RequestId, rank: Rank) -> None:
+        heapq.heappush(self._heap, (rank, request))
+        self._ranks[request] = rank
 
-    def push(self, progress: Progress, rank: Rank) -> None:
-        heapq.heappush(self._heap, (rank, progress.id))
-        self._members[progress.id] = progress
-
-    def first(self) -> Progress | None:
+    def first(self) -> RequestId | None:
         while self._heap:
-            member = self._members.get(self._heap[0][1])
-            if member is not None:
-                return member
+            rank, request = self._heap[0]
+            if self._ranks.get(request) == rank:
+                return request
             heapq.heappop(self._heap)
         return None
 
-    def remove(self, progress: Progress) -> None:
-        """Its heap entry stays behind until it comes up, or until stale entries are the majority."""
-        del self._members[progress.id]
-        if len(self._heap) > 2 * len(self._members) + 16:
-            self._heap = [entry for entry in self._heap if entry[1] in self._members]
+    def remove(self, request: RequestId) -> None:
+        """Its heap entry, if there is one, stays behind until it comes up, or until stale entries are the majority."""
+        self._ranks.pop(request, None)
+        if len(self._heap) > 2 * len(self._ranks) + 16:
+            self._heap = [entry for entry in self._heap if self._ranks.get(entry[1]) == entry[0]]
             heapq.heapify(self._heap)

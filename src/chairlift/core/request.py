@@ -8,10 +8,14 @@ known tokens".
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from chairlift.core.ids import BlockId, Content, RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+
+if TYPE_CHECKING:
+    from chairlift.core.beams import Beams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,6 +31,7 @@ class Request:
     cache_salt: str = ""  # requests share cached prefixes only under the same salt
     priority: int = 0
     user: str = ""
+    deadline_s: float | None = None  # after its arrival
 
 
 class State(Enum):
@@ -56,11 +61,15 @@ class Progress:
     num_computed: int = 0  # tokens whose keys and values the issued plans write
     num_pending: int = 0  # tokens that issued plans will sample and no commit has brought yet
     num_preempted: int = 0
+    expected_output: int = 0
     # The block table. Replaced, never changed in place but for appending: plans in flight keep their view of it.
     blocks: list[BlockId] = field(default_factory=list)
     has_shared_tail: bool = False  # a fork left the block of the next token in several tables
     num_published: int = 0  # leading blocks that the prefix index knows
     content: Content = 0  # the index's name for what those blocks hold
+    host_blocks: list[BlockId] = field(default_factory=list)  # where a preempted request's content was moved
+    num_saved: int = 0  # tokens whose keys and values lie there
+    beams: "Beams | None" = None
     siblings: list["Progress"] = field(default_factory=list)  # unborn samples that wait for this one's prompt
     lead: "Progress | None" = None  # of an unborn sample: the one it waits for
     prompt_scores: list[TokenScore] = field(default_factory=list)

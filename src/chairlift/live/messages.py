@@ -24,6 +24,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     adapter: int = 0
     priority: int = 0
     user: str = ""
+    deadline_s: float | None = None
 
 
 class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):

@@ -12,7 +12,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.events import Admitted, Event, Finished, PromptScored, Token
 from chairlift.core.ids import RequestId
-from chairlift.core.limits import Limits, output_room
+from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.request import FinishReason, Request
 from chairlift.live.messages import Abort, Output, Submit
 
@@ -54,8 +54,9 @@ class Switchboard:
                 )
                 self._refused.append((front_end, output))
             return
-        self._requests[front_end, message.key] = [request.id for request in samples]
-        for request in samples:
+        heard = [request for request in samples if request.sample_index < message.params.n]  # the rest only search
+        self._requests[front_end, message.key] = [request.id for request in heard]
+        for request in heard:
             self._lines[request.id] = Line(front_end, message.key, request.sample_index)
         self.engine.add(samples)
 
@@ -124,7 +125,12 @@ class Switchboard:
             cache_salt=message.cache_salt,
             priority=message.priority,
             user=message.user,
+            deadline_s=message.deadline_s,
         )
+        if params.beam_width:
+            offered = replace(params, logprobs=num_offered(params, len(stop_ids), len(message.prompt), self._limits))
+            lead = replace(lead, params=offered)
+            return lead, *(replace(lead, id=self._new_id(), sample_index=i) for i in range(1, params.beam_width))
         # The prompt is scored once, for the first sample.
         others = replace(params, prompt_logprobs=None)
         return lead, *(replace(lead, id=self._new_id(), params=others, sample_index=i) for i in range(1, params.n))

@@ -21,21 +21,57 @@ def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype)
 
 class KvCache:
     def __init__(
-        self, config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+        self,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        num_host_blocks: int = 0,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         shape = (num_blocks, config.num_kv_heads, block_size, config.head_dim)
         self.keys = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
+        outside = (num_host_blocks, *shape[1:])
+        self._host = [_host_zeros(outside, dtype, device) for _ in range(2 * config.num_layers)]
+
+    def swap_out(self, moves: Sequence[BlockCopy]) -> None:
+        """Moves blocks to host memory."""
+        if moves:
+            sources, targets = _columns(moves)
+            for memory, host in zip((*self.keys, *self.values), self._host, strict=True):
+                host[targets] = memory[sources.to(memory.device)].to(host.device)
+
+    def swap_in(self, moves: Sequence[BlockCopy]) -> None:
+        """Moves blocks back from host memory."""
+        if moves:
+            sources, targets = _columns(moves)
+            for memory, host in zip((*self.keys, *self.values), self._host, strict=True):
+                memory[targets.to(memory.device)] = host[sources].to(memory.device)
 
     def copy(self, copies: Sequence[BlockCopy]) -> None:
         """Copies whole blocks, all of them as if at once."""
         if not copies:
             return
-        sources, targets = torch.tensor(copies, dtype=torch.int64, device=self.keys[0].device).unbind(1)
+        sources, targets = (column.to(self.keys[0].device) for column in _columns(copies))
         for memory in (*self.keys, *self.values):
             memory[targets] = memory[sources]
+
+
+def _columns(moves: Sequence[BlockCopy]) -> tuple[Tensor, Tensor]:
+    sources, targets = torch.tensor(moves, dtype=torch.int64).unbind(1)
+    return sources, targets
+
+
+def _host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """On a machine with a GPU, memory that it can read and write by itself."""
+    if shape[0] == 0:
+        return torch.empty(shape, dtype=dtype)
+    if device.type == "cuda":
+        return torch.zeros(shape, dtype=dtype, pin_memory=True)
+    return _zeros(shape, dtype, torch.device("cpu"))
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -48,6 +48,8 @@ class TorchRunner:
         return self._results.popleft()
 
     def _run(self, plan: StepPlan) -> StepResult:
+        self._kv.swap_out(plan.swap_outs)
+        self._kv.swap_in(plan.swap_ins)
         self._kv.copy(plan.copies)
         batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
         hidden = self._model.hidden(batch, self._kv)  # [T, E]

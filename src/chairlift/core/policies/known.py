@@ -1,6 +1,42 @@
-"""The policies by name."""
+"""Every scheduling rule by the name it is chosen by."""
 
+from chairlift.core.admission.peak import Peak
+from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.admission.reserve import Reserve
+from chairlift.core.pacing.batched_prefill import BatchedPrefill
+from chairlift.core.pacing.decode_first import DecodeFirst
+from chairlift.core.pacing.delay import Delay
+from chairlift.core.pacing.mixed import Mixed
+from chairlift.core.pacing.prefill_first import PrefillFirst
+from chairlift.core.pacing.static import Static
+from chairlift.core.policies.deadline import Deadline
+from chairlift.core.policies.fair_share import FairShare
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import Policy
+from chairlift.core.policies.longest_first import LongestFirst
+from chairlift.core.policies.longest_prefix import LongestPrefix
+from chairlift.core.policies.mlfq import Mlfq
+from chairlift.core.policies.priority import Priority
+from chairlift.core.policies.shortest_first import ShortestFirst
+from chairlift.core.policies.similar_length import SimilarLength
+from chairlift.core.policy import Admission, Pacing, Policy
 
-POLICIES: dict[str, type[Policy]] = {"fcfs": Fcfs}
+POLICIES: dict[str, type[Policy]] = {
+    "fcfs": Fcfs,
+    "shortest-first": ShortestFirst,
+    "longest-first": LongestFirst,
+    "similar-length": SimilarLength,
+    "priority": Priority,
+    "deadline": Deadline,
+    "fair-share": FairShare,
+    "mlfq": Mlfq,
+    "longest-prefix": LongestPrefix,
+}
+PACINGS: dict[str, type[Pacing]] = {
+    "mixed": Mixed,
+    "prefill-first": PrefillFirst,
+    "decode-first": DecodeFirst,
+    "delay": Delay,
+    "batched-prefill": BatchedPrefill,
+    "static": Static,
+}
+ADMISSIONS: dict[str, type[Admission]] = {"prompt": PromptFits, "peak": Peak, "reserve": Reserve}

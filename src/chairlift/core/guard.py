@@ -1,0 +1,112 @@
+"""Stands between the scheduler and choices that anybody may have written: a mistake there loses no request.
+
+Always: whoever waits in the policy waits here too. When a policy, pacing or admission rule raises or names a request it
+may not name, the plain rule takes its place for good (first come first served, mixed, prompt fits): see `failures`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.ids import RequestId
+from chairlift.core.pacing.mixed import Mixed
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policy import Admission, Allowance, Leaving, MemoryView, Pacing, Policy, Served, StepView, Yielding
+from chairlift.core.request import Progress
+
+T = TypeVar("T")
+
+
+class Guard:
+    def __init__(self, policy: Policy, pacing: Pacing, admission: Admission) -> None:
+        self._policy = policy
+        self._pacing = pacing
+        self._admission = admission
+        self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # in order of arrival
+        self.failures: list[str] = []
+        self._listen()
+
+    def _listen(self) -> None:
+        self.is_serving = isinstance(self._policy, Served)
+        self._left = self._policy.left if isinstance(self._policy, Leaving) else None
+        self._yielding = self._policy.yielding if isinstance(self._policy, Yielding) else None
+
+    def push(self, progress: Progress, now: float) -> None:
+        self.waiting[progress.id] = progress
+        self._ask(lambda: self._policy.push(progress, now), None, now)
+
+    def first(self, now: float) -> Progress | None:
+        if not self.waiting:
+            return None
+        chosen = self._ask(lambda: self._waiting(self._policy.first(now)), None, now)
+        return chosen or self._waiting(self._policy.first(now))  # the second time it is first come, first served
+
+    def _waiting(self, request: RequestId | None) -> Progress:
+        if request is None or request not in self.waiting:
+            raise ValueError(f"first() named {request}, which does not wait")
+        return self.waiting[request]
+
+    def remove(self, progress: Progress, now: float) -> None:
+        del self.waiting[progress.id]
+        self._ask(lambda: self._policy.remove(progress), None, now)
+
+    def served(self, progress: Progress, num_prompt: int, num_output: int, now: float) -> None:
+        """Asked only while `is_serving`."""
+        policy = self._policy
+        if isinstance(policy, Served):
+            self._ask(lambda: policy.served(progress, num_prompt, num_output), None, now)
+
+    def left(self, progress: Progress, now: float) -> None:
+        if self._left is not None:
+            left = self._left
+            self._ask(lambda: left(progress), None, now)
+
+    def victim(self, running: dict[RequestId, Progress], now: float) -> Progress:
+        def choose() -> Progress:
+            request = self._policy.victim(running.values(), now)
+            if request not in running:
+                raise ValueError(f"victim() named {request}, which does not run")
+            return running[request]
+
+        return self._ask(choose, None, now) or choose()
+
+    def yielding(self, running: dict[RequestId, Progress], now: float) -> Sequence[Progress]:
+        if self._yielding is None or not self.waiting:
+            return ()
+        ask = self._yielding
+
+        def choose() -> list[Progress]:
+            return [running[request] for request in dict.fromkeys(ask(list(running.values()), now))]
+
+        return self._ask(choose, [], now)
+
+    def allow(self, view: StepView) -> Allowance:
+        try:
+            return self._pacing.allow(view)
+        except Exception as error:
+            self._pacing = Mixed()
+            self._tell("the pacing rule", error)
+            return self._pacing.allow(view)
+
+    def fits(self, candidate: Progress, num_new: int, memory: MemoryView) -> bool:
+        try:
+            return self._admission.fits(candidate, num_new, memory)
+        except Exception as error:
+            self._admission = PromptFits()
+            self._tell("the admission rule", error)
+            return self._admission.fits(candidate, num_new, memory)
+
+    def _ask(self, question: Callable[[], T], otherwise: T, now: float) -> T:
+        try:
+            return question()
+        except Exception as error:
+            self._tell("the policy", error)
+            self._policy = Fcfs()
+            self._listen()
+            for progress in self.waiting.values():
+                self._policy.push(progress, now)
+            return otherwise
+
+    def _tell(self, what: str, error: Exception) -> None:
+        self.failures.append(f"{what} failed ({type(error).__name__}: {error}); the plain one takes its place")

@@ -1,0 +1,140 @@
+"""What the next step computes.
+
+There are no phases. Every request has tokens that are known and tokens that are computed, and a step computes some of
+the difference under a token budget: first one token for each request that is only one behind (a decode), then as much
+of the prompts in progress as fits, then new prompts. When blocks run out the policy names a victim.
+"""
+
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.policy import Allowance, StepView
+from chairlift.core.request import Progress, Request
+from chairlift.core.seats import Seats
+
+
+class Planner:
+    def __init__(self, seats: Seats) -> None:
+        self.num_steps = 0
+        self.issued: dict[int, float] = {}  # steps not committed yet, and when they were planned
+        self.last_prompt_s = 0.0  # how long the last step took that computed prompts
+        self._seats = seats
+        self._rules = seats.rules
+        self._limits = seats.limits
+        self._tables = seats.tables
+        self._pool = seats.tables.pool
+
+    def plan(self, now: float) -> StepPlan | None:
+        self._tables.begin()
+        plan = self._plan(self._allow(self._seats.make_way(now), now), now)
+        while plan is None and self._seats.live and not self.issued:
+            # Nothing is under way, so the rules must not hold everything back, nor must members of searches that keep
+            # their blocks while they wait for one that has none.
+            plan = self._plan(Allowance(), now, is_urgent=True)
+            if plan is None:
+                self._seats.preempt(now)
+        return plan
+
+    def _allow(self, has_preempted: bool, now: float) -> Allowance:
+        waiting = self._rules.waiting
+        decodes, prompts, _ = self._classify()
+        view = StepView(
+            now,
+            len(waiting),
+            next(iter(waiting.values())).arrival if waiting else now,
+            len(self._seats.preempted),
+            len(decodes),
+            len(prompts),
+            self._seats.num_free,
+            self.last_prompt_s,
+            has_preempted,
+        )
+        return self._rules.allow(view)
+
+    def _classify(self) -> tuple[list[Progress], list[Progress], int]:
+        """Running requests that decode, those still in their prompt, and how many of the decodes need a block."""
+        size, counts = self._pool.block_size, self._pool.counts
+        decodes: list[Progress] = []
+        prompts: list[Progress] = []
+        num_growing = 0
+        for progress in self._seats.running.values():
+            pending, computed = progress.num_pending, progress.num_computed
+            known = len(progress.tokens) + pending
+            if known == progress.limit or (pending and progress.beams is not None):
+                continue  # the tokens on their way are its last, or decide how the search goes on
+            if known - computed == 1:
+                decodes.append(progress)
+                if computed == len(progress.blocks) * size or (
+                    progress.has_shared_tail and counts[progress.blocks[-1]] > 1
+                ):
+                    num_growing += 1
+            else:
+                prompts.append(progress)
+        return decodes, prompts, num_growing
+
+    def _plan(self, allowance: Allowance, now: float, is_urgent: bool = False) -> StepPlan | None:
+        chunks: list[Chunk] = []
+        decodes, prompts, num_growing = self._classify()
+        if allowance.decodes:
+            if num_growing > self._pool.num_free:
+                decodes, prompts = self._make_room(now)
+                if not is_urgent:
+                    num_new = min(allowance.num_new, self._allow(True, now).num_new)
+                    allowance = allowance._replace(num_new=num_new)
+            self._plan_decodes(decodes, chunks, now)
+        num_decodes = len(chunks)
+        budget = self._limits.max_step_tokens - num_decodes
+        num_prompts = self._limits.max_step_prompts or self._limits.max_running
+        for progress in prompts[:num_prompts] if allowance.prompts else ():
+            if budget == 0:
+                break
+            budget -= self._add_chunk(progress, budget, chunks, now)
+        num_new = allowance.num_new
+        while budget > 0 and num_new > 0 and len(chunks) - num_decodes < num_prompts:
+            admitted = self._seats.admit(is_urgent and not chunks, now)
+            if admitted is None:
+                break
+            budget -= self._add_chunk(admitted, budget, chunks, now)
+            num_new -= 1
+        if not chunks:
+            return None
+        self.num_steps += 1
+        self.issued[self.num_steps] = now
+        return self._tables.seal(self.num_steps, chunks, self._limits.max_step_tokens - budget, num_decodes)
+
+    def _make_room(self, now: float) -> tuple[list[Progress], list[Progress]]:
+        """Victims step off until every decode that is left has room to grow."""
+        while True:
+            self._seats.preempt(now)
+            decodes, prompts, num_growing = self._classify()
+            if num_growing <= self._pool.num_free:
+                return decodes, prompts
+
+    def _plan_decodes(self, decodes: list[Progress], chunks: list[Chunk], now: float) -> None:
+        size, is_serving = self._pool.block_size, self._rules.is_serving
+        for progress in decodes:
+            start = progress.num_computed
+            if start == len(progress.blocks) * size or progress.has_shared_tail:
+                self._tables.grow(progress)
+            if progress.siblings or is_serving:
+                self._add_chunk(progress, 1, chunks, now)
+                continue
+            # The common case, spelled out for speed: one token of a request that is one behind.
+            tokens, blocks = progress.tokens, progress.blocks
+            chunks.append(Chunk(progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone))
+            progress.num_computed = start + 1
+            progress.num_pending += 1
+
+    def _add_chunk(self, progress: Progress, budget: int, chunks: list[Chunk], now: float) -> int:
+        """As many of the next known tokens as the budget allows; how many those are."""
+        start, known = progress.num_computed, progress.num_known
+        count = min(budget, known - start)
+        progress.num_computed += count
+        samples: tuple[Request, ...] = ()
+        if start + count == known:
+            samples = self._seats.fork(progress, now) if progress.siblings else progress.alone
+            progress.num_pending += 1
+        if self._rules.is_serving:
+            num_prompt = max(0, min(count, len(progress.request.prompt) - start))
+            self._rules.served(progress, num_prompt, len(samples), now)
+        tokens, blocks = progress.tokens, progress.blocks
+        chunks.append(Chunk(progress.request, start, count, tokens, len(tokens), blocks, len(blocks), samples))
+        return count

@@ -1,0 +1,23 @@
+"""The longest request first: when all are there from the start, nothing long is left for the end, so it ends sooner."""
+
+from collections.abc import Iterable
+
+from chairlift.core.ids import RequestId
+from chairlift.core.policies.by_length import check_measure, length_of
+from chairlift.core.policies.ranked import Ranked
+from chairlift.core.policy import Standing
+from chairlift.core.queue import Rank
+
+
+class LongestFirst(Ranked):
+    def __init__(self, by: str = "output") -> None:
+        super().__init__()
+        check_measure(by)
+        self._by = by
+
+    def rank(self, standing: Standing) -> Rank:
+        return (-length_of(standing, self._by), standing.arrival)
+
+    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
+        """The one with the least computed: it loses the least."""
+        return min(running, key=lambda s: (s.num_computed, -s.arrival, -s.id)).id

@@ -1,0 +1,45 @@
+"""Requests whose prompt is cached first, so that what the cache holds is used before it is overwritten.
+
+Only the `window` oldest are compared, so a step costs the same however many wait; a request that has been passed over
+`patience` times goes first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import islice
+
+from chairlift.core.ids import RequestId
+from chairlift.core.policy import CacheView, Standing
+
+
+class LongestPrefix:
+    def __init__(self, window: int = 32, patience: int = 64) -> None:
+        if window < 1 or patience < 0:
+            raise ValueError("window must be at least 1, patience not negative")
+        self._window = window
+        self._patience = patience
+        self._queue: OrderedDict[RequestId, Standing] = OrderedDict()  # oldest first
+        self._num_passes = 0  # admissions since the oldest became the oldest
+        self._cache: CacheView | None = None
+
+    def watch(self, cache: CacheView) -> None:
+        self._cache = cache
+
+    def push(self, standing: Standing, now: float) -> None:
+        self._queue[standing.id] = standing
+
+    def first(self, now: float) -> RequestId | None:
+        if not self._queue:
+            return None
+        if self._cache is None or self._num_passes >= self._patience:
+            return next(iter(self._queue))
+        oldest = list(islice(self._queue.values(), self._window))
+        return max(oldest, key=self._cache.num_cached).id  # of equals, the first
+
+    def remove(self, standing: Standing) -> None:
+        is_oldest = next(iter(self._queue)) == standing.id
+        self._num_passes = 0 if is_oldest else self._num_passes + 1
+        del self._queue[standing.id]
+
+    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
+        return max(running, key=lambda standing: (standing.arrival, standing.id)).id

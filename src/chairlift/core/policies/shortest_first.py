@@ -1,0 +1,23 @@
+"""The shortest request first: the best mean latency, and long ones wait longest."""
+
+from collections.abc import Iterable
+
+from chairlift.core.ids import RequestId
+from chairlift.core.policies.by_length import check_measure, length_of
+from chairlift.core.policies.ranked import Ranked
+from chairlift.core.policy import Standing
+from chairlift.core.queue import Rank
+
+
+class ShortestFirst(Ranked):
+    def __init__(self, by: str = "output") -> None:
+        super().__init__()
+        check_measure(by)
+        self._by = by
+
+    def rank(self, standing: Standing) -> Rank:
+        return (length_of(standing, self._by), standing.arrival)
+
+    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
+        """The one with the most left to do."""
+        return max(running, key=lambda s: (s.expected_output - s.num_output, s.arrival, s.id)).id

@@ -1,0 +1,104 @@
+"""What a step's result means: tokens are appended, full blocks enter the prefix index, finished requests leave."""
+
+from chairlift.core.beams import Beams
+from chairlift.core.events import Computed, PromptScored, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import Chunk, StepPlan, StepResult
+from chairlift.core.predictor import LengthPredictor
+from chairlift.core.request import FinishReason, Progress, State
+from chairlift.core.seats import Seats
+
+
+class Results:
+    def __init__(self, seats: Seats, predictor: LengthPredictor) -> None:
+        self._seats = seats
+        self._tables = seats.tables
+        self._predictor = predictor
+
+    def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        """Takes in what a step produced. Plans are committed in the order they were issued."""
+        seats, size = self._seats, self._tables.pool.block_size
+        tokens = iter(result.tokens)
+        for place, chunk in enumerate(plan.chunks):
+            request, end = chunk.request, chunk.start + chunk.count
+            progress = seats.live.get(request.id)
+            if progress is not None:
+                if place >= plan.num_decodes:
+                    seats.events.append(Computed(request.id, now, chunk.start, chunk.count))
+                if end // size > progress.num_published and progress.blocks is chunk.blocks:
+                    self._tables.publish(progress, end // size)
+                if request.params.prompt_logprobs is not None and chunk.start < len(request.prompt):
+                    self._score_prompt(progress, chunk, result, now)
+            for sample in chunk.samples:
+                token = next(tokens)
+                progress = seats.live.get(sample.id)
+                if progress is None:
+                    continue  # ended while this step was under way
+                if sample.id in result.failed:
+                    seats.end(progress, FinishReason.ERROR, result.failed[sample.id], now)
+                elif progress.beams is not None:
+                    if progress.beams.offer(sample.id, result.scores[sample.id].top):
+                        self._branch(progress.beams, now)
+                else:
+                    progress.num_pending -= 1
+                    self._advance(progress, token, result, now)
+
+    def _advance(self, progress: Progress, token: int, result: StepResult, now: float) -> None:
+        request, tokens = progress.request, progress.tokens
+        tokens.append(token)
+        finish = None
+        if token in request.stop_ids and progress.num_output >= request.params.min_tokens:
+            finish = FinishReason.STOP
+        elif len(tokens) == progress.limit:
+            finish = FinishReason.LENGTH
+        score = result.scores.get(request.id) if result.scores else None
+        self._seats.events.append(Token(request.id, now, token, score, finish))
+        if finish is not None:
+            self._predictor.learn(request.user, progress.num_output)
+            self._seats.forget(progress, now)
+
+    def _score_prompt(self, progress: Progress, chunk: Chunk, result: StepResult, now: float) -> None:
+        """Collects the scores of the prompt; parts computed again after a preemption are not counted twice."""
+        scores, last = progress.prompt_scores, len(progress.request.prompt) - 1
+        is_new = len(scores) < last or (last == 0 and progress.num_output == 0)
+        scores.extend(result.prompt_scores.get(progress.id, ())[len(scores) - chunk.start :])
+        if is_new and len(scores) == last:
+            self._seats.events.append(PromptScored(progress.id, now, tuple(scores)))
+
+    def _branch(self, beams: Beams, now: float) -> None:
+        """Every member of a search has offered its continuations: the best live on, in the seats of the others."""
+        live = self._seats.live
+        members = [live[member] for member in beams.members]
+        outputs = {m.id: tuple(m.tokens[len(m.request.prompt) :]) for m in members}
+        branches = beams.decide(outputs, is_last=len(members[0].tokens) + 1 == members[0].limit)
+        if not branches:
+            self._end_search(beams, members, now)
+            return
+        # The first branch of a member stays with it; others move into the seats of members that have none.
+        stays = {branch.parent: branch for branch in reversed(branches)}
+        free = [member for member in members if member.id not in stays]
+        texts = {member.id: member.tokens for member in members}
+        carriers: list[RequestId] = []
+        for branch in branches:
+            parent = carrier = live[branch.parent]
+            if stays[branch.parent] is not branch:
+                carrier = free.pop()
+                self._seats.move_in(carrier, parent, now)
+            carrier.tokens = [*texts[parent.id], branch.token]
+            carriers.append(carrier.id)
+        for progress in members:
+            progress.num_pending = 0
+            if progress.state is State.PREEMPTED:
+                self._seats.queue_again(progress)
+        beams.assign(carriers)
+
+    def _end_search(self, beams: Beams, members: list[Progress], now: float) -> None:
+        """Tells the best continuations, each as one sample's tokens."""
+        by_index = sorted(members, key=lambda member: member.request.sample_index)
+        for progress in by_index:
+            self._seats.forget(progress, now)
+        for progress, ended in zip(by_index, beams.best(by_index[0].request.params.n), strict=False):
+            *tokens, last = ended.tokens
+            for token in tokens:
+                self._seats.events.append(Token(progress.id, now, token, None, None))
+            self._seats.events.append(Token(progress.id, now, last, None, ended.finish))

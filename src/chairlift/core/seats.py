@@ -1,0 +1,160 @@
+"""Who is where: running, waiting, stepped off, unborn; and how requests move between these places.
+
+Always: a live request is in exactly one place; only running ones hold blocks of the cache; no more run than there are
+seats, counting those promised to unborn samples of running ones. What happened is told as events. Does not know what a
+step computes or what came of it.
+"""
+
+from chairlift.core.events import Admitted, Event, Finished, Forked, Preempted
+from chairlift.core.guard import Guard
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.policy import MemoryView, Standing
+from chairlift.core.queue import RankedQueue
+from chairlift.core.request import FinishReason, Progress, Request, State
+from chairlift.core.tables import Tables
+
+
+class Seats:
+    def __init__(self, limits: Limits, tables: Tables, rules: Guard) -> None:
+        self.limits = limits
+        self.tables = tables
+        self.rules = rules
+        self.live: dict[RequestId, Progress] = {}
+        self.running: dict[RequestId, Progress] = {}  # in order of admission
+        self.preempted: dict[RequestId, Progress] = {}
+        self.events: list[Event] = []
+        self._returning = RankedQueue()  # the preempted, in order of arrival; they go before any that waits
+        self._num_promised = 0  # to samples whose prompt a running sibling is computing
+
+    @property
+    def num_free(self) -> int:
+        return self.limits.max_running - len(self.running) - self._num_promised
+
+    def num_cached(self, standing: Standing) -> int:
+        """Known tokens of a request that waits that need not be computed, as the cache is now."""
+        return self.tables.num_cached(self.live[standing.id])
+
+    def join(self, lead: Progress, siblings: list[Progress], now: float) -> None:
+        """A prompt begins to wait; its further samples are born when it is complete."""
+        for progress in (lead, *siblings):
+            self.live[progress.id] = progress
+        self._wait(lead, siblings, now)
+
+    def _wait(self, lead: Progress, siblings: list[Progress], now: float) -> None:
+        lead.state, lead.lead, lead.siblings = State.WAITING, None, siblings
+        for sibling in siblings:
+            sibling.state, sibling.lead = State.UNBORN, lead
+        self.rules.push(lead, now)
+
+    def admit(self, is_urgent: bool, now: float) -> Progress | None:
+        """The next request steps on, if there is a seat and memory allows it; if urgent, the rule is not asked."""
+        returning = self._returning.first()
+        progress = self.preempted[returning] if returning is not None else self.rules.first(now)
+        if progress is None or 1 + len(progress.siblings) > self.num_free:
+            return None
+        if progress.num_pending:  # preempted with a token on its way: wait for its value
+            return None
+        num_new, pool = self.tables.num_needed(progress), self.tables.pool
+        if num_new > pool.num_free:
+            return None
+        if self.running and not is_urgent:
+            memory = MemoryView(pool.num_free, pool.block_size, list(self.running.values()))
+            if not self.rules.fits(progress, num_new, memory):
+                return None
+        self.tables.admit(progress)
+        self._leave_queue(progress, now)
+        progress.state = State.RUNNING
+        self.running[progress.id] = progress
+        self._num_promised += len(progress.siblings)
+        self.events.append(Admitted(progress.id, now, min(progress.num_computed, len(progress.request.prompt))))
+        return progress
+
+    def fork(self, lead: Progress, now: float) -> tuple[Request, ...]:
+        """The prompt is complete with this step: the other samples start from its blocks."""
+        born, lead.siblings = lead.siblings, []
+        self._num_promised -= len(born)
+        for sibling in born:
+            self.tables.fork(lead, sibling)
+            sibling.num_pending = 1
+            sibling.state, sibling.lead = State.RUNNING, None
+            self.running[sibling.id] = sibling
+            self.events.append(Forked(sibling.id, now, lead.id))
+        return (lead.request, *(sibling.request for sibling in born))
+
+    def make_way(self, now: float) -> bool:
+        """While all seats are taken, the policy may have running requests wait again for the sake of better ones."""
+        if self.num_free > 0:
+            return False
+        # The members of a search stay together, and a token on its way must arrive first.
+        yielding = [p for p in self.rules.yielding(self.running, now) if p.beams is None and not p.num_pending]
+        for progress in yielding:
+            self._step_off(progress, now)
+            self._wait(progress, progress.siblings, now)
+        return bool(yielding)
+
+    def preempt(self, now: float) -> None:
+        """The policy's victim steps off and comes back before any that waits."""
+        victim = self.rules.victim(self.running, now)
+        self._step_off(victim, now)
+        self.queue_again(victim)
+
+    def _step_off(self, progress: Progress, now: float) -> None:
+        self._leave_seat(progress)
+        num_computed = progress.num_computed
+        is_swapped = self.tables.step_off(progress)
+        self.events.append(Preempted(progress.id, now, num_computed, is_swapped))
+        progress.num_preempted += 1
+
+    def queue_again(self, progress: Progress) -> None:
+        progress.state = State.PREEMPTED
+        self.preempted[progress.id] = progress
+        if progress.beams is None or not progress.num_pending:  # else its search decides first what it comes back as
+            self._returning.push(progress.id, (progress.arrival,))
+
+    def move_in(self, carrier: Progress, parent: Progress, now: float) -> None:
+        """A member of a search forgets what it held and goes on from another; unless both sit, it queues again."""
+        self.tables.give_back(carrier)
+        if carrier.state is parent.state is State.RUNNING:
+            self.tables.fork(parent, carrier)
+            self.events.append(Forked(carrier.id, now, parent.id))
+        elif carrier.state is State.RUNNING:
+            self._leave_seat(carrier)
+            self.queue_again(carrier)
+
+    def abort(self, progress: Progress, now: float) -> None:
+        """A search is one thing and ends as a whole; a sample ends alone."""
+        if progress.beams is None and progress.lead is not None:
+            progress.lead.siblings.remove(progress)
+            self._num_promised -= progress.lead.state is State.RUNNING
+        self.end(progress, FinishReason.ABORT, "", now)
+
+    def end(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
+        """A request ends without a last token, and the search it belongs to with it."""
+        beams = progress.beams
+        for member in [progress] if beams is None else [self.live[member] for member in beams.members]:
+            self.events.append(Finished(member.id, now, finish, message))
+            self.forget(member, now)
+        if beams is None and progress.siblings:  # the next sample computes the prompt in its place
+            heir, *others = progress.siblings
+            self._wait(heir, others, now)
+
+    def forget(self, progress: Progress, now: float) -> None:
+        """Everything it held is free at once."""
+        self.tables.give_back(progress)
+        self._leave_queue(progress, now)
+        if progress.state is State.RUNNING:
+            self._leave_seat(progress)
+        del self.live[progress.id]
+        self.rules.left(progress, now)
+
+    def _leave_seat(self, progress: Progress) -> None:
+        del self.running[progress.id]
+        self._num_promised -= len(progress.siblings)
+
+    def _leave_queue(self, progress: Progress, now: float) -> None:
+        if progress.state is State.WAITING:
+            self.rules.remove(progress, now)
+        elif progress.state is State.PREEMPTED:
+            del self.preempted[progress.id]
+            self._returning.remove(progress.id)
