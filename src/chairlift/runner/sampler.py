@@ -21,6 +21,7 @@ from chairlift.runner.ops import Ops
 
 # Filters look at this many most likely tokens first; rows whose filters reach further take another way.
 _CANDIDATES = 256
+_GROUP = 16  # values of which only the largest is looked at first, when candidates are sought
 _MAX_ATTEMPTS = 8
 # Below this a temperature is greedy in all but name, and dividing by it leaves the range of float32.
 _MIN_TEMPERATURE = 1e-6
@@ -96,20 +97,22 @@ def _penalise(logits: Tensor, row: Row, num_prompt: int) -> None:
 
 
 def _draw_plain(logits: Tensor, rows: Sequence[Row]) -> list[int]:
-    return _invert(_tempered(logits, rows).softmax(dim=-1), rows).tolist()
+    return _invert(_temper(logits, rows).softmax(dim=-1), rows).tolist()
 
 
-def _tempered(logits: Tensor, rows: Sequence[Row]) -> Tensor:
-    """Divides by the temperature, the largest moved to 0 first so that a tiny temperature leaves it finite."""
+def _temper(logits: Tensor, rows: Sequence[Row]) -> Tensor:
+    """Divides by the temperature, in place; the largest is moved to 0 first, so that a tiny one leaves it finite."""
     temperature = [max(row.request.params.temperature, _MIN_TEMPERATURE) for row in rows]
-    return (logits - logits.amax(dim=-1, keepdim=True)) / _column(temperature, logits)
+    logits -= logits.amax(dim=-1, keepdim=True)
+    logits /= _column(temperature, logits)
+    return logits
 
 
 def _draw_filtered(logits: Tensor, rows: Sequence[Row]) -> list[int]:
-    scaled = _tempered(logits, rows)
+    scaled = _temper(logits, rows)
     if scaled.shape[-1] <= _CANDIDATES:
         return _draw_whole(scaled, rows)
-    values, ids = scaled.topk(_CANDIDATES, dim=-1)
+    values, ids = _largest(scaled, _CANDIDATES)
     order = ids.argsort(dim=-1)
     values, again = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     ids = ids.gather(-1, order).gather(-1, again)
@@ -124,7 +127,8 @@ def _draw_filtered(logits: Tensor, rows: Sequence[Row]) -> list[int]:
 def _redraw(tokens: list[int], indices: list[int], scaled: Tensor, rows: Sequence[Row], draw: Draw) -> None:
     """Replaces the tokens of some rows."""
     if indices:
-        for index, token in zip(indices, draw(scaled[indices], [rows[i] for i in indices]), strict=True):
+        part = scaled if len(indices) == len(rows) else scaled[indices]
+        for index, token in zip(indices, draw(part, [rows[i] for i in indices]), strict=True):
             tokens[index] = token
 
 
@@ -137,9 +141,9 @@ def _draw_wide(scaled: Tensor, rows: Sequence[Row], attempt: int = 1) -> list[in
     drawn = _invert(shares, rows, attempt)[:, None]
     value = scaled.gather(-1, drawn)
     place = torch.arange(scaled.shape[-1], device=scaled.device)
-    is_ahead = (scaled > value) | ((scaled == value) & (place < drawn))
+    is_behind = (scaled < value) | ((scaled == value) & (place >= drawn))
     # A running sum, unlike a plain one, adds in the same order however many rows there are.
-    ahead = torch.where(is_ahead, shares, 0.0).cumsum(dim=-1)[:, -1:]
+    ahead = shares.masked_fill_(is_behind, 0.0).cumsum(dim=-1)[:, -1:]
     top_p = _column([row.request.params.top_p for row in rows], scaled)
     min_p = _column([row.request.params.min_p for row in rows], scaled)
     is_kept = ((ahead < top_p) | (top_p >= 1.0)) & (value.exp() >= min_p)
@@ -147,6 +151,22 @@ def _draw_wide(scaled: Tensor, rows: Sequence[Row], attempt: int = 1) -> list[in
     again = [index for index, is_one in enumerate(is_kept.flatten().tolist()) if not is_one]
     _redraw(tokens, again, scaled, rows, partial(_draw_wide, attempt=attempt + 1))
     return tokens
+
+
+def _largest(scaled: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest values of each row and their ids; of several equal to the least of them, any."""
+    num_groups = scaled.shape[-1] // _GROUP
+    if num_groups < count:
+        values, ids = scaled.topk(count, dim=-1)
+        return values, ids
+    # Value i is in group i % num_groups. The largest values lie in the groups with the largest best values.
+    best = scaled[:, : num_groups * _GROUP].unflatten(-1, (_GROUP, num_groups)).amax(dim=1)
+    groups = best.topk(count, dim=-1).indices
+    steps = torch.arange(0, num_groups * _GROUP, num_groups, device=scaled.device)
+    tail = torch.arange(num_groups * _GROUP, scaled.shape[-1], device=scaled.device)
+    members = torch.cat(((groups[:, None] + steps[:, None]).flatten(1), tail.expand(len(scaled), -1)), dim=1)
+    values, at = scaled.gather(-1, members).topk(count, dim=-1)
+    return values, members.gather(-1, at)
 
 
 def _draw_whole(scaled: Tensor, rows: Sequence[Row]) -> list[int]:

@@ -6,7 +6,7 @@ import torch
 
 from chairlift.core.params import SamplingParams
 from chairlift.runner.noise import uniform
-from chairlift.runner.sampler import Row, sample
+from chairlift.runner.sampler import Row, _largest, sample
 from chairlift.runner.scores import score
 from chairlift.runner.torch_ops import TorchOps
 from unit.runner.twins import request
@@ -115,6 +115,19 @@ def test_filters_over_a_large_vocabulary_keep_what_a_full_sort_keeps(kind: str, 
     expected_edge = shares[len(kept) - 1].item() / shares[: len(kept)].sum().item()
     if expected_edge * draws > 20:
         assert edge in found
+
+
+@pytest.mark.parametrize("vocab", [300, 4096, 5003])
+def test_the_largest_of_a_row_are_found_wherever_they_lie(vocab: int) -> None:
+    torch.manual_seed(0)
+    logits = (torch.randn(6, vocab) * 3).bfloat16().float()
+    logits[0] = logits[0].sort().values  # all at the end, beyond the last whole group
+    logits[1] = logits[1].sort(descending=True).values
+    logits[2, torch.arange(40) * (vocab // 40)] += 100.0  # several in one group
+    values, ids = _largest(logits, 256)
+    assert torch.equal(values, logits.topk(256).values)
+    assert torch.equal(values, logits.gather(-1, ids))
+    assert all(len(set(row)) == 256 for row in ids.tolist())
 
 
 def test_a_large_share_of_a_flat_top_p_is_reached() -> None:
