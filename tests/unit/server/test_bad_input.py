@@ -48,6 +48,7 @@ def error(response: httpx.Response, status: int) -> Any:
         ("n", {"n": 9}),
         ("best_of", {"n": 1, "best_of": 2}),
         ("seed", {"seed": 2**64}),
+        ("seed", {"seed": 10**400}),
         ("stop", {"stop": ""}),
         ("stop_token_ids", {"stop_token_ids": [10**6]}),
         ("logit_bias", {"logit_bias": {"x": 1}}),

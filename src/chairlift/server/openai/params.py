@@ -75,7 +75,7 @@ def _params(
         frequency_penalty=_or(request.frequency_penalty, 0.0),
         logit_bias=_logit_bias(request.logit_bias or {}),
         n=n,
-        seed=request.seed,
+        seed=_seed(request.seed),
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         stop_token_ids=tuple(request.stop_token_ids or ()),
         include_stop_str_in_output=bool(request.include_stop_str_in_output),
@@ -88,6 +88,13 @@ def _params(
 
 def _or(value: T | None, default: T) -> T:
     return default if value is None else value
+
+
+def _seed(seed: int | None) -> int | None:
+    # Whole numbers of any length get here, and one of hundreds of digits can be neither sent on nor shown.
+    if seed is not None and not -(2**63) <= seed < 2**64:
+        raise InvalidRequest("seed", f"must be between {-(2**63)} and {2**64 - 1}")
+    return seed
 
 
 def _top_k(top_k: int) -> int:
