@@ -62,6 +62,13 @@ def test_a_repetition_penalty_out_of_range_is_replaced() -> None:
     assert params(repetition_penalty=0).repetition_penalty == 1.0
 
 
+def test_inputs_that_are_not_text_are_refused_by_name() -> None:
+    assert errors({"inputs": "a \ud800 b"}) == [
+        {"loc": ["body", "inputs"], "msg": "half of a surrogate pair is not text", "type": "value_error.unicode"}
+    ]
+    assert parse(b'{"inputs": "\\ud83d\\ude00"}').inputs == "\U0001f600"
+
+
 def test_every_error_is_reported_in_pydantic_s_shape() -> None:
     body = {"inputs": None, "parameters": {"top_k": "x", "stop": ["a", []], "watermark": "?"}, "stream": 2}
     assert errors(body) == [

@@ -109,6 +109,15 @@ def text(value: Any) -> str:
     raise Refusal("str type expected", "type_error.str")
 
 
+def whole_text(value: Any) -> str:
+    result = text(value)
+    try:
+        result.encode()
+    except UnicodeEncodeError as error:
+        raise Refusal("half of a surrogate pair is not text", "value_error.unicode") from error
+    return result
+
+
 def mapping(value: Any) -> dict[str, Any]:
     try:
         return dict(value)

@@ -1,7 +1,8 @@
 """The body of the llm-serving routes and what it means: coercion, then the old server's defaults and clamps.
 
-Always: a body that the old server took is taken, with the same values, except `max_new_tokens` below 1 and numbers
-that are not finite, which are 422. Seed, stop and repetition_penalty, which it accepted and ignored, count here.
+Always: a body that the old server took is taken, with the same values, except `max_new_tokens` below 1, numbers that
+are not finite and inputs that are not text, which are 422. Seed, stop and repetition_penalty, which it accepted and
+ignored, count here.
 """
 
 import json
@@ -20,6 +21,7 @@ from chairlift.server.llm_serving.coerce import (
     mapping,
     number,
     text,
+    whole_text,
 )
 
 _MAX_TOP_K = 100
@@ -51,7 +53,7 @@ def parse(body: bytes) -> GenerateRequest:
     values = _object(body)
     reader = Reader(("body",), errors)
     if "inputs" in values:
-        inputs = reader.field(values, "inputs", text, "")
+        inputs = reader.field(values, "inputs", whole_text, "")
     else:
         reader.refuse(("inputs",), Refusal("field required", "value_error.missing"))
         inputs = ""
