@@ -5,16 +5,17 @@ from collections import deque
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
-from chairlift.core.ports import Clock, Runner, RunnerFailed
+from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 
 
 class Engine:
-    def __init__(self, scheduler: Scheduler, runner: Runner, clock: Clock) -> None:
+    def __init__(self, scheduler: Scheduler, runner: Runner, clock: Clock, observer: Observer | None = None) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.clock = clock
+        self.observer = observer
         self._in_flight: deque[StepPlan] = deque()
 
     @property
@@ -22,24 +23,40 @@ class Engine:
         return bool(self.scheduler.live or self._in_flight)
 
     def add(self, samples: tuple[Request, ...]) -> None:
-        self.scheduler.add(samples, self.clock.now())
+        now = self.clock.now()
+        self.scheduler.add(samples, now)
+        if self.observer is not None:
+            self.observer.added(samples, now)
 
     def abort(self, request: RequestId) -> None:
-        self.scheduler.abort(request, self.clock.now())
+        now = self.clock.now()
+        self.scheduler.abort(request, now)
+        if self.observer is not None:
+            self.observer.aborted(request, now)
 
     def step(self) -> list[Event]:
         """Keeps the runner supplied, waits for its oldest step, and says what happened."""
-        while len(self._in_flight) < self.runner.depth and (plan := self.scheduler.schedule(self.clock.now())):
+        while len(self._in_flight) < self.runner.depth and (plan := self._plan()):
             self._submit(plan)
         if self._in_flight:
             self._collect(self._in_flight.popleft())
-        return self.scheduler.take_events()
+        events = self.scheduler.take_events()
+        if self.observer is not None:
+            self.observer.happened(events)
+        return events
+
+    def _plan(self) -> StepPlan | None:
+        now = self.clock.now()
+        plan = self.scheduler.schedule(now)
+        if self.observer is not None:
+            self.observer.planned(plan, now)
+        return plan
 
     def _submit(self, plan: StepPlan) -> None:
         try:
             self.runner.submit(plan)
         except RunnerFailed as error:
-            self.scheduler.fail(plan, str(error), self.clock.now())
+            self._fail(plan, str(error))
         else:
             self._in_flight.append(plan)
 
@@ -47,6 +64,15 @@ class Engine:
         try:
             result = self.runner.collect()
         except RunnerFailed as error:
-            self.scheduler.fail(plan, str(error), self.clock.now())
-        else:
-            self.scheduler.commit(plan, result, self.clock.now())
+            self._fail(plan, str(error))
+            return
+        now = self.clock.now()
+        self.scheduler.commit(plan, result, now)
+        if self.observer is not None:
+            self.observer.committed(plan, result, now)
+
+    def _fail(self, plan: StepPlan, message: str) -> None:
+        now = self.clock.now()
+        self.scheduler.fail(plan, message, now)
+        if self.observer is not None:
+            self.observer.failed(plan, message, now)

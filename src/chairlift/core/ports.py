@@ -1,8 +1,12 @@
-"""What the core needs from outside: a runner that carries plans out, and a clock."""
+"""What the core needs from outside: a runner that carries plans out, a clock, and perhaps somebody who watches."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from chairlift.core.events import Event
+from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.request import Request
 
 
 class RunnerFailed(Exception):
@@ -28,3 +32,23 @@ class Clock(Protocol):
     def now(self) -> float:
         """Seconds since some fixed moment; never goes back."""
         ...
+
+
+class Observer(Protocol):
+    """Is told everything that goes into a scheduler and comes out of it, in order, and changes nothing of it."""
+
+    def added(self, samples: tuple[Request, ...], now: float) -> None: ...
+
+    def aborted(self, request: RequestId, now: float) -> None: ...
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        """None: there was nothing to compute."""
+        ...
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None: ...
+
+    def failed(self, plan: StepPlan, message: str, now: float) -> None:
+        """The runner could not carry the plan out."""
+        ...
+
+    def happened(self, events: Sequence[Event]) -> None: ...

@@ -1,0 +1,38 @@
+"""Several observers in the place of one."""
+
+from collections.abc import Sequence
+
+from chairlift.core.events import Event
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import Observer
+from chairlift.core.request import Request
+
+
+class Observers:
+    def __init__(self, *each: Observer) -> None:
+        self._each = each
+
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        for observer in self._each:
+            observer.added(samples, now)
+
+    def aborted(self, request: RequestId, now: float) -> None:
+        for observer in self._each:
+            observer.aborted(request, now)
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        for observer in self._each:
+            observer.planned(plan, now)
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        for observer in self._each:
+            observer.committed(plan, result, now)
+
+    def failed(self, plan: StepPlan, message: str, now: float) -> None:
+        for observer in self._each:
+            observer.failed(plan, message, now)
+
+    def happened(self, events: Sequence[Event]) -> None:
+        for observer in self._each:
+            observer.happened(events)

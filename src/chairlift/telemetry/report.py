@@ -1,0 +1,194 @@
+"""The figures of a run, live or simulated, and how they are shown. Each figure's formula is in docs/figures.md.
+
+Always: times are seconds; percentiles are exact, interpolated between the two nearest values. Does not know how the
+values were gathered.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from chairlift.core.errors import InvalidConfig
+
+MAX_USERS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a figure is distributed over requests; all zero when there are none."""
+
+    mean: float = 0.0
+    p50: float = 0.0
+    p90: float = 0.0
+    p99: float = 0.0
+    max: float = 0.0
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        ordered = sorted(value for value in values if not math.isnan(value))
+        if not ordered:
+            return cls()
+        p50, p90, p99 = (_quantile(ordered, share) for share in (0.5, 0.9, 0.99))
+        return cls(math.fsum(ordered) / len(ordered), p50, p90, p99, ordered[-1])
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What counts as served well: a request must stay within every limit that is given."""
+
+    ttft: float = math.inf
+    tpot: float = math.inf
+    e2e: float = math.inf
+
+    @classmethod
+    def parse(cls, text: str) -> "Slo":
+        """From `ttft=0.5,tpot=0.05`, in seconds."""
+        limits: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            try:
+                limit = float(value)
+            except ValueError:
+                limit = math.nan
+            if name.strip() not in cls.__slots__ or not limit > 0:
+                raise InvalidConfig(
+                    f"slo {part.strip()!r} is not known; give seconds above 0 for: {', '.join(cls.__slots__)}"
+                )
+            limits[name.strip()] = limit
+        return cls(**limits)
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={getattr(self, name):g}" for name in self.__slots__ if self._has(name))
+
+    def _has(self, name: str) -> bool:
+        return math.isfinite(getattr(self, name))
+
+
+@dataclass(slots=True)
+class Finished:
+    """Eight bytes a figure for each finished request, in order of finishing."""
+
+    queue_s: "array[float]"
+    ttft_s: "array[float]"
+    tpot_s: "array[float]"  # not a number where there was only one token
+    e2e_s: "array[float]"
+
+    @classmethod
+    def none(cls) -> "Finished":
+        return cls(*(array("d") for _ in cls.__slots__))
+
+    def num_good(self, slo: Slo) -> int:
+        each = zip(self.ttft_s, self.tpot_s, self.e2e_s, strict=True)
+        # A single token has no time between tokens to be too long.
+        return sum(ttft <= slo.ttft and not tpot > slo.tpot and e2e <= slo.e2e for ttft, tpot, e2e in each)
+
+
+@dataclass(frozen=True, slots=True)
+class UserShare:
+    """What one user asked for and got."""
+
+    requests: int
+    finished: int
+    prompt_tokens: int
+    output_tokens: int
+    ttft_mean_s: float
+    e2e_mean_s: float
+    competing_s: float  # with a request waiting while another user had one waiting too
+    competing_tokens: int  # served meanwhile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    requests: int
+    finished: int
+    failed: int
+    aborted: int
+    steps: int
+    decode_steps: int  # that computed a next token for at least one request
+    total_s: float
+    prompt_tokens: int
+    output_tokens: int
+    requests_per_s: float
+    output_tokens_per_s: float
+    ttft_s: Spread
+    tpot_s: Spread
+    e2e_s: Spread
+    queue_s: Spread
+    preemptions: int
+    swaps: int
+    cache_hit_tokens: int
+    rule_failures: int
+    slo: Slo | None
+    good: int | None  # finished requests within the slo
+    goodput_per_s: float | None
+    fairness: float
+    users: Mapping[str, UserShare]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `slo` as it was given."""
+        return asdict(self) | {"slo": None if self.slo is None else str(self.slo)}
+
+    def to_text(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        gone = [f"{count} {word}" for count, word in ((self.aborted, "aborted"), (self.failed, "failed")) if count]
+        yield _row("requests", f"{self.requests}: {', '.join([f'{self.finished} finished', *gone])}")
+        yield _row("total time", f"{self.total_s:.3f} s in {self.steps} steps, {self.decode_steps} of them decoding")
+        yield _row(
+            "throughput", f"{self.requests_per_s:.2f} requests/s, {self.output_tokens_per_s:.1f} output tokens/s"
+        )
+        yield _row(
+            "tokens", f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached), {self.output_tokens} output"
+        )
+        yield _row("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
+        if self.slo is not None:
+            yield _row("goodput", f"{self.goodput_per_s:.2f} requests/s: {self.good} within {self.slo}")
+        yield _row("fairness", f"{self.fairness:.3f} between {len(self.users)} user{'s' * (len(self.users) != 1)}")
+        if self.rule_failures:
+            yield _row("rules", f"{self.rule_failures} failed and were replaced")
+        yield ""
+        yield _columns("milliseconds", "mean", "p50", "p90", "p99", "max")
+        for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s"):
+            spread: Spread = getattr(self, name)
+            yield _columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
+        if len(self.users) > 1:
+            yield ""
+            yield from self._user_lines()
+
+    def _user_lines(self) -> Iterator[str]:
+        yield _columns("user", "requests", "prompt", "output", "ttft ms", "e2e ms")
+        largest = sorted(self.users.items(), key=lambda item: (-item[1].output_tokens, item[0]))
+        for name, share in largest[:MAX_USERS_SHOWN]:
+            times = (f"{1000 * share.ttft_mean_s:.2f}", f"{1000 * share.e2e_mean_s:.2f}")
+            numbers = (str(share.requests), str(share.prompt_tokens), str(share.output_tokens))
+            yield _columns(name or "(none)", *numbers, *times)
+        if len(largest) > MAX_USERS_SHOWN:
+            yield f"... and {len(largest) - MAX_USERS_SHOWN} more"
+
+
+def _row(name: str, text: str) -> str:
+    return f"{name:<14}{text}"
+
+
+def _columns(name: str, *cells: str) -> str:
+    return f"{name:<14}" + "".join(f"{cell:>12}" for cell in cells)
+
+
+def fairness(shares: Sequence[UserShare]) -> float:
+    """Jain's index over the rates at which users were served while they competed, weighted by how long they did."""
+    competing = [share for share in shares if share.competing_s > 0]
+    num_tokens = sum(share.competing_tokens for share in competing)
+    if not num_tokens:
+        return 1.0
+    seconds = math.fsum(share.competing_s for share in competing)
+    return num_tokens**2 / (seconds * math.fsum(share.competing_tokens**2 / share.competing_s for share in competing))

@@ -1,0 +1,213 @@
+"""What became of each request, gathered from events as they come, and folded into a report.
+
+Always: memory grows with live requests and users, plus thirty-two bytes for each finished request. Only requests that
+were announced by `added` count; members of a beam search beyond the answers asked for are not. Knows nothing of clocks:
+every time comes with an event.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, Queued, RuleFailed, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.request import FinishReason, Request
+from chairlift.telemetry import report
+from chairlift.telemetry.report import Report, Slo, Spread, UserShare
+
+
+@dataclass(slots=True)
+class _User:
+    requests: int = 0
+    finished: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    ttft_s: float = 0.0
+    e2e_s: float = 0.0
+    num_waiting: int = 0
+    since: float = 0.0  # the run's competing seconds when the user began to wait
+    competing_s: float = 0.0
+    competing_tokens: int = 0
+
+    def share(self) -> UserShare:
+        count = max(self.finished, 1)
+        counts = (self.requests, self.finished, self.prompt_tokens, self.output_tokens)
+        return UserShare(*counts, self.ttft_s / count, self.e2e_s / count, self.competing_s, self.competing_tokens)
+
+
+@dataclass(slots=True)
+class _Live:
+    user: _User
+    queued: float
+    is_waiting: bool = False
+    admitted: float = math.nan
+    first: float = math.nan
+    last: float = math.nan
+    num_tokens: int = 0
+
+
+class Timeline:
+    """An engine's observer; or fed by hand with `added` and `add`."""
+
+    def __init__(self) -> None:
+        self._live: dict[RequestId, _Live] = {}
+        self._users: dict[str, _User] = {}
+        self._done = report.Finished.none()
+        self._num_waiting_users = 0
+        self._competing_s = 0.0  # time in which at least two users had requests waiting
+        self._changed = 0.0  # when that time was last brought up to date
+        self._started = math.inf
+        self._ended = -math.inf
+        self.num_steps = self._num_decode_steps = self._num_requests = 0
+        self._num_failed = self._num_aborted = 0
+        self._num_preempted = self._num_swapped = self._num_cached = self._num_rule_failures = 0
+
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        """A prompt is queued, with all its samples."""
+        params = samples[0].params
+        heard = samples[: params.n] if params.beam_width else samples
+        user = self._users.setdefault(samples[0].user, _User())
+        user.prompt_tokens += len(samples[0].prompt)
+        user.requests += len(heard)
+        self._num_requests += len(heard)
+        self._started = min(self._started, now)
+        for request in heard:
+            self._live[request.id] = live = _Live(user, now)
+            self._wait(live, now)
+
+    def aborted(self, request: RequestId, now: float) -> None:
+        """An event follows."""
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        if plan is not None:
+            self.num_steps += 1
+            self._num_decode_steps += plan.num_decodes > 0
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        """Events follow."""
+
+    def failed(self, plan: StepPlan, message: str, now: float) -> None:
+        """Events follow."""
+
+    def happened(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        kind = type(event)
+        if isinstance(event, Preempted):  # of a search's silent members too
+            self._num_preempted += 1
+            self._num_swapped += event.is_swapped
+        elif kind is RuleFailed:
+            self._num_rule_failures += 1
+        live = self._live.get(event.request)
+        if live is None:
+            return
+        if kind is Token:
+            self._token(live, event)  # type: ignore[arg-type]
+        elif kind is not Queued:
+            self._change(live, event)
+        self._ended = event.at
+
+    def _token(self, live: _Live, event: Token) -> None:
+        live.num_tokens += 1
+        if live.num_tokens == 1:
+            live.first = event.at
+        live.last = event.at
+        live.user.output_tokens += 1
+        if self._num_waiting_users > 1 and live.user.num_waiting:
+            live.user.competing_tokens += 1
+        if event.finish is not None:
+            self._finish(event.request, live)
+
+    def _change(self, live: _Live, event: Event) -> None:
+        match event:
+            case Admitted() | Forked():
+                if math.isnan(live.admitted):
+                    live.admitted = event.at
+                    self._num_cached += event.num_cached if isinstance(event, Admitted) else 0
+                self._step_on(live, event.at)
+            case Preempted():
+                self._wait(live, event.at)
+            case Computed():
+                if self._num_waiting_users > 1 and live.user.num_waiting:
+                    live.user.competing_tokens += event.num_tokens
+            case Finished():
+                self._num_aborted += event.finish is FinishReason.ABORT
+                self._num_failed += event.finish is not FinishReason.ABORT
+                self._step_on(live, event.at)
+                del self._live[event.request]
+
+    def _finish(self, request: RequestId, live: _Live) -> None:
+        self._step_on(live, live.last)
+        del self._live[request]
+        user, done, queued = live.user, self._done, live.queued
+        user.finished += 1
+        user.ttft_s += live.first - queued
+        user.e2e_s += live.last - queued
+        done.queue_s.append(live.admitted - queued)
+        done.ttft_s.append(live.first - queued)
+        done.tpot_s.append((live.last - live.first) / (live.num_tokens - 1) if live.num_tokens > 1 else math.nan)
+        done.e2e_s.append(live.last - queued)
+
+    def _wait(self, live: _Live, now: float) -> None:
+        if live.is_waiting:
+            return
+        live.is_waiting = True
+        live.user.num_waiting += 1
+        if live.user.num_waiting == 1:
+            self._advance(now)
+            self._num_waiting_users += 1
+            live.user.since = self._competing_s
+
+    def _step_on(self, live: _Live, now: float) -> None:
+        if not live.is_waiting:
+            return
+        live.is_waiting = False
+        live.user.num_waiting -= 1
+        if live.user.num_waiting == 0:
+            self._advance(now)
+            self._num_waiting_users -= 1
+            live.user.competing_s += self._competing_s - live.user.since
+
+    def _advance(self, now: float) -> None:
+        # Events of a step may be told after a later arrival.
+        if now > self._changed:
+            if self._num_waiting_users > 1:
+                self._competing_s += now - self._changed
+            self._changed = now
+
+    def report(self, slo: Slo | None = None) -> Report:
+        """The figures so far; requests under way count as requests, with the tokens they have."""
+        done, total_s = self._done, max(0.0, self._ended - self._started)
+        users = {name: user.share() for name, user in self._users.items()}
+        good = None if slo is None else done.num_good(slo)
+        num_output = sum(user.output_tokens for user in self._users.values())
+        per_s = 1.0 / total_s if total_s > 0 else 0.0
+        return Report(
+            requests=self._num_requests,
+            finished=len(done.e2e_s),
+            failed=self._num_failed,
+            aborted=self._num_aborted,
+            steps=self.num_steps,
+            decode_steps=self._num_decode_steps,
+            total_s=total_s,
+            prompt_tokens=sum(user.prompt_tokens for user in self._users.values()),
+            output_tokens=num_output,
+            requests_per_s=len(done.e2e_s) * per_s,
+            output_tokens_per_s=num_output * per_s,
+            ttft_s=Spread.of(done.ttft_s),
+            tpot_s=Spread.of(done.tpot_s),
+            e2e_s=Spread.of(done.e2e_s),
+            queue_s=Spread.of(done.queue_s),
+            preemptions=self._num_preempted,
+            swaps=self._num_swapped,
+            cache_hit_tokens=self._num_cached,
+            rule_failures=self._num_rule_failures,
+            slo=slo,
+            good=good,
+            goodput_per_s=None if good is None else good * per_s,
+            fairness=report.fairness(list(users.values())),
+            users=users,
+        )
