@@ -48,11 +48,13 @@ def _echo(context: ServerContext, request: CompletionRequest, prompt: list[int])
     return context.tokenizer.decode(prompt, request.skip_special_tokens is not False) if request.echo else None
 
 
+def _scores(context: ServerContext, request: CompletionRequest, prompt: list[int]) -> CompletionScores:
+    return CompletionScores(context.tokenizer, [] if request.echo else prompt, request.skip_special_tokens is not False)
+
+
 def _frame(context: ServerContext, request: CompletionRequest, job: Job, index: int) -> Frame:
     answer = job.answers[index // job.params.n]
-    scores = None
-    if request.logprobs is not None:
-        scores = CompletionScores(context.tokenizer, job.params.skip_special_tokens).build
+    scores = None if request.logprobs is None else _scores(context, request, answer.prompt).build
     echo = _echo(context, request, answer.prompt)
     return Frame(job, answer, index, is_chat=False, scores=scores, echo=echo)
 
@@ -78,7 +80,7 @@ def _choice(
         texts = [echo, *texts]
     logprobs = None
     if request.logprobs is not None:
-        logprobs = CompletionScores(context.tokenizer, job.params.skip_special_tokens).build(tokens, scores)
+        logprobs = _scores(context, request, answer.prompt).build(tokens, scores)
     asks_prompt = request.prompt_logprobs is not None
     return CompletionChoice(
         index=index,

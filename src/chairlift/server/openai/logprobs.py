@@ -4,7 +4,6 @@ Always: a number that JSON cannot hold is sent as -9999. A token that is not tex
 `bytes:\\xe2\\x80`.
 """
 
-import codecs
 from collections.abc import Sequence
 
 from chairlift.core.score import TokenScore
@@ -16,6 +15,7 @@ from chairlift.server.openai.responses import (
     PromptLogprobs,
     TopLogprob,
 )
+from chairlift.text.detokenize import Detokenizer
 from chairlift.text.tokenizer import Tokenizer
 
 _LEAST = -9999.0
@@ -34,12 +34,14 @@ def _number(logprob: float) -> float:
 
 
 class CompletionScores:
-    """Builds the parallel lists of one choice, chunk after chunk; remembers where in the text it is."""
+    """Builds the parallel lists of one choice, chunk after chunk; remembers where in the text it is.
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool) -> None:
+    `before`: the tokens that the text continues; none where the prompt is part of it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int], skip_special: bool) -> None:
         self._tokenizer = tokenizer
-        self._hidden = tokenizer.special_ids if skip_special else frozenset()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._detokenizer = Detokenizer(tokenizer, before, skip_special)
         self._offset = 0
 
     def build(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> CompletionLogprobs:
@@ -57,8 +59,7 @@ class CompletionScores:
 
     def _advance(self, token: int) -> int:
         start = self._offset
-        if token not in self._hidden:
-            self._offset += len(self._decoder.decode(self._tokenizer.token_bytes(token)))
+        self._offset += len(self._detokenizer.push(token))
         return start
 
 
