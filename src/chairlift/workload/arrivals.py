@@ -1,0 +1,59 @@
+"""When the requests of a workload come: as recorded, all at once, or drawn at a rate; or as soon as others have ended.
+
+Always: arrivals never decrease; the same seed gives the same times. Nothing is held but the item at hand.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from chairlift.config.spec import parse_spec
+from chairlift.workload.item import Item
+
+Gap = Callable[[random.Random], float]
+
+ARRIVALS = ("trace", "none", "poisson", "gamma", "constant", "closed")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    gap: Gap | None = None  # seconds to the next request; None: the recorded times
+    scale: float = 1.0  # of the recorded times: 0.5 is twice as fast
+    concurrency: int = 0  # 0: an open loop; else the next request comes when fewer than these are under way
+
+    def apply(self, items: Iterable[Item], seed: int) -> Iterator[Item]:
+        if self.gap is None:
+            return items_scaled(items, self.scale)
+        return _drawn(items, self.gap, random.Random(f"arrivals {seed}"))
+
+
+def parse_arrivals(text: str, origin: str = "--arrivals") -> Arrivals:
+    """`trace[:scale=S]`, `none`, `poisson:rate=R`, `gamma:rate=R,cv=C`, `constant:rate=R` or `closed:concurrency=N`."""
+    spec = parse_spec(text, origin, ARRIVALS)
+    keys = {"trace": ("scale",), "none": (), "gamma": ("rate", "cv"), "closed": ("concurrency",)}
+    spec.expect(keys.get(spec.name, ("rate",)))
+    if spec.name == "trace":
+        return Arrivals(scale=spec.positive("scale", 1.0))
+    if spec.name == "none":
+        return Arrivals(scale=0.0)
+    if spec.name == "closed":
+        return Arrivals(scale=0.0, concurrency=spec.count("concurrency"))
+    rate = spec.positive("rate")
+    if spec.name == "constant":
+        return Arrivals(lambda _: 1.0 / rate)
+    if spec.name == "poisson":
+        return Arrivals(lambda rng: rng.expovariate(rate))
+    shape = spec.positive("cv") ** -2.0
+    return Arrivals(lambda rng: rng.gammavariate(shape, 1.0 / (rate * shape)))
+
+
+def items_scaled(items: Iterable[Item], scale: float) -> Iterator[Item]:
+    for item in items:
+        yield item if scale == 1.0 else replace(item, arrival_s=item.arrival_s * scale)
+
+
+def _drawn(items: Iterable[Item], gap: Gap, rng: random.Random) -> Iterator[Item]:
+    now = 0.0  # the first request comes at once
+    for item in items:
+        yield replace(item, arrival_s=now)
+        now += gap(rng)

@@ -1,0 +1,40 @@
+"""Items as requests for the engine: prompts made up, lengths exact, so that only timing is open."""
+
+from collections.abc import Iterable, Iterator
+
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits, output_room
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import Request
+from chairlift.workload.item import Item
+from chairlift.workload.prompts import Prompts
+
+
+def requests_of(items: Iterable[Item], limits: Limits, seed: int) -> Iterator[tuple[float, Request]]:
+    """Each request with its arrival, numbered from 1 in the order of the workload; made when it is asked for.
+
+    Raises InvalidConfig at the first that can never be served.
+    """
+    prompts = Prompts(seed, limits.vocab_size)
+    for index, item in enumerate(items):
+        yield item.arrival_s, _request(item, index, prompts, limits)
+
+
+def _request(item: Item, index: int, prompts: Prompts, limits: Limits) -> Request:
+    params = SamplingParams(temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True)
+    prompt = prompts.tokens(item, index)
+    try:
+        max_output = output_room(prompt, params, limits)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"request {index + 1} of the workload: {error.message}; lengths can be divided") from error
+    return Request(
+        id=RequestId(index + 1),
+        prompt=prompt,
+        params=params,
+        max_output=max_output,
+        seed=index,
+        priority=item.priority,
+        user=item.user,
+        deadline_s=item.deadline_s,
+    )
