@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/chairlift/runner/native/*.[ch])
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
 .PHONY: help serve setup test check format lint types arch unit slow wheel clean
