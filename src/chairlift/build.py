@@ -176,9 +176,10 @@ def _bind(host: str, port: int) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
             listener.listen(4096)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second for a name that no host can have
+            why = error.strerror if isinstance(error, OSError) else "not the name of a host"
             raise InvalidConfig(
-                f"cannot listen on {host} port {port}: {error.strerror}; choose another with --host or --port"
+                f"cannot listen on {host} port {port}: {why}; choose another with --host or --port"
             ) from error
         undo.pop_all()
         return listener

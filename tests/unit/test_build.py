@@ -23,3 +23,9 @@ def test_a_port_in_use_is_refused_before_anything_is_loaded() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidConfig, match=f"port {port}: Address already in use; choose another"):
             serve(Settings(port=port))
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "no.such.host.invalid"])
+def test_a_host_that_is_none_is_refused_in_one_line(host: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"cannot listen on {host} port 8000: .*; choose another"):
+        serve(Settings(host=host))
