@@ -53,12 +53,11 @@ def expected_beams(request: Request, vocab_size: int) -> list[list[int]]:
                 entries.append(_entry(entries, token, request.adapter))
             found += [(total + p, [*output, t]) for t, p in likely(entries, request, vocab_size)[:offered]]
         found = sorted(found, key=lambda pair: -pair[0])[:offered]
-        ended += [(s / length**request.params.length_penalty, o) for s, o in found[:width] if o[-1] in request.stop_ids]
         alive = [(s, o) for s, o in found if o[-1] not in request.stop_ids][:width]
+        over = [(s, o) for s, o in found[:width] if o[-1] in request.stop_ids or length == limit]
+        ended += [(s / length**request.params.length_penalty, o) for s, o in over]
         if len(ended) >= width:
             break
-        if length == limit:
-            ended += [(s / length**request.params.length_penalty, o) for s, o in alive]
     return [output for _, output in sorted(ended, key=lambda pair: (-pair[0], pair[1]))[: request.params.n]]
 
 

@@ -1,9 +1,10 @@
 """Beam search over one prompt: which continuations live on. Pure bookkeeping; the scheduler moves the blocks.
 
 Each member of the search offers its most likely next tokens. Once all have offered, `decide` ranks the continuations by
-the sum of their log-probabilities: the best that end go among the ended ones, the best others become the next members.
-The search ends when `width` continuations have ended, or at the length limit; scores are sums divided by length to the
-power of the penalty.
+the sum of their log-probabilities. Of the best `width`, those that end (all of them at the length limit) go among the
+ended ones; the best that go on become the next members. The search ends when `width` continuations have ended; their
+scores are sums divided by length to the power of the penalty. The same answers as Hugging Face's `generate` with
+`num_beams=width, early_stopping=True`.
 """
 
 from collections.abc import Sequence
@@ -60,17 +61,15 @@ class Beams:
         branches: list[Branch] = []
         sums: list[float] = []
         for place, (total, parent, token) in enumerate(ranked[: self.num_offered]):
-            tokens = (*outputs[parent], token)
-            if token in self._stop_ids:
+            is_stop = token in self._stop_ids
+            if is_stop or is_last:
                 if place < self.width:
-                    self._end(tokens, total, FinishReason.STOP)
+                    finish = FinishReason.STOP if is_stop else FinishReason.LENGTH
+                    self._end((*outputs[parent], token), total, finish)
             elif len(branches) < self.width:
                 branches.append(Branch(parent, token))
                 sums.append(total)
-        if is_last and len(self.ended) < self.width:
-            for branch, total in zip(branches, sums, strict=True):
-                self._end((*outputs[branch.parent], branch.token), total, FinishReason.LENGTH)
-        if is_last or len(self.ended) >= self.width:
+        if len(self.ended) >= self.width:
             return []
         self._next_sums = sums
         return branches
