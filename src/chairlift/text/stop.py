@@ -1,11 +1,15 @@
 """Stop strings over text that comes in pieces.
 
 Always: the result does not depend on how the text was cut. The match that is complete first wins, and of two complete
-at the same character the longer; text that may yet become a match is held back. The cost is linear in the text.
+at the same character the longer; text that may yet become a match is held back. The cost is linear in the text and in
+the number of stop strings, so whoever takes them from strangers holds them to the limits named here.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
+
+MAX_STOPS = 64
+MAX_STOP_CHARACTERS = 1024
 
 
 class StopChecker:

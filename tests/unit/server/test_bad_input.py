@@ -49,6 +49,8 @@ def error(response: httpx.Response, status: int) -> Any:
         ("best_of", {"n": 1, "best_of": 2}),
         ("seed", {"seed": 2**64}),
         ("seed", {"seed": 10**400}),
+        ("stop", {"stop": ["a"] * 65}),
+        ("stop", {"stop": "a" * 1025}),
         ("stop", {"stop": ""}),
         ("stop_token_ids", {"stop_token_ids": [10**6]}),
         ("logit_bias", {"logit_bias": {"x": 1}}),

@@ -69,6 +69,15 @@ def test_inputs_that_are_not_text_are_refused_by_name() -> None:
     assert parse(b'{"inputs": "\\ud83d\\ude00"}').inputs == "\U0001f600"
 
 
+def test_too_many_or_too_long_stop_strings_are_refused_by_name() -> None:
+    where = ["body", "parameters", "stop"]
+    (many,) = errors({"inputs": "a", "parameters": {"stop": ["x"] * 65}})
+    assert (many["loc"], many["ctx"]) == (where, {"limit_value": 64})
+    (long,) = errors({"inputs": "a", "parameters": {"stop": ["x", "x" * 1025]}})
+    assert (long["loc"], long["ctx"]) == ([*where, 1], {"limit_value": 1024})
+    assert len(params(stop=["x" * 1024] * 64).stop) == 64
+
+
 def test_every_error_is_reported_in_pydantic_s_shape() -> None:
     body = {"inputs": None, "parameters": {"top_k": "x", "stop": ["a", []], "watermark": "?"}, "stream": 2}
     assert errors(body) == [

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
+
 Where = tuple[str | int, ...]
 _TRUE = {1, "1", "on", "t", "true", "y", "yes"}
 _FALSE = {0, "0", "off", "f", "false", "n", "no"}
@@ -56,10 +58,10 @@ class Reader:
             self.refuse(where, refusal)
             return default
 
-    def texts(self, values: dict[str, Any], name: str) -> list[str]:
-        """A list of texts, whose bad items are reported one by one."""
-        items = self.field(values, name, _list, [])
-        return [self.value(item, (name, index), text, "") for index, item in enumerate(items)]
+    def stops(self, values: dict[str, Any], name: str) -> list[str]:
+        """A list of stop strings, whose bad items are reported one by one."""
+        items = self.field(values, name, _short_list, [])
+        return [self.value(item, (name, index), _short_text, "") for index, item in enumerate(items)]
 
     def refuse(self, where: Where, refusal: Refusal) -> None:
         error = {"loc": [*self._where, *where], "msg": str(refusal), "type": refusal.kind}
@@ -125,7 +127,18 @@ def mapping(value: Any) -> dict[str, Any]:
         raise Refusal("value is not a valid dict", "type_error.dict") from error
 
 
-def _list(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    raise Refusal("value is not a valid list", "type_error.list")
+def _short_text(value: Any) -> str:
+    result = text(value)
+    if len(result) > MAX_STOP_CHARACTERS:
+        message = f"ensure this value has at most {MAX_STOP_CHARACTERS} characters"
+        raise Refusal(message, "value_error.any_str.max_length", limit_value=MAX_STOP_CHARACTERS)
+    return result
+
+
+def _short_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Refusal("value is not a valid list", "type_error.list")
+    if len(value) > MAX_STOPS:
+        message = f"ensure this value has at most {MAX_STOPS} items"
+        raise Refusal(message, "value_error.list.max_items", limit_value=MAX_STOPS)
+    return value

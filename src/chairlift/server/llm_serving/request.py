@@ -1,8 +1,8 @@
 """The body of the llm-serving routes and what it means: coercion, then the old server's defaults and clamps.
 
 Always: a body that the old server took is taken, with the same values, except `max_new_tokens` below 1, numbers that
-are not finite and inputs that are not text, which are 422. Seed, stop and repetition_penalty, which it accepted and
-ignored, count here.
+are not finite, inputs that are not text and stop strings beyond our limits, which are 422. Seed, stop and
+repetition_penalty, which it accepted and ignored, count here.
 """
 
 import json
@@ -97,7 +97,7 @@ def _parameters(values: dict[str, Any], errors: list[dict[str, Any]]) -> Paramet
         return_full_text=reader.field(values, "return_full_text", boolean, True),
         return_protocol=reader.field(values, "return_protocol", text, "sse"),
         seed=reader.field(values, "seed", integer, 0),
-        stop=reader.texts(values, "stop"),
+        stop=reader.stops(values, "stop"),
     )
     # Without effect, as ever, but of the right type.
     for name in ("top_n_tokens", "typical_p"):

@@ -8,6 +8,7 @@ from chairlift.config.model import SamplingDefaults
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import MAX_LOGPROBS, SamplingParams
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, SamplingRequest
+from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
 DEFAULT_COMPLETION_TOKENS = 16
 T = TypeVar("T")
@@ -62,7 +63,6 @@ def _params(
     n = _or(request.n, 1)
     if request.best_of not in (None, n):
         raise InvalidRequest("best_of", f"other than n ({n}) is not supported by this server")
-    stop = request.stop if request.stop is not None else []
     return SamplingParams(
         max_tokens=max_tokens,
         min_tokens=_or(request.min_tokens, 0),
@@ -76,7 +76,7 @@ def _params(
         logit_bias=_logit_bias(request.logit_bias or {}),
         n=n,
         seed=_seed(request.seed),
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        stop=_stop(request.stop),
         stop_token_ids=tuple(request.stop_token_ids or ()),
         include_stop_str_in_output=bool(request.include_stop_str_in_output),
         ignore_eos=bool(request.ignore_eos),
@@ -95,6 +95,16 @@ def _seed(seed: int | None) -> int | None:
     if seed is not None and not -(2**63) <= seed < 2**64:
         raise InvalidRequest("seed", f"must be between {-(2**63)} and {2**64 - 1}")
     return seed
+
+
+def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(stops) > MAX_STOPS:
+        raise InvalidRequest("stop", f"must hold at most {MAX_STOPS} stop strings, got {len(stops)}")
+    longest = max(map(len, stops), default=0)
+    if longest > MAX_STOP_CHARACTERS:
+        raise InvalidRequest("stop", f"a stop string has at most {MAX_STOP_CHARACTERS} characters, got {longest}")
+    return stops
 
 
 def _top_k(top_k: int) -> int:
