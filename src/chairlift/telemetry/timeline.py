@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, Queued, RuleFailed, Token
+from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import FinishReason, Request
@@ -95,18 +95,13 @@ class Timeline:
             self.add(event)
 
     def add(self, event: Event) -> None:
-        kind = type(event)
-        if isinstance(event, Preempted):  # of a search's silent members too
-            self._num_preempted += 1
-            self._num_swapped += event.is_swapped
-        elif kind is RuleFailed:
-            self._num_rule_failures += 1
         live = self._live.get(event.request)
-        if live is None:
-            return
-        if kind is Token:
-            self._token(live, event)  # type: ignore[arg-type]
-        elif kind is not Queued:
+        if isinstance(event, Token):
+            if live is not None:
+                self._token(live, event)
+        elif isinstance(event, RuleFailed):
+            self._num_rule_failures += 1
+        else:
             self._change(live, event)
         self._ended = event.at
 
@@ -121,7 +116,12 @@ class Timeline:
         if event.finish is not None:
             self._finish(event.request, live)
 
-    def _change(self, live: _Live, event: Event) -> None:
+    def _change(self, live: _Live | None, event: Event) -> None:
+        if isinstance(event, Preempted):  # of a search's silent members too
+            self._num_preempted += 1
+            self._num_swapped += event.is_swapped
+        if live is None:
+            return
         match event:
             case Admitted() | Forked():
                 if math.isnan(live.admitted):

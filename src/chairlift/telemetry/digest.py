@@ -1,0 +1,24 @@
+"""A short name for a plan, equal exactly when the plan is: for showing that a replay plans the same.
+
+Of a decode only the block it writes to is taken in: the others were named when they were written or shared.
+"""
+
+from array import array
+from hashlib import blake2b
+
+from chairlift.core.plan import StepPlan
+
+
+def digest(plan: StepPlan) -> str:
+    numbers = array("q", (plan.step, plan.num_tokens, plan.num_decodes, len(plan.chunks)))
+    for place, chunk in enumerate(plan.chunks):
+        first = chunk.num_blocks - 1 if place < plan.num_decodes else 0
+        numbers.extend((chunk.request.id, chunk.start, chunk.count, chunk.num_tokens, chunk.num_blocks))
+        numbers.extend(chunk.blocks[first : chunk.num_blocks])
+        numbers.append(len(chunk.samples))
+        numbers.extend(request.id for request in chunk.samples)
+    for moves in (plan.copies, plan.swap_outs, plan.swap_ins):
+        numbers.append(len(moves))
+        for move in moves:
+            numbers.extend(move)
+    return blake2b(numbers.tobytes(), digest_size=8).hexdigest()

@@ -1,0 +1,143 @@
+"""Writes a trace file while an engine runs.
+
+Always: what happened up to a second ago, and everything before the engine fell idle, is in the file. A file that cannot
+be written any more ends the recording with a warning, never the run.
+"""
+
+import logging
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from chairlift.config.version import VERSION as RELEASE
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.events import Event
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+from chairlift.telemetry.digest import digest
+from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Header, Plan, Rules, line_of
+
+_log = logging.getLogger(__name__)
+_FLUSH_S = 1.0
+_FLUSH_BYTES = 1 << 16
+
+
+class Recorder:
+    """An engine's observer that writes what it is told."""
+
+    def __init__(self, path: Path, scheduler: Scheduler, rules: Rules, model: str, clock: str) -> None:
+        self._scheduler = scheduler
+        self._encode = msgspec.json.Encoder().encode_into
+        self._buffer = bytearray()
+        self._flushed = 0.0
+        try:
+            self._file = path.open("wb", buffering=0)
+        except OSError as error:
+            raise InvalidConfig(f"{path}: cannot be written: {error.strerror or error}") from error
+        header = Header(chairlift=RELEASE, model=model, clock=clock, limits=scheduler.limits, rules=rules)
+        self._write(header)
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes what the scheduler has not been asked for yet, then ends the file."""
+        self.happened(self._scheduler.take_events())
+        self._flush()
+        self._file.close()
+
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        self._write(_add(samples, now))
+
+    def aborted(self, request: RequestId, now: float) -> None:
+        self._write(Abort(now, request))
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        scheduler = self._scheduler
+        running, waiting, preempted = (len(p) for p in (scheduler.running, scheduler.waiting, scheduler.preempted))
+        blocks = scheduler.limits.num_blocks - scheduler.pool.num_free
+        if plan is None:
+            self._write(Plan(at=now, running=running, waiting=waiting, preempted=preempted, blocks=blocks))
+            return
+        line = Plan(
+            at=now,
+            step=plan.step,
+            digest=digest(plan),
+            num_decodes=plan.num_decodes,
+            chunks=[(chunk.request.id, chunk.start, chunk.count) for chunk in plan.chunks],
+            num_copies=len(plan.copies),
+            num_swap_outs=len(plan.swap_outs),
+            num_swap_ins=len(plan.swap_ins),
+            running=running,
+            waiting=waiting,
+            preempted=preempted,
+            blocks=blocks,
+        )
+        self._write(line)
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        searching = [r.id for chunk in plan.chunks for r in chunk.samples if r.params.beam_width]
+        beams = {r: list(result.scores[r].top) for r in searching if r not in result.failed}
+        self._write(Commit(at=now, step=plan.step, tokens=list(result.tokens), beams=beams, failed=result.failed))
+
+    def failed(self, plan: StepPlan, message: str, now: float) -> None:
+        self._write(Fail(now, plan.step, message))
+
+    def happened(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._write(line_of(event))
+        if events and (not self._scheduler.live or not 0 <= events[-1].at - self._flushed < _FLUSH_S):
+            self._flushed = events[-1].at
+            self._flush()
+
+    def _write(self, line: msgspec.Struct) -> None:
+        if not self._file.closed:
+            self._encode(line, self._buffer, -1)
+            self._buffer += b"\n"
+            if len(self._buffer) > _FLUSH_BYTES:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._file.closed:
+            return
+        buffer, self._buffer = memoryview(self._buffer), bytearray()
+        try:
+            while buffer:
+                buffer = buffer[self._file.write(buffer) :]
+        except OSError as error:
+            _log.warning("the trace ends here: %s cannot be written: %s", self._file.name, error.strerror or error)
+            self._file.close()
+
+
+def _add(samples: tuple[Request, ...], now: float) -> Add:
+    lead = samples[0]
+    params, salt = lead.params, lead.cache_salt
+    return Add(
+        at=now,
+        requests=[request.id for request in samples],
+        prompt=list(lead.prompt),
+        max_output=lead.max_output,
+        max_tokens=params.max_tokens,
+        min_tokens=params.min_tokens,
+        n=params.n,
+        beam_width=params.beam_width,
+        length_penalty=params.length_penalty,
+        prompt_logprobs=params.prompt_logprobs,
+        stop_ids=sorted(lead.stop_ids),
+        adapter=lead.adapter,
+        # Who knows a salt can probe for the prompts under it.
+        cache_salt=blake2b(salt.encode(), digest_size=8).hexdigest() if salt else "",
+        priority=lead.priority,
+        user=lead.user,
+        deadline_s=lead.deadline_s,
+    )
