@@ -1,0 +1,91 @@
+"""How long a step takes, from its plan alone.
+
+    step = step_s                                   whatever it computes
+         + linear(rows)                             all matrix products; a table over the rows, linear in between
+         + sample_s x tokens sampled
+         + chunk_s x requests in the step
+         + kv_token_s x context of the decodes      keys and values read
+         + max(pair_s x query-key pairs of prompt chunks, kv_token_s x context of prompt chunks)
+         + copy_token_s x places copied + swap_token_s x places moved out or in
+
+Knows nothing of clocks, devices or files.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from chairlift.core.plan import StepPlan
+
+
+class Shape(NamedTuple):
+    """What the cost of a step depends on."""
+
+    num_rows: int  # tokens computed
+    num_chunks: int
+    num_samples: int
+    decode_context: int  # tokens that decodes attend to, all together
+    prompt_context: int  # tokens that prompt chunks attend to
+    prompt_pairs: int  # query-key pairs of prompt chunks
+    num_copied: int = 0  # places of the blocks that are copied, full or not
+    num_swapped: int = 0
+
+
+def shape_of(plan: StepPlan, block_size: int) -> Shape:
+    num_samples = decode_context = prompt_context = prompt_pairs = 0
+    num_decodes = plan.num_decodes
+    for _, start, _, _, _, _, _, samples in plan.chunks[:num_decodes]:
+        num_samples += len(samples)
+        decode_context += start + 1
+    for _, start, count, _, _, _, _, samples in plan.chunks[num_decodes:]:
+        num_samples += len(samples)
+        prompt_context += start + count
+        prompt_pairs += count * start + count * (count + 1) // 2
+    return Shape(
+        plan.num_tokens,
+        len(plan.chunks),
+        num_samples,
+        decode_context,
+        prompt_context,
+        prompt_pairs,
+        block_size * len(plan.copies),
+        block_size * (len(plan.swap_outs) + len(plan.swap_ins)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostModel:
+    linear: tuple[tuple[int, float], ...]  # (rows, seconds), rows rising; past the last the last slope goes on
+    step_s: float = 0.0
+    sample_s: float = 0.0
+    chunk_s: float = 0.0
+    kv_token_s: float = 0.0
+    pair_s: float = 0.0
+    copy_token_s: float = 0.0  # inside the cache
+    swap_token_s: float = 0.0  # between cache and host, one way
+
+    def seconds(self, shape: Shape) -> float:
+        return (
+            self.step_s
+            + self.linear_s(shape.num_rows)
+            + self.sample_s * shape.num_samples
+            + self.chunk_s * shape.num_chunks
+            + self.kv_token_s * shape.decode_context
+            + max(self.pair_s * shape.prompt_pairs, self.kv_token_s * shape.prompt_context)
+            + self.copy_token_s * shape.num_copied
+            + self.swap_token_s * shape.num_swapped
+        )
+
+    def linear_s(self, num_rows: int) -> float:
+        table = self.linear
+        if len(table) == 1 or num_rows <= table[0][0]:
+            return table[0][1]
+        place = min(bisect_right(table, (num_rows, float("inf"))), len(table) - 1)
+        (low, low_s), (high, high_s) = table[place - 1], table[place]
+        return low_s + (high_s - low_s) * (num_rows - low) / (high - low)
+
+    @property
+    def token_s(self) -> float:
+        """One more prompt token in a full step: what computing a token again costs."""
+        rows = self.linear[-1][0]
+        return self.linear_s(rows) / rows

@@ -1,0 +1,51 @@
+"""Feeds requests to an engine as they arrive and steps it until all have ended; on any clock that can be waited on.
+
+Always: a request enters between two steps and counts from the moment it arrived, even if a step was under way then.
+Only live requests are held.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from chairlift.core.engine import Engine
+from chairlift.core.ports import Clock
+from chairlift.core.request import Request
+
+Arriving = Iterable[tuple[float, Request]]  # in order of arrival
+
+
+class WaitingClock(Clock, Protocol):
+    def advance_to(self, moment: float) -> None:
+        """Returns when that moment has come."""
+        ...
+
+
+def drive(
+    engine: Engine,
+    clock: WaitingClock,
+    arriving: Arriving,
+    concurrency: int = 0,
+    watch: Callable[[float], None] | None = None,
+) -> None:
+    """`watch` hears the time after each step.
+
+    `concurrency`: 0, or a closed loop: whatever the arrivals say, so many requests are under way while there are more.
+    """
+    live, feed = engine.scheduler.live, iter(arriving)
+    following = next(feed, None)
+    while following is not None or engine.has_work:
+        while following is not None and (len(live) < concurrency if concurrency else following[0] <= clock.now()):
+            _add(engine, following[1], clock.now() if concurrency else following[0])
+            following = next(feed, None)
+        if engine.has_work:
+            engine.step()
+            if watch is not None:
+                watch(clock.now())
+        elif following is not None:
+            clock.advance_to(following[0])
+
+
+def _add(engine: Engine, request: Request, arrival: float) -> None:
+    engine.scheduler.add((request,), arrival)
+    if engine.observer is not None:
+        engine.observer.added((request,), arrival)

@@ -1,0 +1,154 @@
+"""Profiles: what a device needs for a model's steps, as a versioned file; docs/formats.md has every field.
+
+Always: a profile that was read is complete and its numbers are usable; a file that is not is refused in one line.
+Built-in ones are found by name.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from chairlift.config.fields import Fields
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.limits import Limits
+from chairlift.sim.cost import CostModel
+
+FORMAT = "chairlift-profile"
+VERSION = 1
+DEFAULT = "h200-llama2-7b"
+
+_FOLDER = files("chairlift.sim") / "profiles"
+_RATES = tuple(field.name for field in fields(CostModel) if field.name != "linear")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    name: str
+    model: str
+    device: str
+    dtype: str
+    vocab_size: int
+    max_model_len: int
+    max_running: int  # the limits a live run takes on this device when nobody says otherwise
+    max_step_tokens: int
+    kv_token_bytes: int
+    kv_memory: int  # bytes
+    cost: CostModel
+    note: str = ""  # where the numbers come from
+    measured: tuple[Mapping[str, float], ...] = ()  # what they were fitted to, for the record
+
+    def limits(
+        self,
+        max_running: int | None = None,
+        max_step_tokens: int | None = None,
+        block_size: int = 16,
+        num_blocks: int | None = None,
+        kv_memory: int | None = None,
+        max_model_len: int | None = None,
+    ) -> Limits:
+        """What was asked for, and the profile's own where nothing was."""
+        running = max_running or min(self.max_running, max_step_tokens or self.max_running)
+        max_len = max_model_len or self.max_model_len
+        if num_blocks is None:
+            # More than all running requests at full length can never be used.
+            num_blocks = (kv_memory or self.kv_memory) // (block_size * self.kv_token_bytes)
+            num_blocks = min(num_blocks, running * -(-max_len // block_size))
+        return Limits(
+            vocab_size=self.vocab_size,
+            max_model_len=max_len,
+            block_size=block_size,
+            num_blocks=num_blocks,
+            max_running=running,
+            max_step_tokens=max_step_tokens or max(self.max_step_tokens, running),
+        )
+
+    def check_model(self, model: str) -> None:
+        if model != self.model:
+            raise InvalidConfig(f"profile {self.name} is of model {self.model}, not of {model}; calibrate one for it")
+
+    def write(self, path: Path) -> None:
+        values = {"format": FORMAT, "version": VERSION} | asdict(self)
+        text = json.dumps(values, indent=1) + "\n"
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InvalidConfig(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def built_in() -> list[str]:
+    return sorted(entry.name.removesuffix(".json") for entry in _FOLDER.iterdir() if entry.name.endswith(".json"))
+
+
+def load_profile(name: str) -> Profile:
+    """A built-in profile by its name, or one from a file."""
+    if name in built_in():
+        return parse_profile((_FOLDER / f"{name}.json").read_text(encoding="utf-8"), name)
+    try:
+        return parse_profile(Path(name).read_text(encoding="utf-8"), name)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise InvalidConfig(f"profile {name}: no such file; built in are: {', '.join(built_in())}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"profile {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def parse_profile(text: str, origin: str) -> Profile:
+    values = _object(text, origin)
+    known = Fields(f"profile {origin}", values)
+    cost = values.get("cost")
+    if not isinstance(cost, dict):
+        raise known.bad("cost", "must be a map")
+    measured = values.get("measured", [])
+    if not isinstance(measured, list) or not all(isinstance(entry, dict) for entry in measured):
+        raise known.bad("measured", "must be a list of maps")
+    return Profile(
+        name=_text(known, "name"),
+        model=_text(known, "model"),
+        device=_text(known, "device"),
+        dtype=_text(known, "dtype"),
+        vocab_size=known.size("vocab_size"),
+        max_model_len=known.size("max_model_len"),
+        max_running=known.size("max_running"),
+        max_step_tokens=known.size("max_step_tokens"),
+        kv_token_bytes=known.size("kv_token_bytes"),
+        kv_memory=round(known.positive("kv_memory")),
+        cost=_cost(Fields(f"profile {origin}: cost", cost)),
+        note=str(values.get("note", "")),
+        measured=tuple(measured),
+    )
+
+
+def _object(text: str, origin: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"profile {origin}: not JSON: {error}") from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise InvalidConfig(f'profile {origin}: not a profile: "format" must be "{FORMAT}"')
+    if values.get("version") != VERSION:
+        raise InvalidConfig(f"profile {origin}: version {values.get('version')!r} cannot be read, only {VERSION}")
+    return values
+
+
+def _text(known: Fields, key: str) -> str:
+    value = known.values.get(key)
+    if not isinstance(value, str) or not value:
+        raise known.bad(key, "must be text")
+    return value
+
+
+def _cost(known: Fields) -> CostModel:
+    table = known.values.get("linear")
+    rule = "must be a list of [rows, seconds] with rising rows"
+    if not isinstance(table, list) or not table:
+        raise known.bad("linear", rule)
+    linear: list[tuple[int, float]] = []
+    for entry in table:
+        is_pair = isinstance(entry, list) and len(entry) == 2 and type(entry[0]) is int
+        if not is_pair or entry[0] <= (linear[-1][0] if linear else 0):
+            raise known.bad("linear", rule)
+        seconds = Fields(known.origin, {"linear": entry[1]}).number("linear")
+        linear.append((entry[0], seconds))
+    return CostModel(linear=tuple(linear), **{rate: known.number(rate, 0.0) for rate in _RATES})

@@ -1,0 +1,26 @@
+"""A run without a model: the engine itself on a virtual clock; idle time is skipped."""
+
+from collections.abc import Callable
+
+from chairlift.core.engine import Engine
+from chairlift.core.ports import Observer
+from chairlift.core.scheduler import Scheduler
+from chairlift.sim.clock import VirtualClock
+from chairlift.sim.cost import CostModel
+from chairlift.sim.drive import Arriving, drive
+from chairlift.sim.runner import SimRunner
+
+
+def simulate(
+    arriving: Arriving,
+    scheduler: Scheduler,
+    cost: CostModel,
+    observer: Observer,
+    concurrency: int = 0,
+    depth: int = 1,
+    watch: Callable[[float], None] | None = None,
+) -> None:
+    """Runs until every request has ended; the observer (a `Timeline`, a trace) hears of all of it."""
+    clock = VirtualClock()
+    runner = SimRunner(cost, scheduler.limits.block_size, clock, depth)
+    drive(Engine(scheduler, runner, clock, observer), clock, arriving, concurrency, watch)

@@ -1,0 +1,54 @@
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.sim.clock import VirtualClock
+from chairlift.sim.cost import CostModel
+from chairlift.sim.runner import SimRunner
+from fakes.requests import make_request
+
+SECOND = CostModel(linear=((1, 1.0), (2, 2.0)))
+
+
+def plan(step: int, num_rows: int = 1) -> StepPlan:
+    request = make_request(1, [1])
+    return StepPlan(step, (Chunk(request, 0, num_rows, [1], 1, (), 0, (request,)),), (), num_rows, 1)
+
+
+def test_time_passes_when_a_step_is_collected() -> None:
+    clock = VirtualClock()
+    runner = SimRunner(SECOND, 4, clock)
+    runner.submit(plan(1, num_rows=2))
+    assert clock.now() == 0.0
+    assert runner.collect().step == 1
+    assert clock.now() == 2.0
+
+
+def test_steps_under_way_are_done_one_after_the_other() -> None:
+    clock = VirtualClock()
+    runner = SimRunner(SECOND, 4, clock, depth=2)
+    runner.submit(plan(1))
+    runner.submit(plan(2))
+    assert [runner.collect().step, clock.now()] == [1, 1.0]
+    runner.submit(plan(3))
+    assert [runner.collect().step, clock.now()] == [2, 2.0]
+    assert [runner.collect().step, clock.now()] == [3, 3.0]
+
+
+def test_a_device_that_was_idle_starts_at_once() -> None:
+    clock = VirtualClock()
+    runner = SimRunner(SECOND, 4, clock)
+    clock.advance_to(10.0)
+    runner.submit(plan(1))
+    runner.collect()
+    assert clock.now() == 11.0
+
+
+def test_there_is_a_token_for_every_sample() -> None:
+    runner = SimRunner(SECOND, 4, VirtualClock())
+    runner.submit(plan(1))
+    assert len(runner.collect().tokens) == 1
+
+
+def test_the_clock_never_goes_back() -> None:
+    clock = VirtualClock()
+    clock.advance_to(3.0)
+    clock.advance_to(1.0)
+    assert clock.now() == 3.0
