@@ -13,13 +13,13 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore
+from chairlift.core.score import TokenScore, likeliest
 from chairlift.live.messages import Abort, Output, Submit
 from chairlift.text.chat import render
 from chairlift.text.load import load_tokenizer
 from chairlift.text.stream import TextStream
 
-__all__ = ["LLM", "Completion", "Sample", "SamplingParams"]
+__all__ = ["LLM", "Completion", "Sample", "SamplingParams", "Stats"]
 
 _HERE = b""  # the only front end there is
 
@@ -51,6 +51,19 @@ class Completion:
         return self.samples[0].text
 
 
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the engine holds at a moment."""
+
+    num_running: int
+    num_waiting: int
+    num_blocks: int
+    num_free: int  # blocks that no request holds, those that keep a prefix for later included
+    num_cached: int  # free blocks that keep a prefix for later
+    num_shared: int  # blocks that sharing saves now: what the requests' tables list, less the blocks they hold
+    max_shared: int  # the most it has saved at any time
+
+
 class LLM:
     def __init__(self, model: str | None = None, **options: Any) -> None:
         """`options` are those of the command line, with underscores: max_running=64, dtype="float32", ..."""
@@ -79,17 +92,38 @@ class LLM:
     def chat_prompt(self, messages: Messages) -> list[int]:
         return self.tokenizer.encode(render(self.tokenizer, messages), add_special=False)
 
+    def stats(self) -> Stats:
+        scheduler = self._switchboard.engine.scheduler
+        pool = scheduler.pool
+        return Stats(
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting) + len(scheduler.preempted),
+            num_blocks=pool.num_blocks,
+            num_free=pool.num_free,
+            num_cached=pool.num_cached,
+            num_shared=pool.num_shared,
+            max_shared=pool.max_shared,
+        )
+
     def generate(
         self,
         prompts: str | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_progress: bool | None = None,
     ) -> list[Completion]:
-        """Completes every prompt, all at once; a prompt that cannot be served raises before any is."""
+        """Completes every prompt, all at once; a prompt that cannot be served raises before any is.
+
+        Each completion has `params.n` samples: independent ones, the likeliest of `best_of`, or the best answers of a
+        beam search (`SamplingParams(beam_width=4, n=2)`), best first. They share the blocks of what they have in
+        common; see `stats`.
+        """
         asked: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
         each = self._params_for(params, len(asked))
         completions = [self._completion(prompt, p) for prompt, p in zip(asked, each, strict=True)]
         self._complete(completions, each, sys.stderr.isatty() if use_progress is None else use_progress)
+        for completion, p in zip(completions, each, strict=True):
+            if p.best_of:
+                _keep_best(completion.samples, p)
         return completions
 
     def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[str]:
@@ -98,8 +132,9 @@ class LLM:
         Several streams may be read in turn; each step serves all of them.
         """
         params = params or self.default_params()
-        if params.n != 1:
-            raise InvalidRequest("n", f"a stream has one answer, not {params.n}; use generate")
+        if params.num_samples != 1:
+            name = "n" if params.n != 1 else "best_of"
+            raise InvalidRequest(name, f"a stream has one answer, not {params.num_samples}; use generate")
         if not isinstance(prompt, str) and prompt and isinstance(prompt[0], dict):
             prompt = self.chat_prompt(prompt)  # type: ignore[arg-type]
         tokens = self._tokens(prompt)  # type: ignore[arg-type]
@@ -138,7 +173,8 @@ class LLM:
     def _completion(self, prompt: Prompt, params: SamplingParams) -> Completion:
         tokens = self._tokens(prompt)
         output_room(tokens, params, self.limits)
-        samples = [Sample("", [], scores=None if params.logprobs is None else []) for _ in range(params.n)]
+        has_scores = params.logprobs is not None or params.best_of > 0
+        samples = [Sample("", [], scores=[] if has_scores else None) for _ in range(params.num_samples)]
         return Completion(prompt if isinstance(prompt, str) else None, tokens, samples)
 
     def _submit(self, tokens: list[int], params: SamplingParams) -> int:
@@ -175,7 +211,7 @@ class LLM:
         streams = {
             (key, i): self._text_stream(c.prompt_tokens, p)
             for key, c, p in zip(keys, completions, each, strict=True)
-            for i in range(p.n)
+            for i in range(p.num_samples)
         }
         try:
             with tqdm(total=len(streams), unit="answer", disable=not use_progress) as bar:
@@ -213,6 +249,13 @@ class LLM:
             sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish or "", stream.stop
         del streams[place]
         return True
+
+
+def _keep_best(samples: list[Sample], params: SamplingParams) -> None:
+    samples[:] = [samples[i] for i in likeliest([sample.scores or () for sample in samples], params.n)]
+    if params.logprobs is None:
+        for sample in samples:
+            sample.scores = None
 
 
 def _raise_failure(output: Output) -> None:

@@ -129,3 +129,66 @@ def test_a_bad_option_is_refused_by_name(tiny_model: Path) -> None:
         LLM(str(tiny_model), max_runing=3)
     with pytest.raises(InvalidConfig, match="dtype"):
         LLM(str(tiny_model), dtype="float31")
+
+
+def test_a_beam_search_gives_its_best_answers_first_and_finds_likelier_ones_than_greed(llm: LLM) -> None:
+    def logprob(prompt: list[int], tokens: list[int]) -> float:
+        scored = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+        (result,) = llm.generate([prompt + tokens], scored)
+        return sum(score.logprob for score in (result.prompt_scores or [])[len(prompt) - 1 :])
+
+    search = SamplingParams(beam_width=6, n=3, max_tokens=10, ignore_eos=True)
+    found = llm.generate(PROMPTS, search)
+    greedy = llm.generate(PROMPTS, GREEDY)
+    gains = []
+    for result, plain in zip(found, greedy, strict=True):
+        values = [logprob(result.prompt_tokens, sample.tokens) for sample in result.samples]
+        assert len({tuple(sample.tokens) for sample in result.samples}) == 3
+        assert values == sorted(values, reverse=True)
+        assert all(sample.finish_reason == "length" for sample in result.samples)
+        gains.append(values[0] - logprob(plain.prompt_tokens, plain.samples[0].tokens))
+    assert sum(gains) > 0
+
+
+def test_a_search_of_width_one_is_greedy(llm: LLM) -> None:
+    params = SamplingParams(beam_width=1, max_tokens=10, ignore_eos=True)
+    assert [r.text for r in llm.generate(PROMPTS, params)] == [r.text for r in llm.generate(PROMPTS, GREEDY)]
+
+
+def test_a_search_in_company_gives_what_it_gives_alone(llm: LLM) -> None:
+    search = SamplingParams(beam_width=3, n=3, max_tokens=12)
+    sampled = SamplingParams(max_tokens=30, seed=4, n=4, temperature=1.3)
+    together = llm.generate(PROMPTS * 2, [search, sampled] * 4)
+    for place in (0, 2):
+        (alone,) = llm.generate(PROMPTS[place], search)
+        assert [s.tokens for s in together[place].samples] == [s.tokens for s in alone.samples]
+
+
+def test_best_of_gives_the_likeliest_of_the_samples(llm: LLM) -> None:
+    more = {"max_tokens": 8, "seed": 3, "temperature": 1.4, "ignore_eos": True}
+    (all_six,) = llm.generate("Hello", SamplingParams(n=6, logprobs=0, **more))
+    ranked = sorted(all_six.samples, key=lambda s: -sum(score.logprob for score in s.scores or ()))
+    (best,) = llm.generate("Hello", SamplingParams(n=2, best_of=6, **more))
+    assert [sample.tokens for sample in best.samples] == [sample.tokens for sample in ranked[:2]]
+    assert best.samples[0].scores is None
+
+
+def test_stats_count_the_blocks_that_sharing_saves(tiny_model: Path) -> None:
+    llm = LLM(str(tiny_model), kernels="torch", dtype="float32", threads=1, num_blocks=100, max_running=8, block_size=4)
+    assert llm.stats().max_shared == 0
+    llm.generate([[5] * 40], SamplingParams(n=4, max_tokens=8, temperature=1.0, ignore_eos=True))
+    stats = llm.stats()
+    # The prompt fills ten blocks, and three of its four samples hold none of their own for it.
+    assert stats.max_shared == 30
+    assert (stats.num_shared, stats.num_running, stats.num_waiting) == (0, 0, 0)
+    assert stats.num_free == stats.num_blocks == 100
+    assert stats.num_cached >= 10
+
+
+def test_a_stream_has_one_answer(llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match="best_of: "):
+        next(llm.stream("Hello", SamplingParams(best_of=2)))
+    with pytest.raises(InvalidRequest, match="logprobs: "):
+        llm.generate("Hello", SamplingParams(beam_width=2, max_tokens=3, logprobs=0))
+    search = SamplingParams(beam_width=3, max_tokens=10, ignore_eos=True)
+    assert "".join(llm.stream("Hello", search)) == llm.generate("Hello", search)[0].text

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.limits import Limits
 from chairlift.server.app import create_app
@@ -20,9 +20,12 @@ from fakes.small_tokenizer import small_tokenizer
 
 
 class HttpWorld:
-    """`says` is the text that every sample answers with, followed by the end token."""
+    """`says` is the text that every sample answers with, followed by the end token; `defaults` are what the model's
+    makers suggest for sampling."""
 
-    def __init__(self, says: str = "Hello world, hello there.", **settings: Any) -> None:
+    def __init__(
+        self, says: str = "Hello world, hello there.", *, defaults: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         self.tokenizer = small_tokenizer()
         self.eos_id = self.tokenizer.eos_id or 0
         self.answer = [*self.tokenizer.encode(says, add_special=False), self.eos_id]
@@ -38,7 +41,7 @@ class HttpWorld:
         self.context = ServerContext(
             settings=Settings(**{"max_body_bytes": 20_000, **settings}),
             model_names=("small", "org/small"),
-            model_config=_config(self.tokenizer.vocab_size, self.eos_id),
+            model_config=_config(self.tokenizer.vocab_size, self.eos_id, SamplingDefaults(**defaults or {})),
             tokenizer=self.tokenizer,
             client=self.client,
             created=1_700_000_000,
@@ -98,7 +101,7 @@ def _wait_until_open(port: int) -> None:
     raise TimeoutError(f"nothing listens on port {port}")
 
 
-def _config(vocab_size: int, eos_id: int) -> ModelConfig:
+def _config(vocab_size: int, eos_id: int, sampling: SamplingDefaults) -> ModelConfig:
     return ModelConfig(
         architecture="LlamaForCausalLM",
         hidden_size=8,
@@ -112,4 +115,5 @@ def _config(vocab_size: int, eos_id: int) -> ModelConfig:
         rms_norm_eps=1e-5,
         rope_theta=10000.0,
         eos_ids=(eos_id,),
+        sampling=sampling,
     )

@@ -22,6 +22,7 @@ class Submitted:
     cache_salt: str
     priority: int
     user: str
+    deadline_s: float | None
     aborts: list[int | None] = field(default_factory=list)  # a sample, or None for the whole request
     is_done: bool = False
 
@@ -55,8 +56,8 @@ class ScriptedGeneration:
         if params.prompt_logprobs is not None:
             scores = [client.score(token, params.prompt_logprobs) for token in request.prompt[1:]]
             yield Output(0, 0, None, prompt_scores=scores, num_cached=client.num_cached)
-        scripts = [list(client.script(request.prompt, sample)) for sample in range(params.n)]
-        live = set(range(params.n))
+        scripts = [list(client.script(request.prompt, sample)) for sample in range(params.num_samples)]
+        live = set(range(params.num_samples))
         step = 0
         while live:
             await asyncio.sleep(client.delay_s)
@@ -81,7 +82,8 @@ class ScriptedGeneration:
             finish = "stop"
         elif step + 1 in (params.max_tokens, len(script)):
             finish = "length"
-        score = None if params.logprobs is None else client.score(token, params.logprobs)
+        has_score = params.logprobs is not None or params.best_of > 0
+        score = client.score(token, params.logprobs or 0) if has_score else None
         return Output(0, sample, token, finish, score, client.num_cached)
 
 
@@ -105,16 +107,23 @@ class ScriptedClient:
         return EngineInfo(self.limits, "float32", "cpu") if self.is_ready else None
 
     def submit(
-        self, prompt: list[int], params: SamplingParams, *, cache_salt: str = "", priority: int = 0, user: str = ""
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        cache_salt: str = "",
+        priority: int = 0,
+        user: str = "",
+        deadline_s: float | None = None,
     ) -> ScriptedGeneration:
         if not self.is_ready:
             raise EngineUnavailable("the engine is starting")
         # The real client's message, so that what cannot cross the wire fails here too.
         sent = msgspec.msgpack.decode(
-            msgspec.msgpack.encode(Submit(1, prompt, params, cache_salt, 0, priority, user)), type=Submit
+            msgspec.msgpack.encode(Submit(1, prompt, params, cache_salt, 0, priority, user, deadline_s)), type=Submit
         )
         assert sent.params == params
-        request = Submitted(prompt, params, cache_salt, priority, user)
+        request = Submitted(prompt, params, cache_salt, priority, user, deadline_s)
         self.requests.append(request)
         return ScriptedGeneration(self, request)
 

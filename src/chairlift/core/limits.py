@@ -44,12 +44,12 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
         bad = next((t for t in ids if t >= limits.vocab_size), None)
         if bad is not None:
             raise InvalidRequest(name, f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
-    if params.n > limits.max_running:
-        raise InvalidRequest("n", f"{params.n} samples at once are more than the running limit of {limits.max_running}")
-    if params.beam_width > limits.max_running:
-        raise InvalidRequest(
-            "beam_width", f"{params.beam_width} is more than the running limit of {limits.max_running}"
-        )
+    for name in ("n", "best_of", "beam_width"):
+        if getattr(params, name) > limits.max_running:
+            at_once = f"{getattr(params, name)} at once are more than the running limit of {limits.max_running}"
+            raise InvalidRequest(name, at_once)
+    if params.beam_width and params.logprobs is not None:
+        raise InvalidRequest("logprobs", "is not available in a beam search")
     # The last token is never computed, so the cache needs one place less than the text has tokens.
     room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
     what = "model's context" if limits.max_model_len <= limits.max_pool_tokens + 1 else "whole KV pool"

@@ -12,6 +12,11 @@ from chairlift.core.errors import InvalidRequest
 MAX_LOGPROBS = 100
 MAX_SAMPLES = 128
 MAX_BEAMS = 32
+# What a beam search has no use for, and the value that asks for nothing.
+_NOT_IN_BEAMS = {
+    "best_of": 0, "min_tokens": 0, "logit_bias": {}, "repetition_penalty": 1.0, "presence_penalty": 0.0,
+    "frequency_penalty": 0.0, "prompt_logprobs": None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,9 @@ class SamplingParams:
     skip_special_tokens: bool = True
     logprobs: int | None = None  # None: none; k: the chosen token's and the k most likely
     prompt_logprobs: int | None = None
-    beam_width: int = 0  # 0: no beam search
+    best_of: int = 0  # samples made, of which the n likeliest per token are given; 0: n
+    # A beam search instead of sampling, of this width; its n best answers are given. 0: none.
+    beam_width: int = 0
     length_penalty: float = 1.0  # of a beam search: scores are divided by length to this power
 
     def __post_init__(self) -> None:
@@ -60,6 +67,9 @@ class SamplingParams:
         _at_most("n", self.n, MAX_SAMPLES)
         if self.seed is not None:
             _within("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.best_of:
+            _at_least("best_of", self.best_of, self.n)
+            _at_most("best_of", self.best_of, MAX_SAMPLES)
         if self.beam_width:
             self._check_beams()
         if any(text == "" for text in self.stop):
@@ -77,10 +87,14 @@ class SamplingParams:
         _within("length_penalty", self.length_penalty, -10.0, 10.0)
         if self.n > self.beam_width:
             raise InvalidRequest("n", f"{self.n} answers are more than beam_width {self.beam_width}")
-        if self.has_penalties or self.logit_bias or self.min_tokens or self.prompt_logprobs is not None:
-            raise InvalidRequest(
-                "beam_width", "a beam search takes no penalties, logit_bias, min_tokens or prompt_logprobs"
-            )
+        for name, neutral in _NOT_IN_BEAMS.items():
+            if getattr(self, name) != neutral:
+                raise InvalidRequest(name, "is not available in a beam search")
+
+    @property
+    def num_samples(self) -> int:
+        """Answers that are made; `n` of them are given."""
+        return max(self.n, self.best_of)
 
     @property
     def is_greedy(self) -> bool:

@@ -32,6 +32,8 @@ class BlockPool:
         self.block_size = block_size
         self.has_prefix_index = has_prefix_index
         self.counts = [0] * num_blocks
+        # Blocks saved by sharing: entries of all tables less the blocks they name; now, and the most there ever were.
+        self.num_shared = self.max_shared = 0
         self._blank = [BlockId(b) for b in reversed(range(num_blocks))]
         self._cached: OrderedDict[BlockId, None] = OrderedDict()
         self._index: dict[Key, Indexed] = {}
@@ -65,7 +67,10 @@ class BlockPool:
         for block in blocks:
             if self.counts[block] == 0:
                 del self._cached[block]
+            else:
+                self.num_shared += 1
             self.counts[block] += 1
+        self.max_shared = max(self.max_shared, self.num_shared)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
         """One table less lists these blocks."""
@@ -77,6 +82,8 @@ class BlockPool:
                     self._cached[block] = None
                 else:
                     self._blank.append(block)
+            else:
+                self.num_shared -= 1
 
     def find(self, root: Content, tokens: Sequence[int], limit: int) -> tuple[list[BlockId], Content]:
         """The longest indexed prefix in whole blocks of at most `limit` tokens; the caller shares what it uses."""
@@ -116,6 +123,7 @@ class BlockPool:
             for block in table:
                 counts[block] += 1
         assert counts == self.counts, f"counts {self.counts} but tables say {counts}"
+        assert self.num_shared == sum(count - 1 for count in counts if count), "blocks saved were not counted right"
         free = sorted([*self._blank, *self._cached])
         assert free == [b for b in range(self.num_blocks) if counts[b] == 0], "free blocks and held blocks overlap"
         assert all(block in self._keys for block in self._cached), "a cached block is not indexed"

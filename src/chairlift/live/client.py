@@ -94,13 +94,20 @@ class EngineClient:
         self._decoder = msgspec.msgpack.Decoder(FromEngine)
 
     def submit(
-        self, prompt: list[int], params: SamplingParams, *, cache_salt: str = "", priority: int = 0, user: str = ""
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        cache_salt: str = "",
+        priority: int = 0,
+        user: str = "",
+        deadline_s: float | None = None,
     ) -> Generation:
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         key = next(self._keys)
-        generation = self._generations[key] = Generation(self, key, params.n)
-        self._send(Submit(key, prompt, params, cache_salt, 0, priority, user))
+        generation = self._generations[key] = Generation(self, key, params.num_samples)
+        self._send(Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s))
         return generation
 
     def abort(self, key: int, sample: int | None) -> None:

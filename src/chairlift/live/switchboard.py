@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.events import Admitted, Event, Finished, PromptScored, Token
+from chairlift.core.events import Admitted, Event, Finished, Forked, PromptScored, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.request import FinishReason, Request
@@ -26,7 +26,7 @@ class Line:
     front_end: FrontEnd
     key: int
     sample: int
-    num_cached: int = 0
+    num_cached: int | None = None  # prompt tokens found in the cache when the request first stepped on
 
 
 class Switchboard:
@@ -48,13 +48,14 @@ class Switchboard:
         try:
             samples = self._samples(message)
         except InvalidRequest as error:
-            for i in range(message.params.n):
+            for i in range(message.params.num_samples):
                 output = Output(
                     message.key, i, None, FinishReason.ERROR.value, error=error.message, error_field=error.field
                 )
                 self._refused.append((front_end, output))
             return
-        heard = [request for request in samples if request.sample_index < message.params.n]  # the rest only search
+        # Members of a search beyond the wanted answers say nothing.
+        heard = [request for request in samples if request.sample_index < message.params.num_samples]
         self._requests[front_end, message.key] = [request.id for request in heard]
         for request in heard:
             self._lines[request.id] = Line(front_end, message.key, request.sample_index)
@@ -90,12 +91,14 @@ class Switchboard:
 
     def _output(self, event: Event, line: Line) -> Output | None:
         if isinstance(event, Token):
+            num_cached = line.num_cached or 0
             if event.finish is None:
-                return Output(line.key, line.sample, event.token, None, event.score, line.num_cached)
+                return Output(line.key, line.sample, event.token, None, event.score, num_cached)
             self._hang_up(event.request)
-            return Output(line.key, line.sample, event.token, event.finish.value, event.score, line.num_cached)
-        if isinstance(event, Admitted):
-            line.num_cached = line.num_cached or event.num_cached
+            return Output(line.key, line.sample, event.token, event.finish.value, event.score, num_cached)
+        if isinstance(event, Admitted | Forked):
+            if line.num_cached is None:
+                line.num_cached = event.num_cached if isinstance(event, Admitted) else 0
         elif isinstance(event, PromptScored):
             return Output(line.key, line.sample, None, prompt_scores=list(event.scores))
         elif isinstance(event, Finished):
@@ -128,12 +131,16 @@ class Switchboard:
             deadline_s=message.deadline_s,
         )
         if params.beam_width:
-            offered = replace(params, logprobs=num_offered(params, len(stop_ids), len(message.prompt), self._limits))
-            lead = replace(lead, params=offered)
+            count = num_offered(params, len(stop_ids), len(message.prompt), self._limits)
+            lead = replace(lead, params=replace(params, logprobs=count, temperature=0.0))  # nothing is drawn
             return lead, *(replace(lead, id=self._new_id(), sample_index=i) for i in range(1, params.beam_width))
+        if params.best_of and params.logprobs is None:  # whoever chooses the best needs to know how likely they are
+            params = replace(params, logprobs=0)
+            lead = replace(lead, params=params)
         # The prompt is scored once, for the first sample.
         others = replace(params, prompt_logprobs=None)
-        return lead, *(replace(lead, id=self._new_id(), params=others, sample_index=i) for i in range(1, params.n))
+        more = range(1, params.num_samples)
+        return lead, *(replace(lead, id=self._new_id(), params=others, sample_index=i) for i in more)
 
     def _new_id(self) -> RequestId:
         self._next_id += 1

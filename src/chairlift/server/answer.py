@@ -45,6 +45,7 @@ class Answer:
         cache_salt: str = "",
         priority: int = 0,
         user: str = "",
+        deadline_s: float | None = None,
     ) -> None:
         output_room(prompt, params, context.engine.limits)
         self.prompt = prompt
@@ -54,9 +55,11 @@ class Answer:
         self._params = params
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
-        self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.n)]
-        self._open = set(range(params.n))
-        self._generation = context.client.submit(prompt, params, cache_salt=cache_salt, priority=priority, user=user)
+        self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)]
+        self._open = set(range(params.num_samples))
+        self._generation = context.client.submit(
+            prompt, params, cache_salt=cache_salt, priority=priority, user=user, deadline_s=deadline_s
+        )
 
     def close(self) -> None:
         self._generation.abort()

@@ -43,7 +43,14 @@ class EngineClient(Protocol):
     def num_waiting(self) -> int: ...
 
     def submit(
-        self, prompt: list[int], params: SamplingParams, *, cache_salt: str = "", priority: int = 0, user: str = ""
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        cache_salt: str = "",
+        priority: int = 0,
+        user: str = "",
+        deadline_s: float | None = None,
     ) -> Generation:
         """Hand a request over; raises `EngineUnavailable`."""
         ...

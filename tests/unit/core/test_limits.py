@@ -1,7 +1,7 @@
 import pytest
 
 from chairlift.core.errors import InvalidConfig, InvalidRequest
-from chairlift.core.limits import Limits, output_room
+from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.params import SamplingParams
 
 LIMITS = Limits(vocab_size=100, max_model_len=32, block_size=4, num_blocks=6, max_running=2, max_step_tokens=8)
@@ -28,6 +28,9 @@ def test_prompt_plus_output_over_the_limit_names_max_tokens() -> None:
         ([100], SamplingParams(), "prompt"),
         ([-1], SamplingParams(), "prompt"),
         ([1], SamplingParams(n=3), "n"),
+        ([1], SamplingParams(best_of=3), "best_of"),
+        ([1], SamplingParams(beam_width=3), "beam_width"),
+        ([1], SamplingParams(beam_width=2, logprobs=0), "logprobs"),
         ([1], SamplingParams(logit_bias={100: 1.0}), "logit_bias"),
         ([1], SamplingParams(stop_token_ids=(100,)), "stop_token_ids"),
     ],
@@ -57,3 +60,11 @@ def test_sampling_params_out_of_range_are_refused_by_name(field: str, value: obj
 def test_a_step_must_have_room_for_every_running_request() -> None:
     with pytest.raises(InvalidConfig, match="max_step_tokens"):
         Limits(vocab_size=9, max_model_len=9, block_size=1, num_blocks=9, max_running=4, max_step_tokens=3)
+
+
+def test_a_search_that_can_never_be_carried_out_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="beam_width: must be at most 25 with 3 stop tokens, got 26"):
+        num_offered(SamplingParams(beam_width=26, max_tokens=1), 3, 1, LIMITS)
+    with pytest.raises(InvalidRequest, match="beam_width: 2 continuations of up to 32 tokens .* of 24 tokens"):
+        num_offered(SamplingParams(beam_width=2), 1, 10, LIMITS)
+    assert num_offered(SamplingParams(beam_width=2, max_tokens=2), 1, 10, LIMITS) == 4

@@ -23,6 +23,23 @@ def test_a_shared_block_is_free_only_after_the_last_release() -> None:
     assert pool.num_free == 2
 
 
+def test_blocks_saved_are_table_entries_less_blocks_held() -> None:
+    pool = BlockPool(4, 2)
+    first = pool.take(2)
+    pool.share(first)
+    pool.share(first[:1])
+    assert (pool.num_shared, pool.max_shared) == (3, 3)
+    pool.release(first)
+    pool.check([first, first[:1]])
+    assert (pool.num_shared, pool.max_shared) == (1, 3)
+    pool.release(first)
+    assert pool.num_shared == 0
+    pool.publish(first[0], ROOT, (1, 2))
+    pool.release(first[:1])
+    pool.share(first[:1])  # a prefix that nobody held
+    assert pool.num_shared == 0
+
+
 def test_a_released_prefix_is_found_again() -> None:
     pool = BlockPool(4, 2)
     a, b = pool.take(2)

@@ -4,8 +4,8 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.request import FinishReason
 from chairlift.live.messages import Abort, Output, Submit
 from chairlift.live.switchboard import Switchboard
-from fakes.ledger import LedgerRunner, expected
-from fakes.requests import make_samples
+from fakes.ledger import LedgerRunner, expected, expected_beams
+from fakes.requests import make_samples, make_search
 from fakes.switchboards import VOCAB_SIZE, ledger_switchboard
 
 HERE, THERE = b"here", b"there"
@@ -161,3 +161,52 @@ def test_a_step_that_fails_ends_its_requests_with_the_reason_and_the_next_one_wo
     switchboard.submit(HERE, Submit(2, PROMPT, SamplingParams(max_tokens=3)))
     assert len(tokens_of(drain(switchboard)[HERE], 2)) == 3
     assert num_free(switchboard) == 256
+
+
+def test_a_beam_search_is_heard_as_its_best_answers_once_it_is_over() -> None:
+    switchboard = ledger_switchboard()
+    params = SamplingParams(max_tokens=5, beam_width=4, n=2, seed=1)
+    switchboard.submit(HERE, Submit(3, PROMPT, params))
+    steps = []
+    while switchboard.has_work:
+        steps.append(switchboard.step().get(HERE, []))
+    best = expected_beams(make_search(1, PROMPT, 4, 5, n=2)[0], VOCAB_SIZE)
+    assert [tokens_of(steps[-1], 3, sample) for sample in (0, 1)] == best
+    assert not any(steps[:-1])
+    assert [o.finish for o in steps[-1] if o.finish] == ["length", "length"]
+    assert num_free(switchboard) == 256
+
+
+def test_aborting_an_answer_of_a_search_ends_the_search() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(3, PROMPT, SamplingParams(max_tokens=50, beam_width=3)))
+    for _ in range(4):
+        switchboard.step()
+    switchboard.abort(HERE, Abort(3))
+    assert drain(switchboard) == {}
+    assert num_free(switchboard) == 256
+
+
+def test_a_search_too_large_for_the_pool_is_refused_by_field() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(3, PROMPT, SamplingParams(beam_width=4, n=2)))
+    outputs = drain(switchboard)[HERE]
+    assert [(o.sample, o.finish, o.error_field) for o in outputs] == [(i, "error", "beam_width") for i in (0, 1)]
+
+
+def test_all_of_best_of_are_heard_with_their_scores() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(7, PROMPT, SamplingParams(max_tokens=5, n=1, best_of=3, seed=11)))
+    outputs = drain(switchboard)[HERE]
+    for request in make_samples(1, PROMPT, 3, 5, seed=11):
+        assert tokens_of(outputs, 7, request.sample_index) == expected(request, VOCAB_SIZE)
+    assert all(o.score is not None for o in outputs)
+
+
+def test_tokens_found_after_a_preemption_do_not_count_as_cached() -> None:
+    switchboard = ledger_switchboard(num_blocks=8, max_model_len=32)
+    for key in (1, 2):
+        switchboard.submit(HERE, Submit(key, [key] * 10, SamplingParams(max_tokens=12, n=2, ignore_eos=True)))
+    outputs = drain(switchboard)[HERE]
+    assert len([o for o in outputs if o.finish == "length"]) == 4
+    assert {o.num_cached for o in outputs} == {0}

@@ -1,7 +1,5 @@
 """Beam search through the engine gives the answers that Hugging Face's `generate` gives with early stopping."""
 
-from pathlib import Path
-
 import pytest
 import torch
 

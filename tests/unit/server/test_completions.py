@@ -78,7 +78,7 @@ async def test_sampling_fields_reach_the_engine() -> None:
     await complete(
         world, temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, repetition_penalty=1.1, presence_penalty=0.2,
         frequency_penalty=0.3, logit_bias={"5": 2, "6": -1.5}, n=2, best_of=2, seed=9, stop="zz", stop_token_ids=[4],
-        ignore_eos=False, min_tokens=1, priority=3, cache_salt="salt", user="me",
+        ignore_eos=False, min_tokens=1, priority=3, cache_salt="salt", user="me", deadline_s=2.5,
     )  # fmt: skip
     request = world.client.requests[0]
     params = request.params
@@ -86,7 +86,18 @@ async def test_sampling_fields_reach_the_engine() -> None:
     assert (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) == (1.1, 0.2, 0.3)
     assert params.logit_bias == {5: 2.0, 6: -1.5}
     assert (params.n, params.seed, params.stop, params.stop_token_ids, params.min_tokens) == (2, 9, ("zz",), (4,), 1)
-    assert (request.priority, request.cache_salt, request.user) == (3, "salt", "me")
+    assert (request.priority, request.cache_salt, request.user, request.deadline_s) == (3, "salt", "me", 2.5)
+
+
+async def test_the_api_key_stands_for_the_user_where_the_body_names_none_and_is_not_shown() -> None:
+    world = HttpWorld()
+    for key in ("Bearer sk-one", "Bearer sk-two", "bearer sk-one", "Basic eDp5"):
+        async with world.http() as http:
+            await http.post("/v1/completions", json={"prompt": "Hi"}, headers={"Authorization": key})
+    one, two, again, other = (request.user for request in world.client.requests)
+    assert one == again != two
+    assert other == ""
+    assert "sk-one" not in one
 
 
 async def test_top_k_of_minus_one_means_all() -> None:

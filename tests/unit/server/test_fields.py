@@ -58,7 +58,7 @@ def test_null_is_as_absent() -> None:
 @pytest.mark.parametrize(
     "field",
     ['"tools": [{}]', '"tool_choice": "auto"', '"response_format": {"type": "json_object"}', '"suffix": "x"',
-     '"modalities": ["audio"]', '"use_beam_search": true', '"audio": {"voice": "a"}', '"functions": [{}]'],
+     '"modalities": ["audio"]', '"early_stopping": "never"', '"audio": {"voice": "a"}', '"functions": [{}]'],
 )  # fmt: skip
 def test_a_known_field_that_is_not_built_is_refused_by_name(field: str) -> None:
     error = refused(('{"prompt": "a", ' + field + "}").encode())
@@ -69,7 +69,7 @@ def test_a_known_field_that_is_not_built_is_refused_by_name(field: str) -> None:
 @pytest.mark.parametrize(
     "field",
     ['"tools": []', '"tool_choice": "none"', '"response_format": {"type": "text"}', '"suffix": ""',
-     '"modalities": ["text"]', '"use_beam_search": false', '"store": false'],
+     '"modalities": ["text"]', '"early_stopping": true', '"store": false'],
 )  # fmt: skip
 def test_a_value_that_asks_for_nothing_is_taken(field: str) -> None:
     read(('{"prompt": "a", ' + field + "}").encode(), CompletionRequest, "r")

@@ -10,7 +10,7 @@ from chairlift.core.score import TokenScore
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
 from chairlift.server.openai.chunks import Frame, Scores, stream
-from chairlift.server.openai.exchange import event_stream, json_response, read_request
+from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
 from chairlift.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from chairlift.server.openai.params import chat_names, chat_params
@@ -25,7 +25,7 @@ async def chat_completions(http: Request) -> Response:
     with chat_names(request):
         params = chat_params(request, context.model_config.sampling)
         prompt = await chat_prompt(context, request)
-        job = Job(context, request, "chatcmpl", [(prompt, params)])
+        job = Job(context, request, "chatcmpl", [(prompt, params)], user=user_of(http, request))
     scores = _scores(context, request)
     if request.stream:
         frames = [Frame(job, job.answers[0], index, is_chat=True, scores=scores) for index in range(params.n)]

@@ -11,7 +11,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
 from chairlift.server.openai.chunks import Frame, stream
-from chairlift.server.openai.exchange import event_stream, json_response, read_request
+from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
 from chairlift.server.openai.logprobs import CompletionScores, prompt_logprobs
 from chairlift.server.openai.params import DEFAULT_COMPLETION_TOKENS, completion_params, is_echo_only
@@ -26,7 +26,7 @@ async def completions(http: Request) -> Response:
     params = completion_params(request, context.model_config.sampling)
     prompts = await completion_prompts(context, request)
     asked = [(prompt, _with_default_length(context, prompt, params)) for prompt in prompts]
-    job = Job(context, request, "cmpl", asked, hides_output=is_echo_only(request))
+    job = Job(context, request, "cmpl", asked, user=user_of(http, request), hides_output=is_echo_only(request))
     if request.stream:
         frames = [_frame(context, request, job, index) for index in range(len(prompts) * params.n)]
         return event_stream(http, job, stream(job, frames, is_chat=False))

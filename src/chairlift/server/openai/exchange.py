@@ -1,6 +1,7 @@
 """What the OpenAI routes share: reading a body, naming the model, answering in JSON or as an event stream."""
 
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +14,13 @@ from chairlift.server.exchange import ByteStream, read_body
 from chairlift.server.openai.chunks import HEADERS, failure
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.job import Job, check_model
-from chairlift.server.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from chairlift.server.openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    SamplingRequest,
+    TokenizeRequest,
+)
 
 R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
 
@@ -24,6 +31,15 @@ async def read_request(http: Request, kind: type[R]) -> R:
     request = read(body, kind, request_id(http))
     check_model(context, request.model)
     return request
+
+
+def user_of(http: Request, request: SamplingRequest) -> str:
+    """Who asks, for policies that share between users: the body's `user`, else the API key, so spelled that logs and
+    traces do not give it away."""
+    if request.user:
+        return request.user
+    kind, _, key = http.headers.get("authorization", "").partition(" ")
+    return "key-" + sha256(key.encode()).hexdigest()[:16] if kind.lower() == "bearer" and key else ""
 
 
 def json_response(content: msgspec.Struct, status: int = 200) -> Response:

@@ -25,14 +25,14 @@ _HARMLESS: Mapping[str, tuple[object, ...]] = {
     "function_call": ("none",),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "length_penalty": (1, 1.0),
+    "early_stopping": (True,),
 }
 _NOT_BUILT = frozenset(
     {
         "tools", "tool_choice", "functions", "function_call", "response_format", "suffix", "modalities", "audio",
         "prediction", "web_search_options", "reasoning_effort", "reasoning", "verbosity", "store",
-        "use_beam_search", "length_penalty", "early_stopping", "logits_processors", "logit_processors",
-        "logits_processor", "truncate_prompt_tokens", "bad_words", "allowed_token_ids", "prompt_embeds",
+        "early_stopping", "logits_processors", "logit_processors", "logits_processor", "truncate_prompt_tokens",
+        "bad_words", "allowed_token_ids", "prompt_embeds",
         "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex", "ebnf",
         "json_schema", "chat_template", "documents", "mm_processor_kwargs", "lora_path",
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore
+from chairlift.core.score import TokenScore, likeliest
 from chairlift.server.answer import Answer, Delta, merge
 from chairlift.server.context import ServerContext
 from chairlift.server.errors import UnknownModel
@@ -41,6 +41,7 @@ class Job:
         prefix: str,
         prompts: Sequence[tuple[list[int], SamplingParams]],
         *,
+        user: str = "",
         hides_output: bool = False,  # the engine's token is not part of the answer
     ) -> None:
         self.id = f"{prefix}-{uuid.uuid4().hex}"
@@ -61,7 +62,8 @@ class Job:
                         params,
                         cache_salt=request.cache_salt or "",
                         priority=request.priority or 0,
-                        user=request.user or "",
+                        user=user,
+                        deadline_s=request.deadline_s,
                     )
                 )
         except BaseException:
@@ -73,14 +75,16 @@ class Job:
             answer.close()
 
     async def collect(self) -> list[Choice]:
-        """All choices, complete: the samples of the first prompt, then those of the second, and so on."""
-        n = self.params.n
-        choices = [Choice() for _ in range(len(self.answers) * n)]
+        """The n choices for the first prompt, complete, then those for the second, and so on."""
+        made = [[Choice() for _ in range(self.params.num_samples)] for _ in self.answers]
         async for index, delta in merge(self.answers):
-            choices[index * n + delta.sample].add(delta)
+            made[index][delta.sample].add(delta)
+        if self.params.best_of:
+            best = [likeliest([choice.scores for choice in samples], self.params.n) for samples in made]
+            made = [[samples[i] for i in chosen] for samples, chosen in zip(made, best, strict=True)]
         if self.hides_output:
-            choices = [Choice(finish="length") for _ in choices]
-        return choices
+            made = [[Choice(finish="length") for _ in samples] for samples in made]
+        return [choice for samples in made for choice in samples]
 
     def usage(self) -> Usage:
         num_prompt = sum(len(answer.prompt) for answer in self.answers)

@@ -1,5 +1,6 @@
 """From a body's sampling fields to `SamplingParams`: defaults, aliases and the checks that need two fields."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -60,9 +61,14 @@ def _params(
         raise InvalidRequest("stream_options", "needs stream to be true")
     if request.stream and request.prompt_logprobs is not None:
         raise InvalidRequest("prompt_logprobs", "is not available in a stream")
+    if request.deadline_s is not None and not 0 < request.deadline_s < math.inf:
+        raise InvalidRequest("deadline_s", f"must be seconds from now, above 0, got {request.deadline_s}")
     n = _or(request.n, 1)
-    if request.best_of not in (None, n):
-        raise InvalidRequest("best_of", f"other than n ({n}) is not supported by this server")
+    if request.use_beam_search:
+        if logprobs is not None:
+            raise InvalidRequest("logprobs", "is not available in a beam search")
+        defaults = SamplingDefaults()  # what the model's makers suggest for sampling has no say in a search
+    best_of, beam_width = _rivals(request, n)
     return SamplingParams(
         max_tokens=max_tokens,
         min_tokens=_or(request.min_tokens, 0),
@@ -75,6 +81,9 @@ def _params(
         frequency_penalty=_or(request.frequency_penalty, 0.0),
         logit_bias=_logit_bias(request.logit_bias or {}),
         n=n,
+        best_of=best_of,
+        beam_width=beam_width,
+        length_penalty=_or(request.length_penalty, 1.0),
         seed=_seed(request.seed),
         stop=_stop(request.stop),
         stop_token_ids=tuple(request.stop_token_ids or ()),
@@ -84,6 +93,28 @@ def _params(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
     )
+
+
+def _rivals(request: SamplingRequest, n: int) -> tuple[int, int]:
+    """How many samples, or how many members of a search, the n answers are the best of; 0: neither."""
+    best_of = _or(request.best_of, n)
+    if request.use_beam_search:
+        width = _or(request.beam_width, best_of)
+        if width < 1:
+            raise InvalidRequest("beam_width", f"must be at least 1, got {width}")
+        return 0, width
+    for name in ("beam_width", "length_penalty"):
+        if getattr(request, name) not in (None, 1):
+            raise InvalidRequest(name, "needs use_beam_search to be true")
+    if best_of < n:
+        raise InvalidRequest("best_of", f"must be at least n ({n}), got {best_of}")
+    if best_of == n:
+        return 0, 0
+    if request.stream:
+        raise InvalidRequest(
+            "best_of", f"more than n ({n}) is not available in a stream: the best are known at the end"
+        )
+    return best_of, 0
 
 
 def _or(value: T | None, default: T) -> T:

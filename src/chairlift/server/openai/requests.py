@@ -28,6 +28,9 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[str, float] | None = None
     n: Int | None = None
     best_of: Int | None = None
+    use_beam_search: bool | None = None
+    beam_width: Int | None = None
+    length_penalty: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[Int] | None = None
@@ -41,6 +44,7 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str | None = None
     return_token_ids: bool | None = None
     user: str | None = None
+    deadline_s: float | None = None
 
 
 class CompletionRequest(SamplingRequest, frozen=True, kw_only=True):
