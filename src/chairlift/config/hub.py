@@ -15,9 +15,10 @@ _DUPLICATES = ["original/*", "consolidated*", "onnx/*", "openvino/*"]  # the sam
 
 def fetch(repo: str, has_weights: bool = True) -> Path:
     """The local folder of `repo` ("org/name"), downloading what is not there yet."""
-    from httpx import HTTPError  # both are slow to import, and only a hub model needs them
-    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub import errors, snapshot_download  # slow to import, and only a hub model needs it
 
+    # What the HTTP library raises; which library that is depends on the version of the hub's.
+    lost_connection: type[Exception] = errors.HfHubHTTPError.__bases__[0]
     patterns = _DESCRIPTION + (_WEIGHTS if has_weights else [])
     try:
         return Path(snapshot_download(repo, allow_patterns=patterns, ignore_patterns=_DUPLICATES))
@@ -33,7 +34,7 @@ def fetch(repo: str, has_weights: bool = True) -> Path:
         raise InvalidConfig(f"{repo}: not downloaded yet, and the hub cannot be reached") from error
     except errors.HFValidationError as error:
         raise InvalidConfig(f"{repo}: neither a local folder nor a valid hub name (org/name)") from error
-    except (errors.HfHubHTTPError, HTTPError) as error:
+    except (errors.HfHubHTTPError, lost_connection) as error:
         raise InvalidConfig(f"{repo}: the hub could not serve it: {_first_line(error)}") from error
     except OSError as error:
         raise InvalidConfig(f"{repo}: the download could not be stored: {_first_line(error)}") from error
