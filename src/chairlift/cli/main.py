@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from chairlift.cli import chat, doctor, generate, serve
+from chairlift.cli import chat, doctor, generate, serve, simulate
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (serve, chat, generate, doctor):
+    for command in (serve, chat, generate, simulate, doctor):
         command.add_command(commands)
     return parser
 

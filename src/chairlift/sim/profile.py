@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.config.fields import Fields
+from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.sim.cost import CostModel
@@ -37,32 +38,28 @@ class Profile:
     kv_token_bytes: int
     kv_memory: int  # bytes
     cost: CostModel
+    depth: int = 1  # plans that its runner takes before the first is collected
     note: str = ""  # where the numbers come from
     measured: tuple[Mapping[str, float], ...] = ()  # what they were fitted to, for the record
 
-    def limits(
-        self,
-        max_running: int | None = None,
-        max_step_tokens: int | None = None,
-        block_size: int = 16,
-        num_blocks: int | None = None,
-        kv_memory: int | None = None,
-        max_model_len: int | None = None,
-    ) -> Limits:
+    def limits(self, settings: Settings) -> Limits:
         """What was asked for, and the profile's own where nothing was."""
-        running = max_running or min(self.max_running, max_step_tokens or self.max_running)
-        max_len = max_model_len or self.max_model_len
+        size, steps = settings.block_size, settings.max_step_tokens
+        running = settings.max_running or min(self.max_running, steps or self.max_running)
+        max_len = settings.max_model_len or self.max_model_len
+        num_blocks = settings.num_blocks
         if num_blocks is None:
             # More than all running requests at full length can never be used.
-            num_blocks = (kv_memory or self.kv_memory) // (block_size * self.kv_token_bytes)
-            num_blocks = min(num_blocks, running * -(-max_len // block_size))
+            num_blocks = (settings.kv_memory or self.kv_memory) // (size * self.kv_token_bytes)
+            num_blocks = min(num_blocks, running * -(-max_len // size))
         return Limits(
             vocab_size=self.vocab_size,
             max_model_len=max_len,
-            block_size=block_size,
+            block_size=size,
             num_blocks=num_blocks,
             max_running=running,
-            max_step_tokens=max_step_tokens or max(self.max_step_tokens, running),
+            max_step_tokens=steps or max(self.max_step_tokens, running),
+            max_step_prompts=settings.max_step_prompts,
         )
 
     def check_model(self, model: str) -> None:
@@ -115,6 +112,7 @@ def parse_profile(text: str, origin: str) -> Profile:
         kv_token_bytes=known.size("kv_token_bytes"),
         kv_memory=round(known.positive("kv_memory")),
         cost=_cost(Fields(f"profile {origin}: cost", cost)),
+        depth=known.size("depth", 1),
         note=str(values.get("note", "")),
         measured=tuple(measured),
     )

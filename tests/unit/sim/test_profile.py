@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.sim.profile import DEFAULT, Profile, built_in, load_profile, parse_profile
 
@@ -36,18 +37,19 @@ def test_every_built_in_profile_can_be_read_and_has_its_own_name() -> None:
 
 
 def test_limits_are_the_profiles_unless_asked_otherwise() -> None:
-    limits = small().limits()
+    limits = small().limits(Settings())
     assert (limits.max_running, limits.max_step_tokens, limits.max_model_len, limits.num_blocks) == (8, 32, 64, 32)
-    limits = small().limits(max_running=50, block_size=1, max_model_len=100)
+    limits = small().limits(Settings(max_running=50, block_size=1, max_model_len=100, max_step_prompts=3))
     assert (limits.max_running, limits.max_step_tokens, limits.num_blocks) == (50, 50, 1600)
-    assert small().limits(max_step_tokens=4).max_running == 4
-    assert small().limits(num_blocks=3).num_blocks == 3
-    assert small().limits(kv_memory=500, block_size=5).num_blocks == 10
+    assert limits.max_step_prompts == 3
+    assert small().limits(Settings(max_step_tokens=4)).max_running == 4
+    assert small().limits(Settings(num_blocks=3)).num_blocks == 3
+    assert small().limits(Settings(kv_memory=500, block_size=5)).num_blocks == 10
 
 
 def test_memory_for_no_block_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="num_blocks must be at least 1"):
-        small().limits(kv_memory=5)
+        small().limits(Settings(kv_memory=5))
 
 
 def test_a_profile_of_another_model_is_refused() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.pacing.static import Static
 from chairlift.core.policies.known import POLICIES
@@ -93,7 +94,7 @@ def contest_like(count: int = 1500, seed: int = 4) -> Iterator[Item]:
 
 def steps(policy: str, pacing: Pacing | None = None) -> int:
     profile = load_profile("h200-llama2-7b")
-    limits, timeline = profile.limits(max_running=128), Timeline()
+    limits, timeline = profile.limits(Settings(max_running=128)), Timeline()
     scheduler = Scheduler(limits, POLICIES[policy](), pacing)
     simulate(requests_of(contest_like(), limits, 0), scheduler, profile.cost, timeline)
     assert timeline.report().finished == 1500

@@ -1,0 +1,42 @@
+"""One simulated run from settings, a profile and a workload: its report, and its trace if wanted."""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from chairlift.config.settings import Settings
+from chairlift.core.ports import Observer
+from chairlift.sim.profile import Profile
+from chairlift.sim.setup import make_scheduler, rules_of
+from chairlift.sim.simulate import simulate
+from chairlift.telemetry.observers import Observers
+from chairlift.telemetry.recorder import Recorder
+from chairlift.telemetry.report import Report, Slo
+from chairlift.telemetry.timeline import Timeline
+from chairlift.workload.arrivals import Arrivals
+from chairlift.workload.item import Item
+from chairlift.workload.requests import requests_of
+
+
+def run(
+    settings: Settings,
+    profile: Profile,
+    items: Iterable[Item],
+    arrivals: Arrivals,
+    seed: int = 0,
+    slo: Slo | None = None,
+    trace: Path | None = None,
+    watch: Callable[[float], None] | None = None,
+) -> Report:
+    """`items` are read once, as they arrive; `watch` hears the simulated time after each step."""
+    limits = profile.limits(settings)
+    rules = rules_of(settings, profile, limits)
+    scheduler, timeline = make_scheduler(limits, rules), Timeline()
+    arriving = requests_of(arrivals.apply(items, seed), limits, seed)
+    with ExitStack() as files:
+        observer: Observer = timeline
+        if trace is not None:
+            recorder = files.enter_context(Recorder(trace, scheduler, rules, profile.model, "virtual"))
+            observer = Observers(timeline, recorder)
+        simulate(arriving, scheduler, profile.cost, observer, arrivals.concurrency, profile.depth, watch)
+    return timeline.report(slo)

@@ -1,0 +1,43 @@
+"""A scheduler for a simulated run: limits and costs from the profile, rules from the settings."""
+
+from chairlift.config.rules import make_admission, make_pacing, make_policy
+from chairlift.config.settings import Settings
+from chairlift.core.limits import Limits
+from chairlift.core.preemption import Preemption
+from chairlift.core.scheduler import Scheduler
+from chairlift.sim.profile import Profile
+from chairlift.telemetry.lines import Rules
+
+
+def rules_of(settings: Settings, profile: Profile, limits: Limits) -> Rules:
+    return Rules(
+        policy=settings.policy,
+        prefill=settings.prefill,
+        admission=settings.admission,
+        preemption=_preemption(settings, profile, limits),
+        prefix_cache=settings.prefix_cache,
+    )
+
+
+def make_scheduler(limits: Limits, rules: Rules) -> Scheduler:
+    return Scheduler(
+        limits,
+        make_policy(rules.policy),
+        make_pacing(rules.prefill),
+        make_admission(rules.admission),
+        rules.preemption,
+        rules.prefix_cache,
+    )
+
+
+def _preemption(settings: Settings, profile: Profile, limits: Limits) -> Preemption:
+    if settings.preemption == "recompute":
+        return Preemption()
+    block_bytes = limits.block_size * profile.kv_token_bytes
+    host = settings.host_memory
+    return Preemption(
+        mode=settings.preemption,
+        num_host_blocks=limits.num_blocks if host is None else host // block_bytes,
+        block_copy_s=limits.block_size * profile.cost.swap_token_s,
+        token_s=profile.cost.token_s,
+    )

@@ -1,0 +1,110 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.main import main
+from chairlift.telemetry.trace import Trace
+
+LENGTHS = "lengths:prompt=8-40,output=1-20,count=50"
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> str:
+    path = tmp_path / "workload.jsonl"
+    lines = [{"prompt_tokens": 10 + i, "output_tokens": 1 + i, "arrival_s": 0.01 * i} for i in range(30)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def figures(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert main(["simulate", "--json", *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert isinstance(report, dict)
+    return report
+
+
+def test_the_json_object_has_the_figures(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = figures(capsys, "--workload", workload)
+    assert {"steps", "total_s", "requests", "finished", "ttft_s", "tpot_s", "profile", "workload"} <= set(report)
+    assert (report["requests"], report["finished"], report["output_tokens"]) == (30, 30, 30 * 31 // 2)
+    for name in ("ttft_s", "tpot_s"):
+        spread = report[name]
+        assert isinstance(spread, dict)
+        assert 0 < spread["p50"] <= spread["p90"] <= spread["p99"]
+
+
+def test_the_table_is_for_people(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--workload", workload]) == 0
+    lines = capsys.readouterr()
+    assert "30 finished" in lines.out
+    assert any(line.startswith("ttft") for line in lines.out.splitlines())
+    assert lines.err == ""
+
+
+def test_options_reach_the_run(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    everything = figures(capsys, "--workload", workload, "--arrivals", "none")
+    alone = figures(capsys, "--workload", workload, "--arrivals", "none", "--max-running", "1")
+    assert alone["steps"] == 30 * 31 // 2
+    assert everything["steps"] == 30
+    assert figures(capsys, "--workload", workload, "--limit", "3")["requests"] == 3
+    assert figures(capsys, "--workload", workload, "--divide-lengths", "1000")["output_tokens"] == 30
+    small = ("--workload", workload, "--arrivals", "none", "--num-blocks", "12", "--block-size", "8")
+    assert figures(capsys, *small)["preemptions"] != 0
+    assert figures(capsys, *small, "--preemption", "swap")["swaps"] != 0
+    assert figures(capsys, *small, "--admission", "reserve")["preemptions"] == 0
+    assert figures(capsys, "--workload", workload, "--slo", "ttft=1")["good"] == 30
+
+
+def test_rules_change_the_order(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("--workload", LENGTHS, "--max-running", "4")
+    steps = {p: figures(capsys, *few, "--policy", p)["steps"] for p in ("fcfs", "longest-first")}
+    assert steps["longest-first"] != steps["fcfs"]
+    assert figures(capsys, *few, "--prefill", "static")["steps"] != steps["fcfs"]
+
+
+def test_the_seed_decides_what_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = ("--workload", LENGTHS, "--arrivals", "poisson:rate=50")
+    assert figures(capsys, *drawn, "--seed", "1") == figures(capsys, *drawn, "--seed", "1")
+    assert figures(capsys, *drawn, "--seed", "1") != figures(capsys, *drawn, "--seed", "2")
+
+
+def test_a_trace_is_written(tmp_path: Path, workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.jsonl"
+    figures(capsys, "--workload", workload, "--trace", str(path), "--policy", "longest-first")
+    trace = Trace(path)
+    assert (trace.header.clock, trace.header.rules.policy) == ("virtual", "longest-first")
+    assert sum(getattr(line, "finish", None) is not None for line in trace) == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--arrivals", "soon"], "--arrivals 'soon' is not known; there are: trace"),
+        (["--policy", "best"], "--policy must be one of fcfs"),
+        (["--profile", "h100"], "profile h100: no such file; built in are:"),
+        (["--model", "other"], "profile h200-llama2-7b is of model Llama-2-7B, not of other"),
+        (["--limit", "0"], "--limit must be a whole number between 1"),
+        (["--divide-lengths", "none"], "--divide-lengths must be a number above 0, got 'none'"),
+        (["--seed", "-1"], "--seed must be a whole number"),
+        (["--slo", "latency=3"], "slo 'latency=3' is not known"),
+        (["--num-blocks", "2", "--kv-memory", "1MiB"], "give one of them"),
+        (["--kv-memory", "1MiB"], "num_blocks must be at least 1"),
+        (["--num-blocks", "2"], "exceeds the whole KV pool"),
+        (["--trace", "/no/such/folder/file"], "/no/such/folder/file: cannot be written"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], complaint: str, workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "--workload", workload, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("chairlift: error: ")
+    assert complaint in error
+    assert error.count("\n") == 1
+
+
+def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "w").write_text('{"prompt_tokens": 1, "output_tokens": 1}\n{"prompt_tokens": 1}\n')
+    assert main(["simulate", "--workload", str(tmp_path / "w")]) == 2
+    assert "w, line 2: output_tokens must be" in capsys.readouterr().err
