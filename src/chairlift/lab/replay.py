@@ -5,19 +5,17 @@ tokens come from the trace. Any difference is a decision that did not depend on 
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
-from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.score import TokenScore
+from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, EventLine, Fail, Header, Plan, line_of
-from chairlift.telemetry.trace import Trace
+from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, EventLine, Fail, Plan, line_of
+from chairlift.telemetry.trace import Trace, samples_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,9 @@ class _Differs(Exception):
     pass
 
 
-def replay(trace: Trace, make_scheduler: Callable[[Header], Scheduler]) -> Replayed:
-    repeat = _Repeat(make_scheduler(trace.header))
+def replay(trace: Trace, scheduler: Scheduler | None = None) -> Replayed:
+    """On a new scheduler with the rules that the trace names, unless one is given."""
+    repeat = _Repeat(scheduler or make_scheduler(trace.header.limits, trace.header.rules))
     for number, line in trace.numbered():
         try:
             repeat.take(line)
@@ -81,40 +80,6 @@ class _Repeat:
         if found != line:
             raise _Differs(f"the event was {line}, now it is {found}")
         self.num_events += 1
-
-
-def samples_of(line: Add) -> tuple[Request, ...]:
-    """The requests as the scheduler saw them; how their tokens were chosen is not known any more."""
-    is_search = bool(line.beam_width)
-    params, scored = (
-        SamplingParams(
-            max_tokens=line.max_tokens,
-            min_tokens=line.min_tokens,
-            n=line.n,
-            beam_width=line.beam_width,
-            length_penalty=line.length_penalty if is_search else 1.0,
-            prompt_logprobs=prompt_logprobs,
-        )
-        for prompt_logprobs in (None, line.prompt_logprobs)
-    )
-    prompt, stop_ids = tuple(line.prompt), frozenset(line.stop_ids)
-    return tuple(
-        Request(
-            id=request,
-            prompt=prompt,
-            params=params if index else scored,  # a prompt is scored once, for its first sample
-            max_output=line.max_output,
-            seed=0,
-            sample_index=index,
-            stop_ids=stop_ids,
-            adapter=line.adapter,
-            cache_salt=line.cache_salt,
-            priority=line.priority,
-            user=line.user,
-            deadline_s=line.deadline_s,
-        )
-        for index, request in enumerate(line.requests)
-    )
 
 
 def _result(plan: StepPlan, line: Commit) -> StepResult:

@@ -14,7 +14,7 @@ import msgspec
 
 from chairlift.config.version import VERSION as RELEASE
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.events import Event
+from chairlift.core.events import Admitted, Event, Preempted, Queued, RuleFailed
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
@@ -25,6 +25,7 @@ from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Header, Plan, Ru
 _log = logging.getLogger(__name__)
 _FLUSH_S = 1.0
 _FLUSH_BYTES = 1 << 16
+_EARLY = (Queued, Admitted, Preempted, RuleFailed)  # only planning tells of these
 
 
 class Recorder:
@@ -35,6 +36,8 @@ class Recorder:
         self._encode = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
         self._flushed = 0.0
+        # An engine tells of a step's events once it is committed. Those from when it was planned go before the commit.
+        self._held: Commit | Fail | None = None
         try:
             self._file = path.open("wb", buffering=0)
         except OSError as error:
@@ -88,19 +91,35 @@ class Recorder:
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         searching = [r.id for chunk in plan.chunks for r in chunk.samples if r.params.beam_width]
         beams = {r: list(result.scores[r].top) for r in searching if r not in result.failed}
-        self._write(Commit(at=now, step=plan.step, tokens=list(result.tokens), beams=beams, failed=result.failed))
+        self._hold(Commit(at=now, step=plan.step, tokens=list(result.tokens), beams=beams, failed=result.failed))
 
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
-        self._write(Fail(now, plan.step, message))
+        self._hold(Fail(now, plan.step, message))
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._write(line_of(event))
+            if self._held is not None and not (isinstance(event, _EARLY) or event.at < self._held.at):
+                self._release()
+            self._append(line_of(event))
+        self._release()
         if events and (not self._scheduler.live or not 0 <= events[-1].at - self._flushed < _FLUSH_S):
             self._flushed = events[-1].at
             self._flush()
 
+    def _hold(self, line: Commit | Fail) -> None:
+        self._release()
+        self._held = line
+
+    def _release(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._append(held)
+
     def _write(self, line: msgspec.Struct) -> None:
+        self._release()
+        self._append(line)
+
+    def _append(self, line: msgspec.Struct) -> None:
         if not self._file.closed:
             self._encode(line, self._buffer, -1)
             self._buffer += b"\n"

@@ -59,7 +59,7 @@ class Timeline:
         self._changed = 0.0  # when that time was last brought up to date
         self._started = math.inf
         self._ended = -math.inf
-        self.num_steps = self._num_decode_steps = self._num_requests = 0
+        self._num_steps = self._num_decode_steps = self._num_requests = 0
         self._num_failed = self._num_aborted = 0
         self._num_preempted = self._num_swapped = self._num_cached = self._num_rule_failures = 0
 
@@ -81,8 +81,11 @@ class Timeline:
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
-            self.num_steps += 1
-            self._num_decode_steps += plan.num_decodes > 0
+            self.stepped(plan.num_decodes)
+
+    def stepped(self, num_decodes: int) -> None:
+        self._num_steps += 1
+        self._num_decode_steps += num_decodes > 0
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         """Events follow."""
@@ -190,7 +193,7 @@ class Timeline:
             finished=len(done.e2e_s),
             failed=self._num_failed,
             aborted=self._num_aborted,
-            steps=self.num_steps,
+            steps=self._num_steps,
             decode_steps=self._num_decode_steps,
             total_s=total_s,
             prompt_tokens=sum(user.prompt_tokens for user in self._users.values()),

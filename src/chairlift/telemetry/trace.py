@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
-from chairlift.telemetry.lines import VERSION, AnyLine, Header
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import Request
+from chairlift.telemetry.lines import VERSION, Add, AnyLine, Header
 
 
 class Trace:
@@ -53,3 +55,37 @@ class Trace:
 
 class _Version(msgspec.Struct, tag_field="kind", tag="trace"):
     version: int
+
+
+def samples_of(line: Add) -> tuple[Request, ...]:
+    """The requests as the scheduler saw them; how their tokens were chosen is not known any more."""
+    is_search = bool(line.beam_width)
+    params, scored = (
+        SamplingParams(
+            max_tokens=line.max_tokens,
+            min_tokens=line.min_tokens,
+            n=line.n,
+            beam_width=line.beam_width,
+            length_penalty=line.length_penalty if is_search else 1.0,
+            prompt_logprobs=prompt_logprobs,
+        )
+        for prompt_logprobs in (None, line.prompt_logprobs)
+    )
+    prompt, stop_ids = tuple(line.prompt), frozenset(line.stop_ids)
+    return tuple(
+        Request(
+            id=request,
+            prompt=prompt,
+            params=params if index else scored,  # a prompt is scored once, for its first sample
+            max_output=line.max_output,
+            seed=0,
+            sample_index=index,
+            stop_ids=stop_ids,
+            adapter=line.adapter,
+            cache_salt=line.cache_salt,
+            priority=line.priority,
+            user=line.user,
+            deadline_s=line.deadline_s,
+        )
+        for index, request in enumerate(line.requests)
+    )

@@ -1,0 +1,194 @@
+"""A trace as Chrome and Perfetto show it: one track per seat, with prompt chunks and decoding, and counters beside.
+
+    steps      every step, with what it computed
+    seats      one track each: who sits there; inside, its prompt chunks and its runs of decode steps
+    stepped off  who was preempted and waits to come back, on as many tracks as were ever needed at once
+    counters   waiting, running, blocks in use
+
+Open the file at https://ui.perfetto.dev or chrome://tracing. Knows only what the trace says.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from chairlift.core.ids import RequestId
+from chairlift.telemetry.lines import (
+    Abort,
+    Add,
+    Admitted,
+    AnyLine,
+    Commit,
+    Fail,
+    Finished,
+    Forked,
+    Plan,
+    Preempted,
+    Token,
+)
+from chairlift.telemetry.trace import Trace
+
+_STEPS, _SEATS, _OFF, _COUNTERS = range(1, 5)
+_NAMES = {_STEPS: "steps", _SEATS: "seats", _OFF: "stepped off", _COUNTERS: "counters"}
+
+Entry = dict[str, Any]
+
+
+def entries(trace: Trace) -> Iterator[Entry]:
+    """What goes under "traceEvents", in no particular order."""
+    for place, (process, name) in enumerate(_NAMES.items()):
+        yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
+        yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": place}}
+    picture = _Picture()
+    for line in trace:
+        yield from picture.take(line)
+    yield from picture.end()
+
+
+def render(trace: Trace) -> Iterator[bytes]:
+    """The file, piece by piece."""
+    encode = msgspec.json.encode
+    yield b'{"displayTimeUnit":"ms","otherData":' + encode({"model": trace.header.model}) + b',"traceEvents":[\n'
+    separator = b""
+    for entry in entries(trace):
+        yield separator + encode(entry)
+        separator = b",\n"
+    yield b"\n]}\n"
+
+
+class _Tracks:
+    """The lowest free track for whoever comes."""
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+        self._free: list[int] = []
+        self._num = 0
+        self.stays: dict[RequestId, tuple[int, float]] = {}  # track, since
+
+    def enter(self, request: RequestId, at: float) -> None:
+        if request in self.stays:
+            return
+        if self._free:
+            track = heapq.heappop(self._free)
+        else:
+            self._num += 1
+            track = self._num
+        self.stays[request] = (track, at)
+
+    def leave(self, request: RequestId, at: float) -> Iterator[Entry]:
+        if request in self.stays:
+            track, since = self.stays.pop(request)
+            heapq.heappush(self._free, track)
+            yield _slice(self._process, track, f"request {request}", since, at)
+
+
+class _Run(NamedTuple):
+    """Decode steps of one request that follow each other."""
+
+    first: float
+    last: float
+    last_step: int
+    num_tokens: int
+
+
+class _Picture:
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._seats = _Tracks(_SEATS)
+        self._off = _Tracks(_OFF)
+        self._prompts: dict[RequestId, int] = {}
+        self._searches: dict[RequestId, list[RequestId]] = {}  # members end together, and some without a word
+        self._plans: dict[int, Plan] = {}
+        self._done = 0.0  # when the last step ended
+        self._runs: dict[RequestId, _Run] = {}
+
+    def take(self, line: AnyLine) -> Iterator[Entry]:
+        self._now = max(self._now, line.at)
+        match line:
+            case Add():
+                for request in line.requests:
+                    self._prompts[request] = len(line.prompt)
+                    if line.beam_width:
+                        self._searches[request] = line.requests
+            case Plan():
+                yield from self._plan(line)
+            case Commit() | Fail():
+                yield from self._step(line.step, line.at)
+            case Admitted() | Forked():
+                yield from self._off.leave(line.request, line.at)
+                self._seats.enter(line.request, line.at)
+            case Preempted():
+                yield from self._leave_seat(line.request, line.at)
+                self._off.enter(line.request, line.at)
+            case Finished() | Abort():
+                yield from self._end(line.request, line.at)
+            case Token() if line.finish is not None:
+                for request in self._searches.get(line.request, [line.request]):
+                    yield from self._end(request, line.at)
+
+    def end(self) -> Iterator[Entry]:
+        """Whoever is still there is shown up to the last line."""
+        for request in [*self._seats.stays, *self._off.stays]:
+            yield from self._end(request, self._now)
+
+    def _plan(self, line: Plan) -> Iterator[Entry]:
+        if line.step is not None:
+            self._plans[line.step] = line
+        counts = {"waiting": line.waiting + line.preempted, "running": line.running, "blocks in use": line.blocks}
+        for name, count in counts.items():
+            yield {"ph": "C", "pid": _COUNTERS, "name": name, "ts": _micros(line.at), "args": {name: count}}
+
+    def _step(self, step: int, at: float) -> Iterator[Entry]:
+        plan = self._plans.pop(step)
+        # A step that was planned while another ran began when that one ended.
+        start, self._done = max(plan.at, self._done), at
+        yield _slice(
+            _STEPS, 1, f"step {step}", start, at,
+            tokens=sum(count for _, _, count in plan.chunks), decodes=plan.num_decodes,
+            prompts=len(plan.chunks) - plan.num_decodes, copies=plan.num_copies,
+            swapped_out=plan.num_swap_outs, swapped_in=plan.num_swap_ins,
+        )  # fmt: skip
+        for request, _, _ in plan.chunks[: plan.num_decodes]:
+            yield from self._decode(request, step, start, at)
+        for request, first, count in plan.chunks[plan.num_decodes :]:
+            if request in self._seats.stays:  # else it was aborted meanwhile
+                what = "prompt" if first + count <= self._prompts[request] else "again"
+                yield _slice(_SEATS, self._seats.stays[request][0], f"{what} {first}-{first + count}", start, at)
+
+    def _decode(self, request: RequestId, step: int, start: float, at: float) -> Iterator[Entry]:
+        """A step without this request parts its runs, so that it shows as a gap."""
+        run = self._runs.get(request)
+        if run is not None and run.last_step != step - 1:
+            yield from self._end_run(request)
+            run = None
+        if request in self._seats.stays:
+            self._runs[request] = _Run(run.first if run else start, at, step, run.num_tokens + 1 if run else 1)
+
+    def _end_run(self, request: RequestId) -> Iterator[Entry]:
+        run = self._runs.pop(request, None)
+        if run is not None:
+            seat, _ = self._seats.stays[request]
+            yield _slice(_SEATS, seat, f"decode {run.num_tokens}", run.first, run.last)
+
+    def _leave_seat(self, request: RequestId, at: float) -> Iterator[Entry]:
+        yield from self._end_run(request)
+        yield from self._seats.leave(request, at)
+
+    def _end(self, request: RequestId, at: float) -> Iterator[Entry]:
+        yield from self._leave_seat(request, at)
+        yield from self._off.leave(request, at)
+        self._prompts.pop(request, None)
+        self._searches.pop(request, None)
+
+
+def _slice(process: int, track: int, name: str, start: float, end: float, **args: Any) -> Entry:
+    return {
+        "ph": "X", "pid": process, "tid": track, "name": name, "ts": _micros(start),
+        "dur": max(0.0, _micros(end) - _micros(start)), "args": args,
+    }  # fmt: skip
+
+
+def _micros(seconds: float) -> float:
+    return round(1e6 * seconds, 3)

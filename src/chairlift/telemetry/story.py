@@ -1,0 +1,269 @@
+"""Where one request's time went, from a trace.
+
+The time from its arrival to its end is cut at every change: it waits, sits and is computed by a step, sits while steps
+pass it by, or has stepped off. Always: the parts add up to its latency.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.ids import RequestId
+from chairlift.telemetry.lines import (
+    Abort,
+    Add,
+    Admitted,
+    AnyLine,
+    Commit,
+    Computed,
+    Fail,
+    Finished,
+    Forked,
+    Plan,
+    Preempted,
+    Token,
+)
+from chairlift.telemetry.trace import Trace
+
+QUEUED, PROMPT, DECODE, AGAIN, PASSED, OFF = (
+    "queued",
+    "prompt",
+    "decoding",
+    "computed again",
+    "passed by",
+    "stepped off",
+)
+
+
+@dataclass(slots=True)
+class Stay:
+    """Off its seat, from one moment to another."""
+
+    start: float
+    end: float
+    num_computed: int
+    is_swapped: bool
+
+
+@dataclass(slots=True)
+class Step:
+    """One that computed something of the request."""
+
+    seconds: float
+    first: int
+    count: int
+    num_others: int
+    num_prompt_tokens: int  # of others
+
+
+@dataclass(slots=True)
+class Story:
+    """What a trace says of one request."""
+
+    request: RequestId
+    add: Add
+    end: float = 0.0
+    finish: str = ""  # empty: the trace ends before it does
+    num_tokens: int = 0
+    num_cached: int = 0
+    first_token: float | None = None
+    source: RequestId | None = None  # whose prompt blocks it took over
+    parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds
+    steps: dict[str, list[Step]] = field(default_factory=dict)  # by part
+    stays: list[Stay] = field(default_factory=list)
+    num_ahead: int = 0  # waiting or stepped off when it came
+    num_seated: int = 0
+    passed: list[RequestId] = field(default_factory=list)  # admitted while it waited
+    overtaking: list[RequestId] = field(default_factory=list)  # of those, the ones that had come later
+    reasons: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of waiting
+
+    @property
+    def latency_s(self) -> float:
+        return self.end - self.add.at
+
+
+def tell(trace: Trace, request: RequestId) -> Story:
+    """Reads the trace once; raises `InvalidConfig` when it does not know the request."""
+    teller = _Teller(trace, request)
+    for line in trace:
+        teller.take(line)
+        if teller.is_done:
+            break
+    if teller.story is None:
+        raise InvalidConfig(f"{trace.path}: request {request} is not in this trace{teller.known}")
+    return teller.story
+
+
+class _Teller:
+    def __init__(self, trace: Trace, request: RequestId) -> None:
+        self.story: Story | None = None
+        self.is_done = False
+        self._limits = trace.header.limits
+        self._request = request
+        self._live: dict[RequestId, int] = {}  # by their place in the order of arrival
+        self._num_added = 0
+        self._seated: set[RequestId] = set()
+        self._plans: dict[int, Plan] = {}
+        self._state = QUEUED
+        self._since = 0.0  # up to when its time is accounted for
+        self._why = "the step under way"
+        self._ids: list[RequestId] = []
+
+    @property
+    def known(self) -> str:
+        return f"; it has {min(self._ids)} to {max(self._ids)}" if self._ids else ", nor is any other"
+
+    def take(self, line: AnyLine) -> None:
+        if isinstance(line, Add):
+            self._add(line)
+        elif self.story is not None:
+            self._follow(self.story, line)
+        self._track(line)
+
+    def _add(self, line: Add) -> None:
+        if self._request in line.requests:
+            self.story = Story(self._request, line, end=line.at, num_seated=len(self._seated))
+            self.story.num_ahead = len(self._live) - len(self._seated)
+            self._since = line.at
+        self._ids += (line.requests[0], line.requests[-1])
+        self._ids = [min(self._ids), max(self._ids)]
+        self._num_added += 1
+        self._live.update(dict.fromkeys(line.requests, self._num_added))
+
+    def _track(self, line: AnyLine) -> None:
+        """Who is there and who sits, whatever becomes of the request in question."""
+        match line:
+            case Plan():
+                if line.step is not None:
+                    self._plans[line.step] = line
+            case Commit() | Fail():
+                self._plans.pop(line.step, None)
+            case Admitted() | Forked():
+                self._seated.add(line.request)
+            case Preempted():
+                self._seated.discard(line.request)
+            case Finished() | Abort():
+                self._leave(line.request)
+            case Token() if line.finish is not None:
+                self._leave(line.request)
+
+    def _leave(self, request: RequestId) -> None:
+        self._live.pop(request, None)
+        self._seated.discard(request)
+
+    def _follow(self, story: Story, line: AnyLine) -> None:
+        own = isinstance(line, (Admitted, Forked, Preempted, Token, Finished, Abort, Computed)) and (
+            line.request == self._request
+        )
+        if own:
+            self._own(story, line)
+        elif isinstance(line, Plan) and self._state in (QUEUED, OFF):
+            self._account(story, line.at, self._state)
+            self._why = self._reason(story, line)
+        elif isinstance(line, Admitted) and self._state == QUEUED:
+            story.passed.append(line.request)
+            if self._live[line.request] > self._live[self._request]:
+                story.overtaking.append(line.request)
+        elif isinstance(line, (Commit, Fail)):
+            self._step(story, line)
+
+    def _own(self, story: Story, line: AnyLine) -> None:
+        match line:
+            case Admitted() | Forked():
+                self._step_on(story, line)
+            case Preempted():
+                # Its seat was of no use since the last step ended.
+                self._account(story, line.at, PASSED)
+                story.stays.append(Stay(line.at, line.at, line.num_computed, line.is_swapped))
+                self._state = OFF
+            case Token():
+                story.num_tokens += 1
+                story.first_token = story.first_token if story.first_token is not None else line.at
+                if line.finish is not None:
+                    self._end(story, line.at, line.finish.value)
+            case Finished():
+                self._end(story, line.at, f"{line.finish.value}: {line.message}" if line.message else line.finish.value)
+            case Abort():
+                self._end(story, line.at, "abort")
+
+    def _step_on(self, story: Story, line: Admitted | Forked) -> None:
+        if self._state not in (QUEUED, OFF):
+            return  # a member of a search that goes on from another
+        self._account(story, line.at, self._state)
+        if self._state == OFF:
+            story.stays[-1].end = line.at
+        elif isinstance(line, Admitted):
+            story.num_cached = line.num_cached
+        else:
+            story.source = line.source
+        self._state = PASSED
+
+    def _step(self, story: Story, line: Commit | Fail) -> None:
+        plan = self._plans.get(line.step)
+        if plan is None or self._state in (QUEUED, OFF):
+            return
+        place = next((i for i, chunk in enumerate(plan.chunks) if chunk[0] == self._request), None)
+        if place is None:
+            # The last step of its prompt samples for all siblings: their first tokens come from it.
+            self._account(story, line.at, PROMPT if self._is_born_in(story, plan) else PASSED)
+            return
+        _, first, count = plan.chunks[place]
+        what = self._what(story, first, count, place < plan.num_decodes)
+        seconds = self._account(story, line.at, what)
+        prompts = plan.chunks[plan.num_decodes :]
+        num_prompt_tokens = sum(chunk[2] for chunk in prompts if chunk[0] != self._request)
+        step = Step(seconds, first, count, len(plan.chunks) - 1, num_prompt_tokens)
+        story.steps.setdefault(what, []).append(step)
+
+    def _is_born_in(self, story: Story, plan: Plan) -> bool:
+        return story.num_tokens == 0 and any(chunk[0] == story.source for chunk in plan.chunks)
+
+    def _what(self, story: Story, first: int, count: int, is_decode: bool) -> str:
+        if is_decode:
+            return DECODE
+        return AGAIN if any(stay.num_computed > first for stay in story.stays) else PROMPT
+
+    def _account(self, story: Story, until: float, part: str) -> float:
+        """The time up to `until` was spent on this; how long that is."""
+        seconds = max(0.0, until - self._since)
+        if part in (QUEUED, OFF):
+            story.reasons[self._why] += seconds if part == QUEUED else 0.0
+        story.parts[part] += seconds
+        self._since = story.end = max(self._since, until)
+        return seconds
+
+    def _reason(self, story: Story, plan: Plan) -> str:
+        """Why the step that was just planned left it waiting."""
+        limits = self._limits
+        num_needed = -(-len(story.add.prompt) // limits.block_size)
+        if plan.running + len(story.add.requests) > limits.max_running:
+            return "no free seat"
+        if num_needed > limits.num_blocks - plan.blocks:
+            return "no free memory"
+        if sum(count for _, _, count in plan.chunks) >= limits.max_step_tokens:
+            return "the step was full"
+        return "the rules held it back"
+
+    def _end(self, story: Story, at: float, finish: str) -> None:
+        self._account(story, at, QUEUED if self._state == QUEUED else OFF if self._state == OFF else PASSED)
+        if self._state == OFF:
+            story.stays[-1].end = at
+        story.finish = finish
+        self.is_done = True
+
+
+def slowest(trace: Trace) -> RequestId:
+    """Of those that ended well, the one that took longest."""
+    arrived: dict[RequestId, float] = {}
+    worst: tuple[float, RequestId] | None = None
+    for line in trace:
+        if isinstance(line, Add):
+            arrived.update(dict.fromkeys(line.requests, line.at))
+        elif isinstance(line, Token) and line.finish is not None:
+            latency = line.at - arrived.pop(line.request)
+            worst = max(worst or (latency, line.request), (latency, line.request))
+        elif isinstance(line, Finished):
+            arrived.pop(line.request, None)
+    if worst is None:
+        raise InvalidConfig(f"{trace.path}: no request finishes in this trace")
+    return worst[1]
