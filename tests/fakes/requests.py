@@ -18,7 +18,7 @@ def make_samples(
     first_id: int, prompt: list[int] | range, n: int, max_output: int = 4, **more: Any
 ) -> tuple[Request, ...]:
     """As the engine's front door makes them: only the first sample has its prompt scored."""
-    shared = {"seed": first_id} | more
+    shared = {"seed": first_id, "n": n} | more
     others = {key: value for key, value in shared.items() if key != "prompt_logprobs"}
     lead = make_request(first_id, prompt, max_output, **shared)
     return lead, *(make_request(first_id + i, prompt, max_output, sample_index=i, **others) for i in range(1, n))

@@ -23,14 +23,16 @@ class Guard:
         self._policy = policy
         self._pacing = pacing
         self._admission = admission
-        self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # in order of arrival
+        self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # who has waited longest first
         self.failures: list[str] = []
         self._listen()
 
     def _listen(self) -> None:
-        self.is_serving = isinstance(self._policy, Served)
-        self._left = self._policy.left if isinstance(self._policy, Leaving) else None
-        self._yielding = self._policy.yielding if isinstance(self._policy, Yielding) else None
+        policy = self._policy
+        self._served = policy.served if isinstance(policy, Served) else None
+        self._left = policy.left if isinstance(policy, Leaving) else None
+        self._yielding = policy.yielding if isinstance(policy, Yielding) else None
+        self.is_serving = self._served is not None
 
     def push(self, progress: Progress, now: float) -> None:
         self.waiting[progress.id] = progress
@@ -44,7 +46,7 @@ class Guard:
 
     def _waiting(self, request: RequestId | None) -> Progress:
         if request is None or request not in self.waiting:
-            raise ValueError(f"first() named {request}, which does not wait")
+            raise ValueError(f"first() named {request!r}, which does not wait")
         return self.waiting[request]
 
     def remove(self, progress: Progress, now: float) -> None:
@@ -52,10 +54,11 @@ class Guard:
         self._ask(lambda: self._policy.remove(progress), None, now)
 
     def served(self, progress: Progress, num_prompt: int, num_output: int, now: float) -> None:
-        """Asked only while `is_serving`."""
-        policy = self._policy
-        if isinstance(policy, Served):
-            self._ask(lambda: policy.served(progress, num_prompt, num_output), None, now)
+        if self._served is not None:
+            try:  # asked for every request of a step, so without the detour of `_ask`
+                self._served(progress, num_prompt, num_output)
+            except Exception as error:
+                self._fall_back(error, now)
 
     def left(self, progress: Progress, now: float) -> None:
         if self._left is not None:
@@ -66,7 +69,7 @@ class Guard:
         def choose() -> Progress:
             request = self._policy.victim(running.values(), now)
             if request not in running:
-                raise ValueError(f"victim() named {request}, which does not run")
+                raise ValueError(f"victim() named {request!r}, which does not run")
             return running[request]
 
         return self._ask(choose, None, now) or choose()
@@ -83,30 +86,39 @@ class Guard:
 
     def allow(self, view: StepView) -> Allowance:
         try:
-            return self._pacing.allow(view)
+            allowance = self._pacing.allow(view)
+            if not (isinstance(allowance, Allowance) and isinstance(allowance.num_new, int)):
+                raise TypeError(f"allow() answered {allowance!r}, which is no Allowance")
+            return allowance
         except Exception as error:
-            self._pacing = Mixed()
             self._tell("the pacing rule", error)
+            self._pacing = Mixed()
             return self._pacing.allow(view)
 
     def fits(self, candidate: Progress, num_new: int, memory: MemoryView) -> bool:
         try:
-            return self._admission.fits(candidate, num_new, memory)
+            is_fitting = self._admission.fits(candidate, num_new, memory)
+            if not isinstance(is_fitting, bool):
+                raise TypeError(f"fits() answered {is_fitting!r}, which is neither True nor False")
+            return is_fitting
         except Exception as error:
-            self._admission = PromptFits()
             self._tell("the admission rule", error)
+            self._admission = PromptFits()
             return self._admission.fits(candidate, num_new, memory)
 
     def _ask(self, question: Callable[[], T], otherwise: T, now: float) -> T:
         try:
             return question()
         except Exception as error:
-            self._tell("the policy", error)
-            self._policy = Fcfs()
-            self._listen()
-            for progress in self.waiting.values():
-                self._policy.push(progress, now)
+            self._fall_back(error, now)
             return otherwise
 
+    def _fall_back(self, error: Exception, now: float) -> None:
+        self._tell("the policy", error)
+        self._policy = Fcfs()
+        self._listen()
+        for progress in self.waiting.values():
+            self._policy.push(progress, now)
+
     def _tell(self, what: str, error: Exception) -> None:
-        self.failures.append(f"{what} failed ({type(error).__name__}: {error}); the plain one takes its place")
+        self.failures.append(f"{what} failed ({type(error).__name__}: {error})")

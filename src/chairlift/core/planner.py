@@ -41,6 +41,7 @@ class Planner:
             len(waiting),
             next(iter(waiting.values())).arrival if waiting else now,
             len(self._seats.preempted),
+            self._seats.num_admitted,
             len(decodes),
             len(prompts),
             self._seats.num_free,

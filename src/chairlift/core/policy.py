@@ -35,6 +35,8 @@ class Standing(Protocol):
     def num_output(self) -> int: ...
     @property
     def num_preempted(self) -> int: ...
+    @property
+    def num_unborn(self) -> int: ...  # further samples that start from its prompt once that is computed
 
 
 class Policy(Protocol):
@@ -95,8 +97,9 @@ class StepView(NamedTuple):
 
     now: float
     num_waiting: int
-    oldest_arrival: float  # of those that wait; `now` when nobody does
-    num_preempted: int  # requests that stepped off and wait to come back
+    oldest_arrival: float  # of who has waited longest; `now` when nobody waits
+    num_preempted: int  # requests that stepped off and wait to come back; they go before those that wait
+    num_admitted: int  # of those that waited, since the beginning
     num_decodes: int
     num_prompts: int  # running requests that are still in their prompt
     num_seats: int  # requests that may still be admitted
@@ -112,7 +115,8 @@ class Allowance(NamedTuple):
 
 class Pacing(Protocol):
     def allow(self, view: StepView) -> Allowance:
-        """Not listened to when it allows nothing of what could be done and no step is under way."""
+        """May be asked again within a step that preempts. Not listened to when it allows nothing of what could be done
+        and no step is under way."""
         ...
 
 

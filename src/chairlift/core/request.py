@@ -89,5 +89,9 @@ class Progress:
         return len(self.tokens) + self.num_pending
 
     @property
+    def num_unborn(self) -> int:
+        return len(self.siblings)
+
+    @property
     def num_output(self) -> int:
         return len(self.tokens) - len(self.request.prompt)

@@ -24,6 +24,7 @@ class Seats:
         self.running: dict[RequestId, Progress] = {}  # in order of admission
         self.preempted: dict[RequestId, Progress] = {}
         self.events: list[Event] = []
+        self.num_admitted = 0  # of those that waited
         self._returning = RankedQueue()  # the preempted, in order of arrival; they go before any that waits
         self._num_promised = 0  # to samples whose prompt a running sibling is computing
 
@@ -49,6 +50,8 @@ class Seats:
 
     def admit(self, is_urgent: bool, now: float) -> Progress | None:
         """The next request steps on, if there is a seat and memory allows it; if urgent, the rule is not asked."""
+        if self.num_free == 0:
+            return None
         returning = self._returning.first()
         progress = self.preempted[returning] if returning is not None else self.rules.first(now)
         if progress is None or 1 + len(progress.siblings) > self.num_free:
@@ -64,6 +67,7 @@ class Seats:
                 return None
         self.tables.admit(progress)
         self._leave_queue(progress, now)
+        self.num_admitted += progress.state is State.WAITING
         progress.state = State.RUNNING
         self.running[progress.id] = progress
         self._num_promised += len(progress.siblings)
@@ -86,8 +90,9 @@ class Seats:
         """While all seats are taken, the policy may have running requests wait again for the sake of better ones."""
         if self.num_free > 0:
             return False
-        # The members of a search stay together, and a token on its way must arrive first.
-        yielding = [p for p in self.rules.yielding(self.running, now) if p.beams is None and not p.num_pending]
+        # The members of a search stay together, and whose last token is on its way is as good as gone.
+        asked = self.rules.yielding(self.running, now)
+        yielding = [progress for progress in asked if progress.beams is None and progress.num_known < progress.limit]
         for progress in yielding:
             self._step_off(progress, now)
             self._wait(progress, progress.siblings, now)

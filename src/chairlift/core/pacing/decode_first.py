@@ -12,4 +12,4 @@ class DecodeFirst:
     def allow(self, view: StepView) -> Allowance:
         seats = view.num_seats + view.num_decodes + view.num_prompts
         is_open = view.num_decodes == 0 or view.num_seats >= self._free * seats
-        return Allowance(num_new=view.num_seats if is_open else 0)
+        return Allowance(num_new=view.num_seats if is_open else view.num_preempted)  # who stepped off is not new

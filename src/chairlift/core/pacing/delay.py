@@ -11,4 +11,4 @@ class Delay:
 
     def allow(self, view: StepView) -> Allowance:
         has_waited = view.now - view.oldest_arrival >= self._factor * view.last_prompt_s
-        return Allowance() if has_waited or view.num_preempted else Allowance(num_new=0)
+        return Allowance() if has_waited else Allowance(num_new=view.num_preempted)  # who stepped off is not new

@@ -1,7 +1,9 @@
-"""The earliest deadline first; requests without one come after all that have one."""
+"""The earliest deadline first; a request without one counts as due `default` seconds after it came.
+
+Bound: nobody is passed by a request that comes after its own deadline, met or not.
+"""
 
 from collections.abc import Iterable
-from math import inf
 
 from chairlift.core.ids import RequestId
 from chairlift.core.policies.ranked import Ranked
@@ -10,9 +12,15 @@ from chairlift.core.queue import Rank
 
 
 class Deadline(Ranked):
+    def __init__(self, default: float = 60.0) -> None:
+        super().__init__()
+        if default < 0:
+            raise ValueError(f"default={default}: must not be negative")
+        self._default = default
+
     def rank(self, standing: Standing) -> Rank:
-        deadline = standing.request.deadline_s
-        return (inf if deadline is None else standing.arrival + deadline, standing.arrival)
+        given = standing.request.deadline_s
+        return (standing.arrival + (self._default if given is None else given), standing.arrival)
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:
         """The one with the most time left, of those the newest."""

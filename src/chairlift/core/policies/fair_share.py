@@ -1,8 +1,11 @@
 """Every user gets the same share of the tokens: next is whoever has been served least (a virtual token counter).
 
-A prompt token counts `prompt`, an output token `output`. A user who was away does not save up: on coming back its
-counter is raised to the smallest among those who wait. So a user with work waiting falls behind another by no more than
-one request's tokens and a step.
+A prompt token counts `prompt`, an output token `output`; what is computed again after stepping off counts nothing. A
+user who was away has not saved up: its counter is raised to that of the least served who waited meanwhile. Within a
+user, first come first served.
+
+Bound: of two users with requests waiting, one falls behind the other by no more than a prompt and the output of the
+requests that the other has running.
 """
 
 import heapq
@@ -12,28 +15,40 @@ from collections.abc import Iterable
 from chairlift.core.ids import RequestId
 from chairlift.core.policy import Standing
 
+_MAX_USERS = 10_000  # remembered beyond those that wait; who is forgotten starts anew
+
 
 class FairShare:
     def __init__(self, prompt: float = 1.0, output: float = 2.0) -> None:
+        if prompt < 0 or output <= 0:
+            raise ValueError("prompt must not be negative, output must be above 0")
         self._weights = (prompt, output)
         self._served: dict[str, float] = {}
-        self._queues: dict[str, OrderedDict[RequestId, None]] = {}  # users with requests that wait
-        self._heap: list[tuple[float, str]] = []  # (served when pushed, user); stale entries are pushed again
-        self._floor = 0.0  # what the least served waiting user had been served when last looked at
+        self._queues: dict[str, OrderedDict[RequestId, None]] = {}  # of users with requests that wait
+        # (served, user), once for each user in `_entered`: those that wait, and some that no longer do. What a user
+        # was served since is seen when its entry comes up.
+        self._heap: list[tuple[float, str]] = []
+        self._entered: set[str] = set()
+        self._floor = 0.0  # what the least served of those that wait had been served when last looked at
 
     def push(self, standing: Standing, now: float) -> None:
         user = standing.request.user
-        queue = self._queues.setdefault(user, OrderedDict())
-        if not queue:
+        if user not in self._queues:
+            self._queues[user] = OrderedDict()
             self._served[user] = max(self._served.get(user, 0.0), self._floor)
-            heapq.heappush(self._heap, (self._served[user], user))
-        queue[standing.id] = None
+            if user not in self._entered:
+                self._entered.add(user)
+                heapq.heappush(self._heap, (self._served[user], user))
+            if len(self._served) > 2 * (_MAX_USERS + len(self._queues)):
+                self._forget()
+        self._queues[user][standing.id] = None
 
     def first(self, now: float) -> RequestId | None:
         while self._heap:
             served, user = self._heap[0]
             if user not in self._queues:
                 heapq.heappop(self._heap)
+                self._entered.remove(user)
             elif served != self._served[user]:
                 heapq.heapreplace(self._heap, (self._served[user], user))
             else:
@@ -50,7 +65,14 @@ class FairShare:
     def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
         user = standing.request.user
         prompt, output = self._weights
-        self._served[user] = self._served.get(user, self._floor) + prompt * num_prompt + output * num_output
+        charge = output * num_output + (0 if standing.num_preempted else prompt * num_prompt)
+        self._served[user] = self._served.get(user, self._floor) + charge
+
+    def _forget(self) -> None:
+        """Keeps those that wait and the most served of the others, who would gain most by being forgotten."""
+        away = sorted((served, user) for user, served in self._served.items() if user not in self._queues)
+        for _, user in away[:-_MAX_USERS]:
+            del self._served[user]
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:
         """The newest request of the user who has been served most."""

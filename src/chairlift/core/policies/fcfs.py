@@ -1,4 +1,7 @@
-"""First come, first served."""
+"""First come, first served.
+
+Bound: nobody is passed by a request that came later.
+"""
 
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import Standing

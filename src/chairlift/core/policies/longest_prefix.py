@@ -1,7 +1,9 @@
 """Requests whose prompt is cached first, so that what the cache holds is used before it is overwritten.
 
-Only the `window` oldest are compared, so a step costs the same however many wait; a request that has been passed over
-`patience` times goes first.
+Only the `window` oldest are compared, so a step costs the same however many wait. After `patience` admissions in a row
+that passed it over, the oldest of all goes first.
+
+Bound: a request that finds k waiting is admitted within (k + 1) x (patience + 1) admissions.
 """
 
 from collections import OrderedDict

@@ -1,48 +1,57 @@
-"""Skip-join multi-level feedback: short work first without knowing lengths; what runs long sinks, what starves rises.
+"""Short work first without knowing lengths: what runs long sinks, what starves rises (skip-join feedback levels).
 
-A request joins the level its prompt's length earns (it skips those above). After being served a level's tokens it sinks
-one level; while requests of better levels wait and all seats are taken, the worst running one steps off for them. One
-that has waited `starve` seconds goes first.
+A request joins the first level whose tokens hold its prompt, skipping those above, and sinks one when it has used a
+level's tokens up. While better ones wait and all seats are taken, the worst running ones step off for them.
 
-    level      0      1      2      3      4
-    tokens   quantum  x2     x4     x8    ...
+    level    risen     1        2          3      ...   levels
+    tokens  quantum  quantum  x rate   x rate^2
+
+Bound: who has waited `starve` seconds rises above all levels, in the order in which they began to wait, and has
+`quantum` tokens before sinking; nobody steps off before getting a token.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 
 from chairlift.core.ids import RequestId
 from chairlift.core.policy import Standing
 
 
 class Mlfq:
-    def __init__(self, levels: int = 6, quantum: int = 64, starve: float = 10.0) -> None:
-        if levels < 1 or quantum < 1 or starve <= 0:
-            raise ValueError("levels and quantum must be at least 1, starve above 0")
-        self._quantum = quantum
+    def __init__(self, levels: int = 6, quantum: int = 64, rate: float = 2.0, starve: float = 10.0) -> None:
+        if levels < 1 or quantum < 1 or rate < 1 or starve <= 0:
+            raise ValueError("levels, quantum and rate must be at least 1, starve above 0")
         self._starve = starve
-        self._queues: list[OrderedDict[RequestId, float]] = [OrderedDict() for _ in range(levels)]  # since when
+        self._tokens = [float(quantum), *(quantum * rate**i for i in range(levels))]
+        self._queues: list[OrderedDict[RequestId, float]] = [OrderedDict() for _ in self._tokens]  # since when
         self._level: dict[RequestId, int] = {}
         self._used: dict[RequestId, int] = {}
 
     def _level_of(self, standing: Standing) -> int:
-        if standing.id not in self._level:
-            self._level[standing.id] = self._entry(standing)
-        return self._level[standing.id]
-
-    def _entry(self, standing: Standing) -> int:
-        size, level = self._quantum, 0
-        while size < len(standing.request.prompt) and level < len(self._queues) - 1:
-            size, level = 2 * size, level + 1
+        level = self._level.get(standing.id)
+        if level is None:
+            num_prompt = len(standing.request.prompt)
+            fitting = (i for i, tokens in enumerate(self._tokens) if i and tokens >= num_prompt)
+            level = self._level[standing.id] = next(fitting, len(self._tokens) - 1)
         return level
 
     def push(self, standing: Standing, now: float) -> None:
         self._queues[self._level_of(standing)][standing.id] = now
 
+    def _raise_starving(self, now: float, most: int) -> None:
+        """Until so many have risen."""
+        while len(self._queues[0]) < most:
+            heads = ((next(iter(queue.values())), i) for i, queue in enumerate(self._queues) if i and queue)
+            since, level = min(heads, default=(now, 0))
+            if now - since < self._starve:
+                return
+            request, _ = self._queues[level].popitem(last=False)
+            self._queues[0][request] = since
+            self._level[request] = self._used[request] = 0
+
     def first(self, now: float) -> RequestId | None:
-        for queue in self._queues[1:]:  # the first of a level has waited longest there
-            if queue and now - next(iter(queue.values())) >= self._starve:
-                return next(iter(queue))
+        self._raise_starving(now, 1)
         return next((next(iter(queue)) for queue in self._queues if queue), None)
 
     def remove(self, standing: Standing) -> None:
@@ -50,8 +59,9 @@ class Mlfq:
 
     def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
         level = self._level_of(standing)
-        used = self._used.get(standing.id, 0) + num_prompt + num_output
-        if used >= self._quantum << level and level < len(self._queues) - 1:
+        # What is computed again after stepping off is nothing the request gains.
+        used = self._used.get(standing.id, 0) + num_output + (0 if standing.num_preempted else num_prompt)
+        if used >= self._tokens[level] and level < len(self._tokens) - 1:
             self._level[standing.id], used = level + 1, 0
         self._used[standing.id] = used
 
@@ -60,9 +70,13 @@ class Mlfq:
         self._used.pop(standing.id, None)
 
     def yielding(self, running: Sequence[Standing], now: float) -> Sequence[RequestId]:
-        """As many of the worst running requests as there are better ones waiting, one level apart at least."""
-        waiting = [level for level, queue in enumerate(self._queues) for _ in range(min(len(queue), len(running)))]
-        worst = sorted(running, key=lambda s: (-self._level_of(s), -s.arrival, -s.id))
+        """One of the worst running for each that waits on a better level."""
+        self._raise_starving(now, len(running))
+        best = next(level for level, queue in enumerate(self._queues) if queue)
+        # Who still computes its prompt has not got a token yet.
+        able = [s for s in running if self._level_of(s) > best and s.num_known - s.num_computed == 1]
+        waiting = chain.from_iterable(repeat(level, len(queue)) for level, queue in enumerate(self._queues))
+        worst = sorted(able, key=lambda s: (self._level_of(s), s.arrival, s.id), reverse=True)
         return [s.id for s, level in zip(worst, waiting, strict=False) if self._level_of(s) > level]
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:

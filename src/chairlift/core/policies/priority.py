@@ -1,4 +1,8 @@
-"""Smaller priority numbers first; waiting makes a request more urgent by `aging` levels a second."""
+"""Smaller priority numbers first; waiting makes a request more urgent by `aging` levels a second.
+
+Bound: a request p levels worse than the best is passed only by requests that come within p / aging seconds of it. With
+aging=0 there is none.
+"""
 
 from collections.abc import Iterable
 
@@ -16,8 +20,7 @@ class Priority(Ranked):
         self._aging = aging
 
     def rank(self, standing: Standing) -> Rank:
-        # All age at the same rate, so the order of two requests never changes: it can be a number. A request passes
-        # one of a priority p levels better once it arrived p / aging seconds earlier.
+        # All age at the same rate, so the order of two requests never changes: it can be a number.
         return (standing.request.priority + self._aging * standing.arrival, standing.arrival)
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:

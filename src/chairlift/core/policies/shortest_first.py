@@ -1,4 +1,8 @@
-"""The shortest request first: the best mean latency, and long ones wait longest."""
+"""The shortest request first: the best mean latency, while long ones wait.
+
+Length is expected output, prompt or both (`by`); expected output is max_tokens, or what the user's requests needed.
+No bound: as long as shorter ones keep coming, a long one waits. `mlfq` has a bound.
+"""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,9 @@
-"""Requests of like length together, so that a batch ends at about the same time; none is passed over for ever.
+"""Requests of like length together, so that a batch ends at about the same time.
 
-Next is the request closest in length to the last one admitted; after `patience` admissions that passed it over, the
-oldest goes first whatever its length.
+Lengths are grouped to an eighth: 64 to 71, 72 to 79, ... 128 to 143, and so on; next is the oldest of the group closest
+to the last admitted. After `patience` admissions in a row that passed it over, the oldest of all goes first.
+
+Bound: a request that finds k waiting is admitted within (k + 1) x (patience + 1) admissions.
 """
 
 from bisect import bisect_left, insort
@@ -16,40 +18,47 @@ from chairlift.core.policy import Standing
 class SimilarLength:
     def __init__(self, by: str = "output", patience: int = 64) -> None:
         check_measure(by)
+        if patience < 0:
+            raise ValueError(f"patience={patience}: must not be negative")
         self._by = by
         self._patience = patience
         self._last = 0
         self._num_passes = 0  # admissions since the oldest became the oldest
-        self._lengths: OrderedDict[RequestId, int] = OrderedDict()  # oldest first
+        self._waiting: OrderedDict[RequestId, int] = OrderedDict()  # their groups, oldest first
         self._groups: dict[int, OrderedDict[RequestId, None]] = {}
-        self._known: list[int] = []  # lengths that somebody has, sorted: few, however many wait
+        self._lengths: list[int] = []  # of groups that somebody is in, sorted: at most eight for each power of two
+
+    def _group_of(self, standing: Standing) -> int:
+        length = length_of(standing, self._by)
+        num_dropped = max(0, length.bit_length() - 4)
+        return length >> num_dropped << num_dropped
 
     def push(self, standing: Standing, now: float) -> None:
-        length = length_of(standing, self._by)
-        self._lengths[standing.id] = length
+        length = self._group_of(standing)
+        self._waiting[standing.id] = length
         if length not in self._groups:
             self._groups[length] = OrderedDict()
-            insort(self._known, length)
+            insort(self._lengths, length)
         self._groups[length][standing.id] = None
 
     def first(self, now: float) -> RequestId | None:
-        if not self._lengths:
+        if not self._waiting:
             return None
         if self._num_passes >= self._patience:
-            return next(iter(self._lengths))
-        place = bisect_left(self._known, self._last)
-        near = self._known[max(0, place - 1) : place + 1]
+            return next(iter(self._waiting))
+        place = bisect_left(self._lengths, self._last)
+        near = self._lengths[max(0, place - 1) : place + 1]
         return next(iter(self._groups[min(near, key=lambda length: abs(length - self._last))]))
 
     def remove(self, standing: Standing) -> None:
-        is_oldest = next(iter(self._lengths)) == standing.id
+        is_oldest = next(iter(self._waiting)) == standing.id
         self._num_passes = 0 if is_oldest else self._num_passes + 1
-        self._last = length = self._lengths.pop(standing.id)
+        self._last = length = self._waiting.pop(standing.id)
         del self._groups[length][standing.id]
         if not self._groups[length]:
             del self._groups[length]
-            del self._known[bisect_left(self._known, length)]
+            del self._lengths[bisect_left(self._lengths, length)]
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:
-        """The one whose length is furthest from the others': the last admitted."""
-        return max(running, key=lambda s: (abs(length_of(s, self._by) - self._last), s.arrival, s.id)).id
+        """The one furthest in length from who was admitted last, of those the newest."""
+        return max(running, key=lambda s: (abs(self._group_of(s) - self._last), s.arrival, s.id)).id
