@@ -1,8 +1,8 @@
 """An llm-serving YAML file, translated to options.
 
 Always: the file starts a server if the system it was written for could be started with it. Keys that mean nothing here
-are named in one warning. A value that would change what clients see and is not built (static batching, FastServe) is
-refused by name. Does not load anything; weights are not named by such a file.
+are named in one warning. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Does not load
+anything; weights are not named by such a file.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.config.settings import LlmServing
-from chairlift.config.values import Parser, boolean, one_of, text, whole
+from chairlift.config.values import Parser, boolean, number, one_of, text, whole
 from chairlift.core.errors import InvalidConfig
 
 _SECTIONS = (
@@ -45,6 +45,8 @@ _USED = frozenset(
         "tokenizer.vocab_file",
     }
 )
+# FastServe's levels in our words, and its defaults.
+_FASTSERVE = {"fa_config.rate": ("rate", 1.5), "fa_config.starve_waiting_time": ("starve", 10.0)}
 _TEMPLATES = {
     "internlm_7b": "<s><s><|User|>:{}<eoh>\n<|Bot|>:",
     "baichuan2pa": "<reserved_106>{}<reserved_107>",
@@ -64,7 +66,7 @@ def is_llm_serving(document: Mapping[str, Any]) -> bool:
 
 def translate(document: Mapping[str, Any], path: Path) -> Translation:
     file = _File(path, document)
-    file.refuse_unsupported()
+    rules = file.rules()
     warnings = list(file.dead_keys())
     tokenizer = file.tokenizer(warnings)
     seq_length = file.last("model_config.seq_length", whole(2))
@@ -84,6 +86,7 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         "block_size": file.get("pa_config.block_size", whole(1, 65536)),
         "num_blocks": None if blocks is None else blocks - 1,  # block 0 was reserved and held no tokens
         "tokenizer": tokenizer,
+        **rules,
     }
     compat = LlmServing(
         model_name=name,
@@ -128,18 +131,29 @@ class _File:
         except ValueError as error:
             raise InvalidConfig(f"{self._path}: {key} {error}, got {values!r}") from error
 
-    def refuse_unsupported(self) -> None:
-        strategy = self.get("model_config.batching_strategy", one_of("continuous", "static"))
-        if strategy == "static":
-            raise InvalidConfig(
-                f"{self._path}: model_config.batching_strategy: static is not supported; use continuous"
-            )
-        if self.get("model_config.fastserve", boolean):
-            raise InvalidConfig(f"{self._path}: model_config.fastserve: true is not supported; remove it")
+    def rules(self) -> dict[str, str]:
+        """The scheduling rules that the file asks for; those it says nothing of stay as they are."""
+        rules: dict[str, str] = {}
+        if self.get("model_config.batching_strategy", one_of("continuous", "static")) == "static":
+            rules["prefill"] = "static"
+        if self._is_fastserve():
+            values = {key: self.get(key, number) for key in _FASTSERVE}
+            given = [
+                f"{name}={default if values[key] is None else values[key]}"
+                for key, (name, default) in _FASTSERVE.items()
+            ]
+            rules["policy"] = f"mlfq:{','.join(given)}"
+        return rules
+
+    def _is_fastserve(self) -> bool:
+        return bool(self.get("model_config.fastserve", boolean))
 
     def dead_keys(self) -> list[str]:
         """One warning that names every key without effect; an empty list when all have one."""
-        dead = [key for key in self._values if key not in _USED]
+        used = _USED | set(_FASTSERVE) if self._is_fastserve() else _USED
+        dead = [key for key in self._values if key not in used]
+        if self._is_fastserve() and "fa_config.time_slice" in dead:
+            dead[dead.index("fa_config.time_slice")] = "fa_config.time_slice (levels are counted in tokens)"
         if self.get("model_config.page_attention", boolean) is False:
             dead.append("model_config.page_attention (always on)")
         return [f"{self._path}: these keys have no effect here: {', '.join(dead)}"] if dead else []

@@ -17,10 +17,11 @@ import yaml
 
 from chairlift.config import llm_serving
 from chairlift.config.hf import DTYPES
+from chairlift.config.rules import rule_text
 from chairlift.config.settings import Settings
 from chairlift.config.values import Parser, boolean, existing_path, num_bytes, one_of, text, whole
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.policies.known import POLICIES
+from chairlift.core.preemption import MODES
 
 Group = Literal["model", "engine", "server"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -65,7 +66,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("num_blocks", "engine", whole(1), "N", "KV blocks (default: from free memory)"),
     Option("kv_memory", "engine", num_bytes, "SIZE", "memory for KV blocks, such as 512MiB"),
     Option("prefix_cache", "engine", boolean, "", "share the KV blocks of equal prompt beginnings"),
-    _choice("policy", "engine", tuple(POLICIES), "order in which requests are served"),
+    Option("policy", "engine", rule_text("policy"), "RULE", "who is served first (see `chairlift policies`)"),
+    Option("prefill", "engine", rule_text("prefill"), "RULE", "which prompts may enter a step"),
+    Option("admission", "engine", rule_text("admission"), "RULE", "whether memory allows the next request"),
+    _choice("preemption", "engine", MODES, "what becomes of a victim's KV blocks when memory runs out"),
+    Option("host_memory", "engine", num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"),
     Option("host", "server", text, "ADDRESS", "address to listen on"),
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
     Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port"),

@@ -41,7 +41,11 @@ class Settings:
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes
     prefix_cache: bool = True
-    policy: str = "fcfs"
+    policy: str = "fcfs"  # this and the next two: rules as config/rules.py reads them
+    prefill: str = "mixed"
+    admission: str = "prompt"
+    preemption: str = "recompute"
+    host_memory: int | None = None  # bytes for blocks that are swapped out
     host: str = "127.0.0.1"
     port: int = 8000
     frontends: int = 1
@@ -53,6 +57,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.num_blocks is not None and self.kv_memory is not None:
             raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
+        if self.host_memory is not None and self.preemption == "recompute":
+            raise InvalidConfig("host_memory holds blocks that are swapped out: set preemption to swap or auto")
         steps, running = self.max_step_tokens, self.max_running
         if steps is not None and running is not None and steps < running:
             raise InvalidConfig(f"max_step_tokens {steps} must be at least max_running {running}")

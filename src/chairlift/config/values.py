@@ -3,6 +3,7 @@
 A parser takes either and returns the value, or raises `ValueError` with the rule it broke ("must be ...").
 """
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,16 @@ def whole(least: int, most: int = 2**31 - 1) -> Parser:
         return value
 
     return parse
+
+
+def number(value: object) -> float:
+    try:
+        found = float(value) if type(value) in (int, float, str) else math.nan  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise ValueError("must be a number")
+    return found
 
 
 def num_bytes(value: object) -> int:

@@ -140,6 +140,25 @@ def test_unknown_keys_are_named_and_do_no_harm(tmp_path: Path) -> None:
     assert "extra" in warning
 
 
+def test_static_batching_becomes_a_prefill_rule(tmp_path: Path) -> None:
+    settings = serve(tmp_path, "model_config: {batching_strategy: static}", model="org/name")
+    assert (settings.prefill, settings.policy, settings.warnings) == ("static", "fcfs", ())
+    assert serve(tmp_path, "model_config: {batching_strategy: static}", prefill="mixed").prefill == "mixed"
+
+
+def test_fastserve_becomes_a_policy_with_its_own_defaults(tmp_path: Path) -> None:
+    settings = serve(tmp_path, "model_config: {fastserve: true}", model="org/name")
+    assert (settings.policy, settings.warnings) == ("mlfq:rate=1.5,starve=10.0", ())
+
+
+def test_fastserves_numbers_are_taken_over_where_they_mean_something(tmp_path: Path) -> None:
+    text = "model_config: {fastserve: true}\nfa_config: {time_slice: 0.3, rate: 3, starve_waiting_time: '5'}"
+    settings = serve(tmp_path, text, model="org/name")
+    assert settings.policy == "mlfq:rate=3.0,starve=5.0"
+    assert "fa_config.time_slice (levels are counted in tokens)" in settings.warnings[0]
+    assert "rate" not in settings.warnings[0]
+
+
 def test_switched_off_paging_is_named(tmp_path: Path) -> None:
     warning = serve(tmp_path, "model_config: {page_attention: false}", model="org/name").warnings[0]
     assert "page_attention (always on)" in warning
@@ -148,9 +167,10 @@ def test_switched_off_paging_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("model_config: {batching_strategy: static}", "batching_strategy: static is not supported"),
         ("model_config: {batching_strategy: eager}", "batching_strategy must be one of continuous, static"),
-        ("model_config: {fastserve: true}", "fastserve: true is not supported"),
+        ("model_config: {fastserve: perhaps}", "model_config.fastserve must be true or false"),
+        ("model_config: {fastserve: true}\nfa_config: {rate: fast}", "fa_config.rate must be a number, got 'fast'"),
+        ("model_config: {fastserve: true}\nfa_config: {rate: 0.5}", "policy mlfq levels, quantum and rate must be"),
         ("model_config: {decode_batch_size: [0]}", "decode_batch_size must be a whole number"),
         ("model_config: {seq_length: [many]}", "seq_length must be a whole number"),
         ("model_config: 3", "model_config must be a map"),

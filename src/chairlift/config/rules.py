@@ -1,0 +1,186 @@
+"""Scheduling rules from text: `NAME[:key=value,...]`, or a user's own, `package.module:Class[:key=value,...]`.
+
+A rule's parameters are those of its constructor, typed by their annotations (int, float, str, bool). Own modules are
+looked for in the current folder and on PYTHONPATH, and tried out before they are used. Always: what cannot be made
+raises `InvalidConfig` in one line that says what would be valid. Each call makes a new rule, for rules keep state.
+"""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_type_hints
+
+from chairlift.config.values import Parser, boolean, number, text
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.pacing.after_preempt import WaitAfterPreempt
+from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policy import Admission, Pacing, Policy
+from chairlift.core.trial import failure
+
+T = TypeVar("T")
+AFTER_PREEMPT = ("go", "wait")  # what any --prefill rule does in a step that made a request step off
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    option: str  # as in Settings
+    purpose: str
+    known: Mapping[str, type]
+    methods: tuple[str, ...]
+
+
+KINDS = {
+    kind.option: kind
+    for kind in (
+        Kind("policy", "who steps on next, and who steps off when memory runs out", POLICIES,
+             ("push", "first", "remove", "victim")),
+        Kind("prefill", "which prompts may enter a step", PACINGS, ("allow",)),
+        Kind("admission", "whether memory allows the next one", ADMISSIONS, ("fits",)),
+    )
+}  # fmt: skip
+_PLACES = {"policy": "policy", "prefill": "pacing", "admission": "admission"}
+
+
+def make_policy(given: str) -> Policy:
+    policy: Policy = _make("policy", given)
+    return policy
+
+
+def make_pacing(given: str) -> Pacing:
+    pacing: Pacing = _make("prefill", given)
+    return pacing
+
+
+def make_admission(given: str) -> Admission:
+    admission: Admission = _make("admission", given)
+    return admission
+
+
+def rule_text(option: str) -> Parser:
+    """Text that names a rule which can be made; for the table of options."""
+
+    def parse(value: object) -> str:
+        given = text(value).strip()
+        _parse(KINDS[option], given)
+        return given
+
+    return parse
+
+
+def parameters(rule: type) -> dict[str, inspect.Parameter]:
+    """What a rule's constructor takes, by name; annotations are types, not text."""
+    if rule.__init__ is object.__init__:  # type: ignore[misc]
+        return {}
+    signature = inspect.signature(rule.__init__)  # type: ignore[misc]
+    types = get_type_hints(rule.__init__)  # type: ignore[misc]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = [p for p in list(signature.parameters.values())[1:] if p.kind in kinds]
+    return {p.name: p.replace(annotation=types.get(p.name, str)) for p in own}
+
+
+def _make(option: str, given: str) -> Any:
+    try:
+        return _parse(KINDS[option], given)
+    except ValueError as error:
+        raise InvalidConfig(f"{option} {error}, got {given!r}") from error
+
+
+def _parse(kind: Kind, given: str) -> Any:
+    """The rule; raises `ValueError` with the rest of a sentence that begins with the option's name."""
+    name, _, rest = given.partition(":")
+    module, is_known = name, name in kind.known
+    if is_known:
+        rule = kind.known[name]
+    elif module and rest and "=" not in rest.partition(":")[0]:
+        name, _, rest = rest.partition(":")
+        rule = _load(kind, module, name)
+    else:
+        raise ValueError(f"must be one of {', '.join(kind.known)}, or package.module:Class of your own")
+    values = _values(rest)
+    waits = kind.option == "prefill" and _after_preempt(values)
+    arguments = _arguments(kind, name, rule, values)
+    if not is_known:
+        problem = _construct(name, lambda: failure(**{_PLACES[kind.option]: rule(**arguments)}))
+        if problem is not None:
+            raise ValueError(f"{name} does not work when tried out: {_line(problem)}")
+    made = _construct(name, lambda: rule(**arguments))
+    return WaitAfterPreempt(made) if waits else made
+
+
+def _arguments(kind: Kind, name: str, rule: type, values: Mapping[str, str]) -> dict[str, object]:
+    taken = _construct(name, lambda: parameters(rule))
+    for key in values:
+        if key not in taken:
+            valid = [*taken, "after_preempt"] if kind.option == "prefill" else list(taken)
+            raise ValueError(f"{name} takes {', '.join(valid) if valid else 'no parameters'}; {key} is unknown")
+    missing = [key for key, parameter in taken.items() if parameter.default is parameter.empty and key not in values]
+    if missing:
+        raise ValueError(f"{name} needs {', '.join(missing)}")
+    return {key: _value(key, value, taken[key]) for key, value in values.items()}
+
+
+def _values(given: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for item in given.split(",") if given else ():
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not (key and equals and value):
+            raise ValueError("must have parameters as key=value, separated by commas")
+        if key in values:
+            raise ValueError(f"must give {key} once")
+        values[key] = value
+    return values
+
+
+def _after_preempt(values: dict[str, str]) -> bool:
+    choice = values.pop("after_preempt", AFTER_PREEMPT[0])
+    if choice not in AFTER_PREEMPT:
+        raise ValueError(f"must have after_preempt as one of {', '.join(AFTER_PREEMPT)}")
+    return choice == "wait"
+
+
+def _value(key: str, value: str, parameter: inspect.Parameter) -> object:
+    parse = _PARSERS.get(parameter.annotation)
+    if parse is None:
+        raise ValueError(f"must leave {key} alone: only int, float, str and bool can be given")
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ValueError(f"must have {key} as {_SHAPES[parameter.annotation]}") from error
+
+
+_PARSERS: dict[object, Callable[[str], object]] = {int: int, float: number, str: str, bool: boolean}
+_SHAPES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _construct(name: str, make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except ValueError as error:  # what a constructor says of its values
+        raise ValueError(f"{name} {_line(error)}") from error
+    except Exception as error:
+        raise ValueError(f"{name} cannot be used ({type(error).__name__}: {_line(error)})") from error
+
+
+def _load(kind: Kind, module: str, attribute: str) -> type:
+    if os.getcwd() not in sys.path:  # last: an own module never hides one that is installed
+        sys.path.append(os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except (Exception, SystemExit) as error:
+        known = f"; known ones are {', '.join(kind.known)}" if isinstance(error, ImportError) else ""
+        raise ValueError(f"cannot be loaded from {module} ({type(error).__name__}: {_line(error)}){known}") from error
+    if found is None:
+        raise ValueError(f"must name a class, and {module} has no {attribute}")
+    if not inspect.isclass(found):
+        raise ValueError(f"must name a class, which {attribute} in {module} is not")
+    missing = [method for method in kind.methods if not callable(getattr(found, method, None))]
+    if missing:
+        raise ValueError(f"must have the methods {', '.join(kind.methods)}, and {attribute} lacks {', '.join(missing)}")
+    return found
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())
