@@ -6,14 +6,16 @@ import torch
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.engine import Engine
-from chairlift.core.events import Admitted, Event, Token
+from chairlift.core.events import Admitted, Event, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.ops import Ops
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
@@ -30,14 +32,22 @@ Tokens = dict[RequestId, list[int]]
 
 
 class ModelWorld:
-    def __init__(self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG) -> None:
+    def __init__(
+        self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG, ops: Ops | None = None
+    ) -> None:
         self._config, self._dtype, self._device = config, dtype, torch.device(device)
-        self._model = build_model(config, TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
+        self._model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
 
-    def run(self, limits: Limits, arrivals: Arrivals) -> tuple[Tokens, Counter[type[Event] | str]]:
-        """Each request's tokens, and how often each kind of event came ("hit": admitted with cached tokens)."""
-        cache = KvCache(self._config, limits.num_blocks, limits.block_size, self._dtype, self._device)
-        scheduler = Scheduler(limits, Fcfs())
+    def run(
+        self, limits: Limits, arrivals: Arrivals, preemption: Preemption | None = None
+    ) -> tuple[Tokens, Counter[type[Event] | str]]:
+        """Each request's tokens, and how often each kind of event came ("hit": admitted with cached tokens; "swap":
+        preempted with its blocks moved out)."""
+        preemption = preemption or Preemption()
+        cache = KvCache(
+            self._config, limits.num_blocks, limits.block_size, self._dtype, self._device, preemption.num_host_blocks
+        )
+        scheduler = Scheduler(limits, Fcfs(), preemption=preemption)
         engine = Engine(scheduler, TorchRunner(self._model, cache, self._device), CountingClock())
         tokens: Tokens = {}
         kinds: Counter[type[Event] | str] = Counter()
@@ -47,12 +57,23 @@ class ModelWorld:
                 engine.add(samples)
             for event in engine.step():
                 kinds[type(event)] += 1
+                kinds["swap"] += isinstance(event, Preempted) and event.is_swapped
                 kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
                 if isinstance(event, Token):
                     tokens.setdefault(event.request, []).append(event.token)
             check(scheduler)
             step += 1
         return tokens, kinds
+
+    def run_apart(self, arrivals: Arrivals) -> Tokens:
+        """What each gets with the machine to itself; a search needs all its members."""
+        tokens: Tokens = {}
+        for group in (group for groups in arrivals.values() for group in groups):
+            apart: list[tuple[Request, ...]] = [group] if group[0].params.beam_width else [(one,) for one in group]
+            for together in apart:
+                size = len(together)
+                tokens |= self.run(world_limits(16 * size, 4, size, 64), {0: [together]})[0]
+        return tokens
 
 
 def world_limits(num_blocks: int, block_size: int, max_running: int, max_step_tokens: int) -> Limits:

@@ -1,19 +1,38 @@
 """Scheduling never changes tokens, on a real model: a tiny decoder in float64, where rounding cannot hide a mistake."""
 
+from functools import lru_cache
+
 import pytest
 import torch
 
 from chairlift.core.events import Forked, Preempted
-from fakes.crowds import crowd
-from fakes.model_world import ModelWorld, world_limits
+from chairlift.core.preemption import Preemption
+from fakes.crowds import crowd, with_searches
+from fakes.model_world import Arrivals, ModelWorld, Tokens, world_limits
+
+CROWDED = {"max_running": 5, "max_step_tokens": 17}
+RECOMPUTE = Preemption()
+SWAP = Preemption(mode="swap", num_host_blocks=400)
+# Copying a block costs as much as computing five tokens, so few short texts are moved and most are computed again.
+AUTO = Preemption(mode="auto", num_host_blocks=20, block_copy_s=5.0, token_s=1.0)
 
 
-@pytest.mark.parametrize("block_size", [1, 4, 16])
-def test_preempted_chunked_forked_and_cached_requests_get_the_tokens_they_get_alone(block_size: int) -> None:
-    world, arrivals = ModelWorld(torch.float64), crowd(block_size)
-    crowded, kinds = world.run(world_limits(80 // block_size, block_size, max_running=5, max_step_tokens=17), arrivals)
+WORLD = ModelWorld(torch.float64)
+
+
+@lru_cache(maxsize=1)
+def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
+    arrivals = with_searches(crowd(1), 1)
+    return arrivals, WORLD.run_apart(arrivals)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 4, 16])
+@pytest.mark.parametrize("preemption", [RECOMPUTE, SWAP, AUTO], ids=lambda preemption: preemption.mode)
+def test_preempted_chunked_forked_cached_and_searching_requests_get_the_tokens_they_get_alone(
+    preemption: Preemption, block_size: int
+) -> None:
+    arrivals, alone = crowd_and_tokens_alone()
+    crowded, kinds = WORLD.run(world_limits(80 // block_size, block_size, **CROWDED), arrivals, preemption)
     assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0, "the world was too easy to show anything"
-    roomy = world_limits(64 // block_size, block_size, max_running=1, max_step_tokens=64)
-    for request in (request for groups in arrivals.values() for group in groups for request in group):
-        alone, _ = world.run(roomy, {0: [(request,)]})
-        assert crowded[request.id] == alone[request.id], f"request {request.id}"
+    assert (kinds["swap"] > 0) is (preemption.mode == "swap" or (preemption.mode == "auto" and block_size > 4))
+    assert crowded == alone

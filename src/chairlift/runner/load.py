@@ -18,7 +18,7 @@ from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
-from chairlift.runner.warm_up import warm_up
+from chairlift.runner.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
@@ -41,6 +41,10 @@ class Loaded:
     device: str
     kernels: str
     threads: int
+    num_host_blocks: int = 0  # places for blocks that are swapped out
+    # Measured where the engine weighs swapping against computing again; else 0.
+    block_copy_s: float = 0.0  # moving one block one way
+    token_s: float = 0.0  # computing one token of a prompt
 
 
 def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Loaded:
@@ -55,15 +59,29 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         model = build_model(config, _ops(kernels, threads), tensors, dtype, device, max_model_len)
         del tensors  # unmaps the file
         limits = _limits(settings, source, config, dtype, device, max_model_len)
-        runner = TorchRunner(model, KvCache(config, limits.num_blocks, limits.block_size, dtype, device), device)
+        num_host_blocks = _num_host_blocks(settings, config, limits, dtype)
+        kv = KvCache(config, limits.num_blocks, limits.block_size, dtype, device, num_host_blocks)
+        runner = TorchRunner(model, kv, device)
         warm_up(runner, limits)
+        has_choice = settings.preemption == "auto"
+        block_copy_s, token_s = time_recovery(runner, limits, num_host_blocks) if has_choice else (0.0, 0.0)
         _return_freed_memory()
     except (RunnerFailed, RuntimeError, MemoryError) as error:
         first = (str(error) or "out of memory").splitlines()[0]
         raise InvalidConfig(
             f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}: {first}"
         ) from error
-    return Loaded(runner, limits, hardware.dtype_name(dtype), device.type, kernels, threads)
+    return Loaded(
+        runner,
+        limits,
+        hardware.dtype_name(dtype),
+        device.type,
+        kernels,
+        threads,
+        num_host_blocks=num_host_blocks,
+        block_copy_s=block_copy_s,
+        token_s=token_s,
+    )
 
 
 def _return_freed_memory() -> None:
@@ -136,6 +154,19 @@ def _limits(
         max_step_tokens=max_step_tokens,
         max_step_prompts=settings.max_step_prompts,
     )
+
+
+def _num_host_blocks(settings: Settings, config: ModelConfig, limits: Limits, dtype: torch.dtype) -> int:
+    if settings.preemption == "recompute":
+        return 0
+    block_bytes = kv_bytes_per_block(config, limits.block_size, dtype)
+    if settings.host_memory is None:
+        return min(limits.num_blocks, hardware.free_memory(torch.device("cpu")) // 4 // block_bytes)
+    if settings.host_memory < block_bytes:
+        raise InvalidConfig(
+            f"host_memory {settings.host_memory / _MIB:.1f} MiB does not hold one block of {block_bytes / _MIB:.1f} MiB"
+        )
+    return settings.host_memory // block_bytes
 
 
 def _kv_bytes(device: torch.device, source: Source) -> int:

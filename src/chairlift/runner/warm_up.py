@@ -4,15 +4,20 @@ Kernels are chosen, weights laid out and memory touched on first use. Must run b
 blocks as if they were its own.
 """
 
+import time
+from dataclasses import replace
+
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 
 _DECODES = (1, 2, 4, 8, 16, 32, 64)
 _PROMPTS = (8, 32, 128)
+_MOVES = 32  # blocks, about as many as a victim has
+_REPEATS = 3
 _PARAMS = (SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(top_p=0.9, top_k=50, logprobs=1))
 
 
@@ -25,6 +30,30 @@ def warm_up(runner: Runner, limits: Limits) -> None:
     for plan in plans:
         runner.submit(plan)
         runner.collect()
+
+
+def time_recovery(runner: Runner, limits: Limits, num_host_blocks: int) -> tuple[float, float]:
+    """Seconds to move one block one way, and to compute one token of a prompt; after `warm_up`."""
+    longest = min(limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
+    prompt = _plan([(0, longest)], limits, 0)
+    token_s = _best_s(runner, prompt) / longest
+    # A step computes something in any case: the moves are what one with them takes longer than one without.
+    plain = _plan([(0, 1)], limits, 1)
+    count = min(_MOVES, num_host_blocks, limits.num_blocks)
+    moves = tuple(BlockCopy(BlockId(block), BlockId(block)) for block in range(count))
+    moved_s = _best_s(runner, replace(plain, swap_outs=moves, swap_ins=moves)) - _best_s(runner, plain)
+    return max(moved_s, 0.0) / max(1, 2 * count), token_s
+
+
+def _best_s(runner: Runner, plan: StepPlan) -> float:
+    """The least of some times: what else the machine does only ever adds."""
+    times = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        runner.submit(plan)
+        runner.collect()
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def _plan(spans: list[tuple[int, int]], limits: Limits, num_decodes: int) -> StepPlan:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -7,6 +8,8 @@ import torch
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.ids import BlockId
+from chairlift.core.plan import BlockCopy
 from chairlift.runner import hardware
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.load import load_runner
@@ -51,6 +54,39 @@ def test_kv_memory_is_cut_into_blocks(twin: Twin) -> None:
 def test_kv_memory_below_one_block_names_the_way_out(twin: Twin) -> None:
     with pytest.raises(InvalidConfig, match="--kv-memory"):
         load(twin, kv_memory=100)
+
+
+def test_host_memory_is_cut_into_blocks_where_victims_are_swapped(twin: Twin) -> None:
+    block_bytes = kv_bytes_per_block(twin.config, 16, torch.float32)
+    assert load(twin).num_host_blocks == 0
+    assert load(twin, preemption="swap", num_blocks=9).num_host_blocks == 9
+    loaded = load(twin, preemption="swap", host_memory=5 * block_bytes + 1)
+    assert loaded.num_host_blocks == 5
+    assert loaded.block_copy_s == loaded.token_s == 0.0
+    with pytest.raises(InvalidConfig, match="host_memory .* does not hold one block"):
+        load(twin, preemption="swap", host_memory=block_bytes - 1)
+
+
+def test_a_loaded_model_moves_blocks_out_and_back(twin: Twin) -> None:
+    loaded = load(twin, preemption="swap", num_blocks=8)
+    tokens = random_tokens(20)
+    asked = request(tokens)
+    loaded.runner.submit(step([chunk(tokens[:19], 0, 19, [1, 0], asked, is_sampled=False)]))
+    other = random_tokens(20, seed=1)
+    out = (BlockCopy(BlockId(1), BlockId(3)), BlockCopy(BlockId(0), BlockId(2)))
+    overwrite = step([chunk(other, 0, 20, [0, 1], request(other))])
+    loaded.runner.submit(replace(overwrite, swap_outs=out))
+    back = (BlockCopy(BlockId(3), BlockId(6)), BlockCopy(BlockId(2), BlockId(7)))
+    loaded.runner.submit(replace(step([chunk(tokens, 19, 1, [6, 7], asked)]), swap_ins=back))
+    results = [loaded.runner.collect() for _ in range(3)]
+    assert list(results[2].tokens) == [int(twin.reference_logits(tokens)[-1].argmax())]
+
+
+def test_what_recovery_costs_is_measured_where_it_is_weighed(twin: Twin) -> None:
+    loaded = load(twin, preemption="auto", num_blocks=64)
+    assert loaded.num_host_blocks == 64
+    assert 0 <= loaded.block_copy_s < 0.1
+    assert 0 < loaded.token_s < 0.1
 
 
 def test_a_context_beyond_the_models_is_refused(twin: Twin) -> None:

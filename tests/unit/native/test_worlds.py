@@ -1,0 +1,34 @@
+"""Samples, searches, cached prefixes and swapping with the native kernels, in blocks of any size."""
+
+from functools import lru_cache
+
+import pytest
+import torch
+
+from chairlift.core.events import Forked, Preempted
+from chairlift.core.preemption import Preemption
+from chairlift.runner.native.library import HAS_AMX, features
+from chairlift.runner.native.ops import NativeOps, available
+from fakes.crowds import crowd, with_searches
+from fakes.model_world import Arrivals, ModelWorld, Tokens, world_limits
+
+pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were not built or not for this processor")
+SWAP = Preemption(mode="swap", num_host_blocks=400)
+
+
+@lru_cache(maxsize=2)
+def world_and_tokens_alone(dtype: torch.dtype) -> tuple[ModelWorld, Arrivals, Tokens]:
+    world, arrivals = ModelWorld(dtype, ops=NativeOps(2)), with_searches(crowd(1), 1)
+    return world, arrivals, world.run_apart(arrivals)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 4, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_crowd_gets_the_tokens_that_each_gets_alone(dtype: torch.dtype, block_size: int) -> None:
+    if dtype is torch.bfloat16 and not features() & HAS_AMX:
+        pytest.skip("without AMX, products of bf16 matrices are torch's, and a batch may change their last bit")
+    world, arrivals, alone = world_and_tokens_alone(dtype)
+    limits = world_limits(80 // block_size, block_size, max_running=5, max_step_tokens=17)
+    crowded, kinds = world.run(limits, arrivals, SWAP)
+    assert min(kinds[Preempted], kinds[Forked], kinds["hit"], kinds["swap"]) > 0
+    assert crowded == alone

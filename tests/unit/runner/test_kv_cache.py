@@ -1,0 +1,68 @@
+import pytest
+import torch
+
+from chairlift.core.ids import BlockId
+from chairlift.core.plan import BlockCopy
+from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from fakes.model_world import CONFIG
+
+CPU = torch.device("cpu")
+
+
+def moves(*pairs: tuple[int, int]) -> list[BlockCopy]:
+    return [BlockCopy(BlockId(source), BlockId(target)) for source, target in pairs]
+
+
+def numbered(num_host_blocks: int = 0) -> KvCache:
+    """Block b of the keys of layer l holds 100 * l + b, and of the values 1000 more."""
+    kv = KvCache(CONFIG, 6, 4, torch.float32, CPU, num_host_blocks)
+    for layer, (keys, values) in enumerate(zip(kv.keys, kv.values, strict=True)):
+        for block in range(6):
+            keys[block], values[block] = 100 * layer + block, 1000 + 100 * layer + block
+    return kv
+
+
+def contents(kv: KvCache) -> list[list[int]]:
+    """What each memory holds, block by block; a block must hold one number only."""
+    memories = [*kv.keys, *kv.values]
+    assert all((memory == memory[:, :1, :1, :1]).all() for memory in memories)
+    return [memory[:, 0, 0, 0].int().tolist() for memory in memories]
+
+
+def test_a_block_copied_is_the_same_in_every_layer_and_leaves_the_others() -> None:
+    kv = numbered()
+    kv.copy(moves((1, 4), (2, 5)))
+    assert contents(kv) == [[base, base + 1, base + 2, base + 3, base + 1, base + 2] for base in (0, 100, 1000, 1100)]
+
+
+def test_blocks_swapped_out_come_back_to_other_places() -> None:
+    kv = numbered(num_host_blocks=3)
+    kv.swap_out(moves((1, 2), (4, 0)))
+    for memory in (*kv.keys, *kv.values):
+        memory.fill_(-1)
+    kv.swap_in(moves((2, 5), (0, 0)))
+    assert contents(kv) == [[base + 4, -1, -1, -1, -1, base + 1] for base in (0, 100, 1000, 1100)]
+
+
+def test_a_block_may_be_swapped_out_and_its_place_taken_by_one_swapped_in() -> None:
+    kv = numbered(num_host_blocks=2)
+    kv.swap_out(moves((0, 0)))
+    kv.swap_out(moves((3, 1)))
+    kv.swap_in(moves((0, 3)))
+    assert [memory[3] for memory in contents(kv)] == [0, 100, 1000, 1100]
+
+
+def test_no_moves_are_no_work() -> None:
+    kv = numbered()
+    before = contents(kv)
+    kv.copy([])
+    kv.swap_out([])
+    kv.swap_in([])
+    assert contents(kv) == before
+
+
+@pytest.mark.parametrize("block_size", [1, 16])
+def test_a_block_takes_the_bytes_it_is_said_to_take(block_size: int) -> None:
+    kv = KvCache(CONFIG, 3, block_size, torch.bfloat16, CPU)
+    taken = sum(memory.numel() * memory.element_size() for memory in (*kv.keys, *kv.values))
+    assert taken == 3 * kv_bytes_per_block(CONFIG, block_size, torch.bfloat16)
