@@ -160,6 +160,8 @@ class _Teller:
         elif isinstance(line, Plan) and self._state in (QUEUED, OFF):
             self._account(story, line.at, self._state)
             self._why = self._reason(story, line)
+            if any(chunk[0] == self._request for chunk in line.chunks):  # its event may follow a later plan
+                self._sit(story, line.at)
         elif isinstance(line, Admitted) and self._state == QUEUED:
             story.passed.append(line.request)
             if self._live[line.request] > self._live[self._request]:
@@ -187,15 +189,17 @@ class _Teller:
                 self._end(story, line.at, "abort")
 
     def _step_on(self, story: Story, line: Admitted | Forked) -> None:
-        if self._state not in (QUEUED, OFF):
-            return  # a member of a search that goes on from another
-        self._account(story, line.at, self._state)
-        if self._state == OFF:
-            story.stays[-1].end = line.at
-        elif isinstance(line, Admitted):
-            story.num_cached = line.num_cached
-        else:
+        if self._state in (QUEUED, OFF):
+            self._account(story, line.at, self._state)
+            self._sit(story, line.at)
+        if isinstance(line, Forked) and not story.num_tokens:  # later ones: a member of a search goes on from another
             story.source = line.source
+        elif isinstance(line, Admitted) and not story.stays:
+            story.num_cached = line.num_cached
+
+    def _sit(self, story: Story, at: float) -> None:
+        if self._state == OFF:
+            story.stays[-1].end = at
         self._state = PASSED
 
     def _step(self, story: Story, line: Commit | Fail) -> None:
@@ -208,7 +212,7 @@ class _Teller:
             self._account(story, line.at, PROMPT if self._is_born_in(story, plan) else PASSED)
             return
         _, first, count = plan.chunks[place]
-        what = self._what(story, first, count, place < plan.num_decodes)
+        what = self._what(story, first, place < plan.num_decodes)
         seconds = self._account(story, line.at, what)
         prompts = plan.chunks[plan.num_decodes :]
         num_prompt_tokens = sum(chunk[2] for chunk in prompts if chunk[0] != self._request)
@@ -218,10 +222,10 @@ class _Teller:
     def _is_born_in(self, story: Story, plan: Plan) -> bool:
         return story.num_tokens == 0 and any(chunk[0] == story.source for chunk in plan.chunks)
 
-    def _what(self, story: Story, first: int, count: int, is_decode: bool) -> str:
-        if is_decode:
-            return DECODE
-        return AGAIN if any(stay.num_computed > first for stay in story.stays) else PROMPT
+    def _what(self, story: Story, first: int, is_decode: bool) -> str:
+        if not is_decode and any(stay.num_computed > first for stay in story.stays):
+            return AGAIN
+        return PROMPT if first < len(story.add.prompt) else DECODE
 
     def _account(self, story: Story, until: float, part: str) -> float:
         """The time up to `until` was spent on this; how long that is."""

@@ -1,0 +1,75 @@
+"""`chairlift compare`: one workload under many settings, as a table and a picture."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from chairlift.cli.flags import add_option_flags
+from chairlift.cli.simulate import add_workload_flags, items_from, number, progress
+from chairlift.config.options import OPTIONS
+from chairlift.config.values import whole
+from chairlift.core.errors import InvalidConfig
+
+
+def add_command(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "compare",
+        help="simulate a workload under many settings side by side",
+        description="Simulate one workload under every combination of the settings that vary.",
+        allow_abbrev=False,
+    )
+    add_workload_flags(parser)
+    parser.add_argument(
+        "--vary", action="append", default=[], metavar="NAME=V,V",
+        help="a setting below or `arrivals`, and its values: policy=fcfs,longest-first; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these seconds: ttft=0.5,tpot=0.05")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write the table as CSV and JSON, and PNG and HTML")
+    parser.add_argument("--title", metavar="TEXT", help="of the picture (default: the workload and what varies)")
+    parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
+    add_option_flags(parser, "engine")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from chairlift.lab.compare import Row, compare, to_json, to_text
+    from chairlift.lab.vary import cases, parse_vary
+    from chairlift.sim.profile import DEFAULT, load_profile
+    from chairlift.telemetry.report import Slo
+
+    varied = parse_vary(options.vary)
+    flags = {option.name: getattr(options, option.name, None) for option in OPTIONS}
+    wanted = cases(varied, options.arrivals, flags, options.config, os.environ)
+    profile = load_profile(options.profile or DEFAULT)
+    if options.model is not None:
+        profile.check_model(options.model)
+    slo = None if options.slo is None else Slo.parse(options.slo)
+    seed = number(options, "seed", whole(0))
+    rows: list[Row] = []
+    with progress() as watch:
+        for row in compare(wanted, lambda: items_from(options), profile, seed, slo, watch):
+            rows.append(row)
+            if watch is not None:
+                print(f"\r{len(rows)} of {len(wanted)}: {row.case.label}", file=sys.stderr)
+    print(json.dumps(to_json(rows)) if options.json else to_text(rows))
+    if options.out is not None:
+        _write(rows, options.title or _title(options, list(varied)), options.out)
+    return 0
+
+
+def _title(options: argparse.Namespace, varied: list[str]) -> str:
+    what = " and ".join(name.replace("_", "-") for name in varied)
+    return f"{Path(options.workload).name}, arrivals {options.arrivals}" + (f": {what}" if what else "")
+
+
+def _write(rows: Any, title: str, folder: Path) -> None:
+    from chairlift.lab.picture import write
+
+    try:
+        paths = write(rows, title, folder)
+    except OSError as error:
+        raise InvalidConfig(f"{folder}: cannot be written: {error.strerror or error}") from error
+    print(f"wrote {', '.join(map(str, paths))}", file=sys.stderr)

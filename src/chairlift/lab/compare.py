@@ -1,0 +1,96 @@
+"""One workload under many settings, in the simulator, as rows that can be laid side by side."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from chairlift.lab.vary import Case
+from chairlift.sim.profile import Profile
+from chairlift.sim.run import run
+from chairlift.telemetry.report import Report, Slo
+from chairlift.workload.arrivals import parse_arrivals
+from chairlift.workload.item import Item
+
+
+class Row(NamedTuple):
+    case: Case
+    report: Report
+
+
+class Column(NamedTuple):
+    name: str
+    title: str
+    value: Callable[[Report], float | None]
+    digits: int
+
+
+def _spread(figure: str, share: str, scale: float) -> Callable[[Report], float]:
+    return lambda report: scale * getattr(getattr(report, figure), share)
+
+
+COLUMNS = (
+    Column("total_s", "total s", lambda r: r.total_s, 3),
+    Column("steps", "steps", lambda r: r.steps, 0),
+    Column("requests_per_s", "req/s", lambda r: r.requests_per_s, 2),
+    *(
+        Column(f"{figure}_{share}_ms", f"{figure} {share} ms", _spread(f"{figure}_s", share, 1e3), 2)
+        for figure in ("ttft", "tpot")
+        for share in ("p50", "p90", "p99")
+    ),
+    Column("goodput_per_s", "goodput/s", lambda r: r.goodput_per_s, 2),
+    Column("preemptions", "preempted", lambda r: r.preemptions, 0),
+    Column("swaps", "swapped", lambda r: r.swaps, 0),
+    Column("cache_hit_tokens", "cached tok", lambda r: r.cache_hit_tokens, 0),
+    Column("fairness", "fairness", lambda r: r.fairness, 3),
+)
+
+
+def compare(
+    cases: Iterable[Case],
+    items: Callable[[], Iterable[Item]],
+    profile: Profile,
+    seed: int = 0,
+    slo: Slo | None = None,
+    watch: Callable[[float], None] | None = None,
+) -> Iterator[Row]:
+    """`items` gives the workload anew for each case."""
+    for case in cases:
+        report = run(case.settings, profile, items(), parse_arrivals(case.arrivals), seed, slo, watch=watch)
+        yield Row(case, report)
+
+
+def shown_columns(rows: Sequence[Row]) -> list[Column]:
+    """Without the figures that no row has, and those that nothing happened for in any row."""
+    rare = ("goodput_per_s", "preemptions", "swaps", "cache_hit_tokens")
+    return [column for column in COLUMNS if column.name not in rare or any(column.value(r.report) for r in rows)]
+
+
+def cell(column: Column, report: Report) -> str:
+    value = column.value(report)
+    return "" if value is None else f"{value:.{column.digits}f}"
+
+
+def to_text(rows: Sequence[Row]) -> str:
+    columns = shown_columns(rows)
+    width = max(len(row.case.label) for row in rows)
+    lines = [" " * width + "".join(f"{column.title:>13}" for column in columns)]
+    lines += [
+        f"{row.case.label:<{width}}" + "".join(f"{cell(column, row.report):>13}" for column in columns) for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    varied = list(rows[0].case.varied)
+    writer.writerow([*varied, *(column.name for column in COLUMNS)])
+    for row in rows:
+        values = (column.value(row.report) for column in COLUMNS)
+        writer.writerow([*row.case.varied.values(), *("" if value is None else value for value in values)])
+    return out.getvalue()
+
+
+def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [{"varied": dict(row.case.varied), "report": row.report.to_json()} for row in rows]

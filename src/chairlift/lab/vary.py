@@ -1,0 +1,74 @@
+"""Which settings a comparison runs through: every combination of the values that `--vary NAME=VALUE,VALUE` gives.
+
+A value may be a rule with parameters of its own (`policy=fcfs,fair-share:prompt=1,output=3`): a piece that is itself
+`key=value` belongs to the rule before it.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chairlift.config.options import OPTIONS, resolve
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+
+ARRIVALS = "arrivals"  # not a setting of the engine, but as often varied
+MAX_CASES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    varied: Mapping[str, str]  # in the order they were given
+    settings: Settings
+    arrivals: str
+
+    @property
+    def label(self) -> str:
+        return ", ".join(self.varied.values()) or "as it comes"
+
+
+def parse_vary(given: Sequence[str]) -> dict[str, list[str]]:
+    known = [option.name for option in OPTIONS if option.group == "engine"] + [ARRIVALS]
+    varied: dict[str, list[str]] = {}
+    for text in given:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in known or name in varied:
+            shown = ", ".join(option.replace("_", "-") for option in known)
+            raise InvalidConfig(f"--vary {text}: give NAME=VALUE,VALUE once for each of: {shown}")
+        varied[name] = _split(values)
+        if not equals or not all(varied[name]):
+            raise InvalidConfig(f"--vary {text}: must list values, as in {name.replace('_', '-')}=VALUE,VALUE")
+    if math.prod(map(len, varied.values())) > MAX_CASES:
+        raise InvalidConfig(f"--vary asks for more than {MAX_CASES} runs")
+    return varied
+
+
+def _split(values: str) -> list[str]:
+    found: list[str] = []
+    for piece in values.split(","):
+        is_parameter = "=" in piece and ":" not in piece.partition("=")[0]
+        if is_parameter and found and ":" in found[-1]:
+            found[-1] += f",{piece}"
+        else:
+            found.append(piece.strip())
+    return found
+
+
+def cases(
+    varied: Mapping[str, Sequence[str]],
+    arrivals: str,
+    flags: Mapping[str, object],
+    config: Path | None,
+    environment: Mapping[str, str],
+) -> list[Case]:
+    """Every combination, the last name changing fastest; each is checked before any is run."""
+    found = []
+    for values in itertools.product(*varied.values()):
+        chosen = dict(zip(varied, values, strict=True))
+        changes = {name: value for name, value in chosen.items() if name != ARRIVALS}
+        settings = resolve({**flags, **changes}, config, environment)
+        found.append(Case(chosen, settings, chosen.get(ARRIVALS, arrivals)))
+    return found
