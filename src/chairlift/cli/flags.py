@@ -8,7 +8,12 @@ from pathlib import Path
 from chairlift.config.options import DEFAULTS, OPTIONS, Group, Option, resolve
 from chairlift.config.settings import Settings
 
-_TITLES: dict[Group, str] = {"model": "model", "engine": "scheduling and memory", "server": "server"}
+_TITLES: dict[Group, str] = {
+    "model": "model",
+    "engine": "scheduling and memory",
+    "server": "server",
+    "record": "recording",
+}
 
 
 def add_option_flags(parser: argparse.ArgumentParser, *groups: Group) -> None:

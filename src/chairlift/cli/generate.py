@@ -29,7 +29,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--chat", action="store_true", help="ask each prompt as a question, in the model's chat format")
     parser.add_argument("--json", action="store_true", help="one JSON object per answer instead of its text")
     add_sampling_flags(parser, max_tokens=_MAX_TOKENS)
-    add_option_flags(parser, "model", "engine")
+    add_option_flags(parser, "model", "engine", "record")
     parser.set_defaults(run=run)
 
 

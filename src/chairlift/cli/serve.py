@@ -13,7 +13,7 @@ def add_command(commands: Any) -> None:
         description="Serve a model over HTTP.",
         allow_abbrev=False,
     )
-    add_option_flags(parser, "model", "server", "engine")
+    add_option_flags(parser, "model", "server", "engine", "record")
     parser.set_defaults(run=run)
 
 

@@ -19,11 +19,11 @@ from chairlift.config import llm_serving
 from chairlift.config.hf import DTYPES
 from chairlift.config.rules import rule_text
 from chairlift.config.settings import Settings
-from chairlift.config.values import Parser, boolean, existing_path, num_bytes, one_of, text, whole
+from chairlift.config.values import Parser, boolean, existing_path, new_file, num_bytes, one_of, text, whole
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.preemption import MODES
 
-Group = Literal["model", "engine", "server"]
+Group = Literal["model", "engine", "server", "record"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _EXCLUSIVE = {"num_blocks": "kv_memory", "kv_memory": "num_blocks"}
 
@@ -75,6 +75,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
     Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port"),
     Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body (default: 8MiB)"),
+    Option("trace", "record", new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"),
     _choice("log_level", "server", ("debug", "info", "warning", "error"), "how much to log"),
 )  # fmt: skip
 _BY_NAME = {option.name: option for option in OPTIONS}

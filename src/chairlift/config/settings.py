@@ -51,6 +51,7 @@ class Settings:
     frontends: int = 1
     max_body_bytes: int = 8 * 2**20
     log_level: str = "info"
+    trace: Path | None = None  # where the engine writes what it does
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # for whoever starts the run to show
 

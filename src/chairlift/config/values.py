@@ -34,6 +34,13 @@ def existing_path(value: object) -> Path:
     return path
 
 
+def new_file(value: object) -> Path:
+    path = Path(text(value) if not isinstance(value, Path) else value).expanduser()
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError("must be a file in an existing folder")
+    return path
+
+
 def boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
