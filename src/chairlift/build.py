@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
+from chairlift.config.rules import make_admission, make_pacing, make_policy
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.policies.known import POLICIES
+from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.live.messages import EngineInfo
@@ -61,11 +62,25 @@ def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
     from chairlift.runner.load import load_runner
 
     loaded = load_runner(model.settings, model.source, model.config)
-    scheduler = Scheduler(
-        loaded.limits, POLICIES[model.settings.policy](), has_prefix_index=model.settings.prefix_cache
-    )
-    engine = Engine(scheduler, loaded.runner, WallClock())
+    engine = Engine(_make_scheduler(model.settings, loaded), loaded.runner, WallClock())
     return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
+
+
+def _make_scheduler(settings: Settings, loaded: "Loaded") -> Scheduler:
+    preemption = Preemption(
+        mode=settings.preemption,
+        num_host_blocks=loaded.num_host_blocks,
+        block_copy_s=loaded.block_copy_s,
+        token_s=loaded.token_s,
+    )
+    return Scheduler(
+        loaded.limits,
+        make_policy(settings.policy),
+        make_pacing(settings.prefill),
+        make_admission(settings.admission),
+        preemption,
+        has_prefix_index=settings.prefix_cache,
+    )
 
 
 def serve(settings: Settings) -> int:

@@ -4,19 +4,21 @@ Always: every submitted sample ends with exactly one output that has a finish, u
 up. Knows nothing of sockets; the engine process and the offline API both use it.
 """
 
+import logging
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.events import Admitted, Event, Finished, Forked, PromptScored, Token
+from chairlift.core.events import Admitted, Event, Finished, Forked, PromptScored, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.request import FinishReason, Request
 from chairlift.live.messages import Abort, Output, Submit
 
 FrontEnd = bytes
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -87,6 +89,8 @@ class Switchboard:
                 output = self._output(event, line)
                 if output is not None:
                     outputs.setdefault(line.front_end, []).append(output)
+            elif isinstance(event, RuleFailed):
+                _log.warning("%s; the plain one takes its place", event.message)
         return outputs
 
     def _output(self, event: Event, line: Line) -> Output | None:
