@@ -1,8 +1,8 @@
-"""Step on when the predicted peak of all running requests fits: they do not all need their most at the same time.
+"""Step on when the predicted peak of all running requests fits.
 
-Requests that end sooner give their blocks back. With the requests sorted by what is left to do, longest first, the need
-at the moment the i-th ends is what the first i hold by then; the largest of these is the peak. A guess that was too low
-is made good by preemption.
+They do not all need their most at the same time: those that end sooner give their blocks back. With the requests
+sorted by what is left to do, longest first, the need at the moment the i-th ends is what the first i hold by then; the
+largest of these is the peak. A guess that was too low is made good by preemption.
 """
 
 from chairlift.core.policy import MemoryView, Standing

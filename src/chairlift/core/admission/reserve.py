@@ -1,4 +1,4 @@
-"""Step on only when the prompt and the whole output fit beside everything the running requests may still need.
+"""Step on only when prompt and whole output fit beside all that others may still need.
 
 So nobody is made to step off for lack of memory, unless the samples of one prompt are too many for the whole pool.
 """

@@ -1,6 +1,6 @@
-"""Let prompts in `size` at a time: wait until so many are there and have seats, then compute them together.
+"""Let prompts in `size` at a time, once so many are there and have seats.
 
-Fewer than that wait until others join them or nobody runs any more.
+They are computed together. Fewer than that wait until others join them or nobody runs any more.
 """
 
 from chairlift.core.policy import Allowance, StepView

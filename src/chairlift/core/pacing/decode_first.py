@@ -1,4 +1,4 @@
-"""While anybody decodes, nobody new steps on until a share of the seats is free: streams flow, newcomers wait."""
+"""While some decode, nobody new steps on until a share `free` of the seats is free: streams flow."""
 
 from chairlift.core.policy import Allowance, StepView
 

@@ -1,4 +1,4 @@
-"""Hold new prompts back until the oldest has waited `factor` times as long as the last prompt step took."""
+"""Hold new prompts until the oldest has waited `factor` times as long as the last prompt step took."""
 
 from chairlift.core.policy import Allowance, StepView
 

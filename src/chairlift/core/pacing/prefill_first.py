@@ -1,4 +1,4 @@
-"""While there are prompts to compute, nobody decodes: first tokens come soonest, and streams stall meanwhile."""
+"""Nobody decodes while there are prompts to compute: first tokens come soon, streams stall."""
 
 from chairlift.core.policy import Allowance, StepView
 

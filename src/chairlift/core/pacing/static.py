@@ -1,4 +1,4 @@
-"""Refill only when the whole batch is done: the baseline that everything else is measured against.
+"""Refill only when the whole batch is done: the baseline.
 
 While the batch fills, nobody decodes; it is complete when a step could let nobody on.
 """

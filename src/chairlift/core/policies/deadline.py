@@ -1,4 +1,4 @@
-"""The earliest deadline first; a request without one counts as due `default` seconds after it came.
+"""The earliest deadline first; who has none is due `default` seconds after coming.
 
 Bound: nobody is passed by a request that comes after its own deadline, met or not.
 """

@@ -1,8 +1,8 @@
-"""Every user gets the same share of the tokens: next is whoever has been served least (a virtual token counter).
+"""Who has been served least goes next: every user gets the same share of the tokens.
 
-A prompt token counts `prompt`, an output token `output`; what is computed again after stepping off counts nothing. A
-user who was away has not saved up: its counter is raised to that of the least served who waited meanwhile. Within a
-user, first come first served.
+Each has a virtual token counter: a prompt token counts `prompt`, an output token `output`, what is computed again after
+stepping off nothing. A user who was away has not saved up: its counter is raised to that of the least served who waited
+meanwhile. Within a user, first come first served.
 
 Bound: of two users with requests waiting, one falls behind the other by no more than a prompt and the output of the
 requests that the other has running.

@@ -1,4 +1,4 @@
-"""The longest request first: when all are there from the start, nothing long is left to run alone at the end.
+"""The longest request first: nothing long is left to run alone at the end.
 
 Length is expected output, prompt or both (`by`); expected output is max_tokens, or what the user's requests needed.
 No bound: as long as longer ones keep coming, a short one waits. For work that has an end, not for a steady stream.

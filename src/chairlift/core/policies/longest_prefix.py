@@ -1,4 +1,4 @@
-"""Requests whose prompt is cached first, so that what the cache holds is used before it is overwritten.
+"""Requests whose prompt is cached first, before the cache is overwritten.
 
 Only the `window` oldest are compared, so a step costs the same however many wait. After `patience` admissions in a row
 that passed it over, the oldest of all goes first.

@@ -1,7 +1,8 @@
-"""Short work first without knowing lengths: what runs long sinks, what starves rises (skip-join feedback levels).
+"""Short work first without knowing lengths: what runs long sinks, what starves rises.
 
-A request joins the first level whose tokens hold its prompt, skipping those above, and sinks one when it has used a
-level's tokens up. While better ones wait and all seats are taken, the worst running ones step off for them.
+Skip-join multi-level feedback: a request joins the first level whose tokens hold its prompt, skipping those above, and
+sinks one when it has used a level's tokens up. While better ones wait and all seats are taken, the worst running ones
+step off for them.
 
     level    risen     1        2          3      ...   levels
     tokens  quantum  quantum  x rate   x rate^2

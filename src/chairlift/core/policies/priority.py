@@ -1,4 +1,4 @@
-"""Smaller priority numbers first; waiting makes a request more urgent by `aging` levels a second.
+"""Smaller priority numbers first; a second of waiting is worth `aging` levels.
 
 Bound: a request p levels worse than the best is passed only by requests that come within p / aging seconds of it. With
 aging=0 there is none.

@@ -1,0 +1,57 @@
+"""`chairlift policies`: every scheduling rule in a line, with its parameters."""
+
+import argparse
+import inspect
+import json
+from typing import Any, NamedTuple
+
+from chairlift.config.rules import AFTER_PREEMPT, KINDS, parameters
+
+_OWN = "package.module:Class"
+
+
+class Rule(NamedTuple):
+    name: str
+    summary: str
+    parameters: dict[str, Any]  # with their defaults
+
+
+def add_command(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "policies",
+        help="list the scheduling rules",
+        description="List the rules for --policy, --prefill and --admission, with their parameters and defaults.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    rules = {option: [_describe(option, name) for name in kind.known] for option, kind in KINDS.items()}
+    if options.json:
+        print(json.dumps({option: [rule._asdict() for rule in listed] for option, listed in rules.items()}, indent=2))
+    else:
+        print(_as_text(rules))
+    return 0
+
+
+def _describe(option: str, name: str) -> Rule:
+    rule = KINDS[option].known[name]
+    summary = (inspect.getmodule(rule).__doc__ or "").partition("\n")[0]
+    defaults = {key: parameter.default for key, parameter in parameters(rule).items()}
+    return Rule(name, summary, defaults | ({"after_preempt": AFTER_PREEMPT[0]} if option == "prefill" else {}))
+
+
+def _as_text(rules: dict[str, list[Rule]]) -> str:
+    width = max(len(rule.name) for listed in rules.values() for rule in listed)
+    lines: list[str] = []
+    for option, listed in rules.items():
+        lines.append(f"--{option}: {KINDS[option].purpose}")
+        for rule in listed:
+            own = ", ".join(f"{key}={value}" for key, value in rule.parameters.items() if key != "after_preempt")
+            lines.append(f"  {rule.name:<{width}}  {rule.summary}" + (f" ({own})" if own else ""))
+        lines.append("")
+    lines.append("any --prefill also takes after_preempt=wait: let nobody on in a step that made somebody step off")
+    lines.append(f"a rule of your own is {_OWN}[:key=value,...]; see docs/policies.md and examples/my_policy.py")
+    return "\n".join(lines)
