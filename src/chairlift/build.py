@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -24,6 +25,8 @@ from chairlift.live.clock import WallClock
 from chairlift.live.messages import EngineInfo
 from chairlift.live.processes import Child, Report, Server
 from chairlift.live.switchboard import Switchboard
+from chairlift.telemetry.lines import Rules
+from chairlift.telemetry.recorder import Recorder
 
 if TYPE_CHECKING:
     from chairlift.live.client import EngineClient
@@ -62,24 +65,33 @@ def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
     from chairlift.runner.load import load_runner
 
     loaded = load_runner(model.settings, model.source, model.config)
-    engine = Engine(_make_scheduler(model.settings, loaded), loaded.runner, WallClock())
+    rules = _rules(model.settings, loaded)
+    scheduler = Scheduler(
+        loaded.limits,
+        make_policy(rules.policy),
+        make_pacing(rules.prefill),
+        make_admission(rules.admission),
+        rules.preemption,
+        has_prefix_index=rules.prefix_cache,
+    )
+    engine = Engine(scheduler, loaded.runner, WallClock())
+    if model.settings.trace is not None:
+        engine.observer = Recorder(model.settings.trace, scheduler, rules, model.name, "wall")
     return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
 
 
-def _make_scheduler(settings: Settings, loaded: "Loaded") -> Scheduler:
-    preemption = Preemption(
-        mode=settings.preemption,
-        num_host_blocks=loaded.num_host_blocks,
-        block_copy_s=loaded.block_copy_s,
-        token_s=loaded.token_s,
-    )
-    return Scheduler(
-        loaded.limits,
-        make_policy(settings.policy),
-        make_pacing(settings.prefill),
-        make_admission(settings.admission),
-        preemption,
-        has_prefix_index=settings.prefix_cache,
+def _rules(settings: Settings, loaded: "Loaded") -> Rules:
+    return Rules(
+        policy=settings.policy,
+        prefill=settings.prefill,
+        admission=settings.admission,
+        preemption=Preemption(
+            mode=settings.preemption,
+            num_host_blocks=loaded.num_host_blocks,
+            block_copy_s=loaded.block_copy_s,
+            token_s=loaded.token_s,
+        ),
+        prefix_cache=settings.prefix_cache,
     )
 
 
@@ -101,14 +113,23 @@ def serve(settings: Settings) -> int:
             _say(f"ready in {time.monotonic() - started:.1f} s: {summary}")
             _say("try it:\n" + _example(settings.host, listener))
 
+        starts = itertools.count(1)
         server = Server(
-            lambda: Child("engine", _engine_main, model, address),
+            lambda: Child("engine", _engine_main, _with_trace(model, next(starts)), address),
             [
                 lambda i=i: Child(f"front end {i}", _front_end_main, model, address, listener, i)  # type: ignore[misc]
                 for i in range(settings.frontends)
             ],
         )
         return server.run(_say, on_ready)
+
+
+def _with_trace(model: Model, start: int) -> Model:
+    """An engine that is started again writes another file: the last steps of the one that died are worth keeping."""
+    trace = model.settings.trace
+    if trace is None or start == 1:
+        return model
+    return replace(model, settings=replace(model.settings, trace=trace.with_name(f"{trace.name}.{start}")))
 
 
 def _engine_main(report: Report, model: Model, address: str) -> None:

@@ -106,7 +106,7 @@ class _Teller:
         self._plans: dict[int, Plan] = {}
         self._state = QUEUED
         self._since = 0.0  # up to when its time is accounted for
-        self._why = "the step under way"
+        self._why = "until the next step"
         self._ids: list[RequestId] = []
 
     @property
