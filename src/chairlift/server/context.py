@@ -1,7 +1,9 @@
 """What every route may use: settings, names, tokenizer and the engine's client. Made once, never changed."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 
@@ -34,9 +36,14 @@ class ServerContext:
         return info
 
     async def encode(self, text: str, add_special: bool) -> list[int]:
-        if len(text) < _LONG_TEXT:
-            return self.tokenizer.encode(text, add_special)
-        return await asyncio.to_thread(self.tokenizer.encode, text, add_special)
+        [ids] = await self.encode_all([text], add_special)
+        return ids
+
+    async def encode_all(self, texts: Sequence[str], add_special: bool) -> list[list[int]]:
+        if sum(map(len, texts)) < _LONG_TEXT:
+            return [self.tokenizer.encode(text, add_special) for text in texts]
+        encode = partial(self.tokenizer.encode, add_special=add_special, beside_others=True)
+        return await asyncio.to_thread(lambda: [encode(text) for text in texts])
 
 
 def context_of(request: Request) -> ServerContext:

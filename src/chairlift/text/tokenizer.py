@@ -55,11 +55,16 @@ class Tokenizer:
         lengths = range(len(framed) - len(plain) + 1)
         return next((framed[:n] for n in lengths if framed[n : n + len(plain)] == plain), [])
 
-    def encode(self, text: str, add_special: bool = True) -> list[int]:
+    def encode(self, text: str, add_special: bool = True, beside_others: bool = False) -> list[int]:
+        """`beside_others`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
         try:
-            ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
+            if beside_others:  # the library holds the interpreter for a single text, but not for a batch
+                [encoding] = self._core.encode_batch_fast([text], add_special_tokens=False)
+            else:
+                encoding = self._core.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError) as error:
             raise InvalidRequest("prompt", "holds half of a surrogate pair, which is not text") from error
+        ids: list[int] = encoding.ids
         return self._prefix + ids if add_special else ids
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:

@@ -28,7 +28,7 @@ async def completion_prompts(context: ServerContext, request: CompletionRequest)
     if isinstance(items[0], list):
         return list(items)
     add_special = request.add_special_tokens is not False
-    return [await context.encode(item, add_special) for item in items]
+    return await context.encode_all(items, add_special)
 
 
 async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeRequest) -> list[int]:
