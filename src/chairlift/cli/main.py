@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from chairlift.cli import chat, doctor, generate, serve, simulate
+from chairlift.cli import chat, compare, doctor, explain, generate, policies, replay, serve, simulate, trace
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 
@@ -17,15 +17,11 @@ Serve a language model over HTTP, or talk to one here. Without --model, it is
 a small one that comes along."""
 _EPILOG = """\
 examples:
-  chairlift serve                           that model, on 127.0.0.1:8000
   chairlift serve --model Qwen/Qwen3-0.6B   a model from the Hugging Face hub
-  chairlift chat                            a conversation in this terminal
-  chairlift generate "Once upon a time"     text, without a server
   chairlift COMMAND --help                  the options of a command
 
 Every option can also stand in a YAML file (--config) or in the environment
-(CHAIRLIFT_MAX_RUNNING for --max-running); a flag wins over the file, the file
-over the environment.
+(CHAIRLIFT_MAX_RUNNING for --max-running); a flag wins over both.
 """
 
 
@@ -56,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (serve, chat, generate, simulate, doctor):
+    for command in (serve, chat, generate, simulate, compare, trace, explain, replay, policies, doctor):
         command.add_command(commands)
     return parser
 
