@@ -6,6 +6,7 @@ import pytest
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.runner.native.ops import available as native_available
 
 PROMPTS = ["Hello", "The quick brown fox jumps", "Paris", "Hello there, world"]
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
@@ -192,3 +193,25 @@ def test_a_stream_has_one_answer(llm: LLM) -> None:
         llm.generate("Hello", SamplingParams(beam_width=2, max_tokens=3, logprobs=0))
     search = SamplingParams(beam_width=3, max_tokens=10, ignore_eos=True)
     assert "".join(llm.stream("Hello", search)) == llm.generate("Hello", search)[0].text
+
+
+SEARCH = SamplingParams(beam_width=3, n=2, max_tokens=12, ignore_eos=True)
+SAMPLED = SamplingParams(n=3, max_tokens=12, seed=7, temperature=1.2, ignore_eos=True)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 16])
+@pytest.mark.parametrize("kernels", ["torch", "native"])
+def test_blocks_of_any_size_give_the_same_tokens_on_all_kernels(
+    llm: LLM, tiny_model: Path, kernels: str, block_size: int
+) -> None:
+    if kernels == "native" and not native_available():
+        pytest.skip("the native kernels were not built or not for this processor")
+    # So little memory that some must step off; they are moved out and come back.
+    other = LLM(
+        str(tiny_model), kernels=kernels, dtype="float32", threads=1, max_running=6, block_size=block_size,
+        num_blocks=112 // block_size, preemption="swap", max_step_tokens=16,
+    )  # fmt: skip
+    each = [GREEDY, SEARCH, SAMPLED, GREEDY] * 2
+    found, expected = (model.generate(PROMPTS * 2, each) for model in (other, llm))
+    assert [[s.tokens for s in one.samples] for one in found] == [[s.tokens for s in one.samples] for one in expected]
+    assert other.stats().num_free == 112 // block_size
