@@ -150,11 +150,14 @@ class _Picture:
             prompts=len(plan.chunks) - plan.num_decodes, copies=plan.num_copies,
             swapped_out=plan.num_swap_outs, swapped_in=plan.num_swap_ins,
         )  # fmt: skip
-        for request, _, _ in plan.chunks[: plan.num_decodes]:
-            yield from self._decode(request, step, start, at)
-        for request, first, count in plan.chunks[plan.num_decodes :]:
-            if request in self._seats.stays:  # else it was aborted meanwhile
-                what = "prompt" if first + count <= self._prompts[request] else "again"
+        for place, (request, first, count) in enumerate(plan.chunks):
+            if request not in self._seats.stays:  # aborted meanwhile
+                continue
+            is_prompt = first + count <= self._prompts[request]
+            if place < plan.num_decodes and not is_prompt:
+                yield from self._decode(request, step, start, at)
+            else:
+                what = "prompt" if is_prompt else "again"
                 yield _slice(_SEATS, self._seats.stays[request][0], f"{what} {first}-{first + count}", start, at)
 
     def _decode(self, request: RequestId, step: int, start: float, at: float) -> Iterator[Entry]:
@@ -163,8 +166,7 @@ class _Picture:
         if run is not None and run.last_step != step - 1:
             yield from self._end_run(request)
             run = None
-        if request in self._seats.stays:
-            self._runs[request] = _Run(run.first if run else start, at, step, run.num_tokens + 1 if run else 1)
+        self._runs[request] = _Run(run.first if run else start, at, step, run.num_tokens + 1 if run else 1)
 
     def _end_run(self, request: RequestId) -> Iterator[Entry]:
         run = self._runs.pop(request, None)

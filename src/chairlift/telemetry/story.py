@@ -105,6 +105,7 @@ class _Teller:
         self._seated: set[RequestId] = set()
         self._plans: dict[int, Plan] = {}
         self._state = QUEUED
+        self._has_sat = False  # its event has come, not only the plan that seats it
         self._since = 0.0  # up to when its time is accounted for
         self._why = "until the next step"
         self._ids: list[RequestId] = []
@@ -162,7 +163,7 @@ class _Teller:
             self._why = self._reason(story, line)
             if any(chunk[0] == self._request for chunk in line.chunks):  # its event may follow a later plan
                 self._sit(story, line.at)
-        elif isinstance(line, Admitted) and self._state == QUEUED:
+        elif isinstance(line, Admitted) and not self._has_sat:
             story.passed.append(line.request)
             if self._live[line.request] > self._live[self._request]:
                 story.overtaking.append(line.request)
@@ -192,6 +193,7 @@ class _Teller:
         if self._state in (QUEUED, OFF):
             self._account(story, line.at, self._state)
             self._sit(story, line.at)
+        self._has_sat = True
         if isinstance(line, Forked) and not story.num_tokens:  # later ones: a member of a search goes on from another
             story.source = line.source
         elif isinstance(line, Admitted) and not story.stays:
@@ -242,8 +244,8 @@ class _Teller:
         num_needed = -(-len(story.add.prompt) // limits.block_size)
         if plan.running + len(story.add.requests) > limits.max_running:
             return "no free seat"
-        if num_needed > limits.num_blocks - plan.blocks:
-            return "no free memory"
+        if num_needed + plan.running > limits.num_blocks - plan.blocks:  # running ones need room to grow
+            return "no memory to spare"
         if sum(count for _, _, count in plan.chunks) >= limits.max_step_tokens:
             return "the step was full"
         return "the rules held it back"

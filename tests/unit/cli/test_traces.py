@@ -1,0 +1,83 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.main import main
+
+WORKLOAD = "lengths:prompt=10-40,output=5-30,count=30"
+
+
+@pytest.fixture
+def trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    path = tmp_path / "trace.jsonl"
+    flags = ["--max-running", "4", "--num-blocks", "16", "--arrivals", "poisson:rate=100", "--trace", str(path)]
+    assert main(["simulate", "--workload", WORKLOAD, *flags]) == 0
+    capsys.readouterr()
+    return str(path)
+
+
+def test_trace_sums_up_as_the_run_did(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", trace, "--json", "--slo", "ttft=9"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["requests"], report["finished"], report["good"]) == (30, 30, 30)
+    assert main(["trace", trace]) == 0
+    assert "30: 30 finished" in capsys.readouterr().out
+
+
+def test_trace_writes_a_picture_for_perfetto(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", trace, "--chrome", str(tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+
+
+def test_explain_says_where_the_time_went(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", trace, "12"]) == 0
+    assert capsys.readouterr().out.startswith("request 12: ")
+    assert main(["explain", trace, "slowest"]) == 0
+    assert "together" in capsys.readouterr().out
+
+
+def test_replay_of_a_simulated_run_is_equal(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", trace]) == 0
+    assert "steps, all plans equal" in capsys.readouterr().out
+
+
+def test_replay_exits_with_1_at_the_first_difference(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(trace)
+    path.write_text(path.read_text().replace('"policy":"fcfs"', '"policy":"longest-first"', 1))
+    assert main(["replay", trace]) == 1
+    assert "the plan was step" in capsys.readouterr().out
+
+
+def test_compare_prints_a_table_and_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vary = ["--vary", "policy=fcfs,shortest-first", "--vary", "max-running=2,8"]
+    arguments = ["compare", "--workload", WORKLOAD, "--arrivals", "none", *vary]
+    assert main([*arguments, "--slo", "ttft=1", "--out", str(tmp_path / "out")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".csv", ".html", ".json", ".png"]
+    assert main([*arguments, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["trace", "/no/such"], "/no/such: cannot be read: No such file or directory"),
+        (["trace", "TRACE", "--slo", "speed=1"], "slo 'speed=1' is not known"),
+        (["trace", "TRACE", "--chrome", "/no/such/file"], "/no/such/file: cannot be written"),
+        (["explain", "TRACE", "31"], "request 31 is not in this trace; it has 1 to 30"),
+        (["explain", "TRACE", "first"], "REQUEST must be a request's number or `slowest`, got 'first'"),
+        (["replay", "/no/such"], "cannot be read"),
+        (["compare", "--workload", WORKLOAD, "--vary", "policy=fcfs,none"], "--policy must be one of fcfs"),
+        (["compare", "--workload", WORKLOAD, "--vary", "colour=red"], "give NAME=VALUE,VALUE once for each of"),
+        (["compare", "--workload", "/no/such"], "/no/such: cannot be read"),
+        (["generate", "hi", "--trace", "/no/such/file"], "--trace must be a file in an existing folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], complaint: str, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([trace if argument == "TRACE" else argument for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("chairlift: error: ") and error.count("\n") == 1
+    assert complaint in error

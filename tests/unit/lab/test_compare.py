@@ -1,0 +1,81 @@
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chairlift.lab.compare import Row, compare, to_csv, to_json, to_text
+from chairlift.lab.picture import axis_of, charts, to_html, to_png, write
+from chairlift.lab.vary import cases, parse_vary
+from chairlift.sim.profile import DEFAULT, load_profile
+from chairlift.telemetry.report import Slo
+from chairlift.workload.item import Item
+
+
+def items() -> Iterator[Item]:
+    """Mostly short answers, and a few long ones at the end, where first-come suffers."""
+    for i in range(40):
+        yield Item(prompt_tokens=20, output_tokens=200 if i >= 38 else 10 + i % 5, user="ann" if i % 2 else "bob")
+
+
+def rows(*vary: str, slo: Slo | None = None) -> list[Row]:
+    wanted = cases(parse_vary(vary), "none", {"max_running": "8"}, None, {})
+    return list(compare(wanted, items, load_profile(DEFAULT), slo=slo))
+
+
+def test_longest_first_needs_fewer_steps_when_long_answers_come_last() -> None:
+    first_come, longest = rows("policy=fcfs,longest-first")
+    assert longest.report.steps < first_come.report.steps
+    assert longest.report.finished == first_come.report.finished == 40
+
+
+def test_the_table_has_a_line_for_each_run_and_leaves_out_what_never_happened() -> None:
+    head, *lines = to_text(rows("policy=fcfs,longest-first")).splitlines()
+    assert [line.split()[0] for line in lines] == ["fcfs", "longest-first"]
+    assert "ttft p99 ms" in head
+    assert "goodput" not in head
+    assert "swapped" not in head
+    assert "goodput/s" in to_text(rows("policy=fcfs", slo=Slo(ttft=1.0)))
+
+
+def test_csv_and_json_hold_the_same_figures() -> None:
+    found = rows("policy=fcfs", "max-running=4,8")
+    table = list(csv.DictReader(io.StringIO(to_csv(found))))
+    assert [row["max_running"] for row in table] == ["4", "8"]
+    for row, entry in zip(table, to_json(found), strict=True):
+        assert float(row["total_s"]) == entry["report"]["total_s"]
+        assert row["goodput_per_s"] == ""
+
+
+def test_charts_are_curves_when_the_last_setting_is_a_number() -> None:
+    assert axis_of(rows("policy=fcfs", "max-running=2,4,8")) == ("max-running", [2.0, 4.0, 8.0])
+    delays = rows("prefill=delay:factor=0,delay:factor=0.5,delay:factor=2")
+    assert axis_of(delays) == ("prefill delay:factor", [0.0, 0.5, 2.0])
+    assert axis_of(rows("max-running=4,8", "policy=fcfs,longest-first")) is None
+    assert axis_of(rows()) is None
+
+
+def test_percentiles_of_a_figure_share_a_chart() -> None:
+    found = {chart.title: len(chart.columns) for chart in charts(rows("policy=fcfs,longest-first"))}
+    assert found["ttft, ms"] == found["tpot, ms"] == 3
+    assert found["total s"] == 1
+    assert "cached tok" not in found
+
+
+@pytest.mark.parametrize("vary", ["policy=fcfs,longest-first", "max-running=2,4,8"])
+def test_the_picture_is_a_small_png_and_the_page_carries_it(tmp_path: Path, vary: str) -> None:
+    found = rows(vary)
+    paths = write(found, "a <test>", tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == ["compare.csv", "compare.json", "compare.png", "compare.html"]
+    png = paths[2].read_bytes()
+    assert png.startswith(b"\x89PNG") and len(png) < 150_000
+    page = paths[3].read_text()
+    assert "a &lt;test&gt;" in page and "data:image/png;base64," in page
+    assert "http" not in page, "needs no other file"
+
+
+def test_the_same_rows_give_the_same_picture() -> None:
+    found = rows("policy=fcfs,longest-first")
+    assert to_png(found, "t") == to_png(found, "t")
+    assert to_html(found, "t", b"x") == to_html(found, "t", b"x")

@@ -1,0 +1,136 @@
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from chairlift.core.engine import Engine
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.events import Admitted, Finished, Preempted
+from chairlift.core.limits import Limits
+from chairlift.core.preemption import Preemption
+from chairlift.lab.replay import replay
+from chairlift.live.clock import WallClock
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.sim.setup import make_scheduler
+from chairlift.telemetry.lines import Plan, Rules
+from chairlift.telemetry.recorder import Recorder
+from chairlift.telemetry.trace import Trace
+from fakes.crowds import crowd
+from fakes.model_world import CONFIG, world_limits
+from fakes.requests import make_request
+from fakes.traces import record
+from fakes.world import World, random_world
+
+SMALL = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=7, max_running=3, max_step_tokens=8)
+
+
+def record_live(path: Path, rules: Rules, seed: int) -> tuple[Trace, Counter[str]]:
+    """A real model on the wall clock, with arrivals and aborts at random moments."""
+    rng = random.Random(seed)
+    limits = world_limits(num_blocks=24, block_size=4, max_running=6, max_step_tokens=24)
+    device = torch.device("cpu")
+    model = build_model(CONFIG, TorchOps(), DummyTensors(), torch.float32, device, CONFIG.max_model_len)
+    cache = KvCache(CONFIG, 24, 4, torch.float32, device, rules.preemption.num_host_blocks)
+    scheduler = make_scheduler(limits, rules)
+    kinds: Counter[str] = Counter()
+    groups = [group for groups in crowd(seed).values() for group in groups]
+    with Recorder(path, scheduler, rules, "tiny", "wall") as recorder:
+        engine = Engine(scheduler, TorchRunner(model, cache, device), WallClock(), recorder)
+        while groups or engine.has_work:
+            while groups and rng.random() < 0.4:
+                engine.add(groups.pop())
+            if scheduler.live and rng.random() < 0.08:
+                engine.abort(rng.choice(list(scheduler.live)))
+            for event in engine.step():
+                kinds[type(event).__name__] += 1
+                kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
+    return Trace(path), kinds
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(),
+        pytest.param(Rules(policy="shortest-first", prefill="delay:factor=2"), marks=pytest.mark.slow),
+        pytest.param(
+            Rules(policy="mlfq", preemption=Preemption(mode="swap", num_host_blocks=24)), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            Rules(policy="longest-prefix", admission="peak", prefill="mixed:after_preempt=wait"), marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_live_run_on_a_model_is_planned_the_same_in_a_replay(tmp_path: Path, rules: Rules) -> None:
+    seen: Counter[str] = Counter()
+    for seed in (1, 2):
+        trace, kinds = record_live(tmp_path / "trace.jsonl", rules, seed)
+        seen += kinds
+        replayed = replay(trace)
+        assert replayed.difference is None
+        assert replayed.num_steps == sum(isinstance(line, Plan) and line.step is not None for line in trace) > 0
+    assert seen[Finished.__name__] and seen["hit"], "the runs were too tame to show anything"
+    assert seen[Preempted.__name__] or rules.admission == "peak"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_worlds_are_planned_the_same_in_a_replay(tmp_path: Path, seed: int) -> None:
+    trace = record(random_world(seed), tmp_path / "trace.jsonl")
+    assert replay(trace, random_world(seed).scheduler).difference is None
+
+
+def small_trace(path: Path, rules: Rules | None = None) -> Trace:
+    groups = [(make_request(i, range(10 * i, 10 * i + 9), 2 * i),) for i in range(1, 6)]
+    return record(World(SMALL, arrivals={0: groups}), path, rules)
+
+
+def test_another_policy_is_noticed_at_the_first_plan_it_changes(tmp_path: Path) -> None:
+    replayed = replay(small_trace(tmp_path / "trace.jsonl", Rules(policy="longest-first")))
+    assert replayed.difference is not None
+    assert "the plan was step 1 (decoding: nobody; prompts: 0-8 of request 1)" in replayed.difference
+    assert "now it is step 1 (decoding: nobody; prompts: 0-8 of request 5)" in replayed.difference
+
+
+def edited(path: Path, kind: str, **changes: object) -> Trace:
+    """The trace with the first line of a kind changed."""
+    lines = path.read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if json.loads(line)["kind"] == kind)
+    lines[place] = json.dumps(json.loads(lines[place]) | changes)
+    path.write_text("\n".join(lines) + "\n")
+    return Trace(path)
+
+
+def test_another_event_is_noticed(tmp_path: Path) -> None:
+    small_trace(tmp_path / "trace.jsonl")
+    replayed = replay(edited(tmp_path / "trace.jsonl", "admitted", num_cached=4))
+    assert replayed.difference is not None
+    assert "the event was Admitted(" in replayed.difference
+
+
+def test_a_step_that_failed_is_replayed(tmp_path: Path) -> None:
+    world = World(SMALL, arrivals={0: [(make_request(1, range(9), 4),)], 3: [(make_request(2, range(5), 4),)]})
+    world.runner.fail_steps = frozenset([2])
+    with Recorder(tmp_path / "t", world.scheduler, Rules(), "ledger", "virtual") as recorder:
+        world.engine.observer = recorder
+        for step in range(12):
+            for samples in world.arrivals.get(step, ()):
+                world.engine.add(samples)
+            world.engine.step()
+    trace = Trace(tmp_path / "t")
+    assert '"kind":"fail"' in (tmp_path / "t").read_text()
+    assert replay(trace).difference is None
+
+
+@pytest.mark.parametrize(("kind", "changes"), [("commit", {"step": 99}), ("commit", {"tokens": [1, 2, 3]})])
+def test_lines_that_contradict_each_other_are_refused_by_number(
+    tmp_path: Path, kind: str, changes: dict[str, object]
+) -> None:
+    small_trace(tmp_path / "trace.jsonl")
+    with pytest.raises(InvalidConfig, match=r"trace.jsonl, line \d+: does not follow from the lines before it"):
+        replay(edited(tmp_path / "trace.jsonl", kind, **changes))

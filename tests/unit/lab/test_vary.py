@@ -1,0 +1,51 @@
+import pytest
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.lab.vary import cases, parse_vary
+
+
+def test_every_combination_is_a_case_and_the_last_name_changes_fastest() -> None:
+    varied = parse_vary(["policy=fcfs,longest-first", "max-running=64,128"])
+    found = cases(varied, "none", {"block_size": "8"}, None, {})
+    assert [(case.settings.policy, case.settings.max_running) for case in found] == [
+        ("fcfs", 64), ("fcfs", 128), ("longest-first", 64), ("longest-first", 128),
+    ]  # fmt: skip
+    assert {case.settings.block_size for case in found} == {8}
+    assert found[1].label == "fcfs, 128"
+
+
+def test_parameters_stay_with_their_rule() -> None:
+    varied = parse_vary(["policy=fcfs,fair-share:prompt=1,output=3,mlfq", "prefill=delay:factor=0,delay:factor=0.5"])
+    assert varied["policy"] == ["fcfs", "fair-share:prompt=1,output=3", "mlfq"]
+    assert varied["prefill"] == ["delay:factor=0", "delay:factor=0.5"]
+
+
+def test_arrivals_may_vary_too() -> None:
+    found = cases(parse_vary(["arrivals=none,gamma:rate=2,cv=3"]), "trace", {}, None, {})
+    assert [case.arrivals for case in found] == ["none", "gamma:rate=2,cv=3"]
+
+
+def test_without_anything_that_varies_there_is_one_case() -> None:
+    (case,) = cases({}, "trace", {}, None, {"CHAIRLIFT_MAX_RUNNING": "7"})
+    assert (case.settings.max_running, case.arrivals, case.label) == (7, "trace", "as it comes")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["port=1,2"], "--vary port=1,2: give NAME=VALUE,VALUE once for each of: max-model-len"),
+        (["policy=fcfs", "policy=mlfq"], "once for each of"),
+        (["policy"], "must list values, as in policy=VALUE,VALUE"),
+        (["policy=fcfs,,mlfq"], "must list values"),
+        (["max-running=" + ",".join(map(str, range(1, 60))), "block-size=" + ",".join(map(str, range(1, 60)))], "1000"),
+    ],
+)
+def test_what_cannot_vary_is_refused(given: list[str], complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as error:
+        parse_vary(given)
+    assert complaint in str(error.value)
+
+
+def test_a_bad_value_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InvalidConfig, match="--policy must be one of fcfs"):
+        cases(parse_vary(["policy=fcfs,fastest"]), "none", {}, None, {})

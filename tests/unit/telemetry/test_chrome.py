@@ -1,0 +1,74 @@
+import itertools
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.events import Preempted
+from chairlift.core.limits import Limits
+from chairlift.telemetry.chrome import entries, render
+from fakes.requests import make_request
+from fakes.traces import record
+from fakes.world import World, random_world
+
+LIMITS = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=7, max_running=3, max_step_tokens=8)
+STEPS, SEATS, OFF, COUNTERS = 1, 2, 3, 4
+
+
+def crowded() -> World:
+    groups = [(make_request(i, range(10 * i, 10 * i + 9), 12),) for i in range(1, 5)]
+    return World(LIMITS, arrivals={0: groups})
+
+
+def slices(found: list[dict[str, Any]], process: int) -> list[dict[str, Any]]:
+    return [entry for entry in found if entry["ph"] == "X" and entry["pid"] == process]
+
+
+def test_each_seat_shows_who_sat_there_with_prompt_chunks_and_decoding_inside(tmp_path: Path) -> None:
+    world = World(LIMITS, arrivals={0: [(make_request(1, range(9), 4),)]})
+    found = slices(list(entries(record(world, tmp_path / "t"))), SEATS)
+    assert [entry["name"] for entry in found] == ["prompt 0-8", "prompt 8-9", "decode 3", "request 1"]
+    whole = found[-1]
+    for part in found[:-1]:
+        assert part["tid"] == whole["tid"]
+        assert whole["ts"] <= part["ts"] and part["ts"] + part["dur"] <= whole["ts"] + whole["dur"]
+
+
+def test_who_stepped_off_is_shown_until_it_comes_back(tmp_path: Path) -> None:
+    world = crowded()
+    found = list(entries(record(world, tmp_path / "t")))
+    assert len(slices(found, OFF)) == sum(isinstance(event, Preempted) for event in world.events) > 0
+    assert any(entry["name"].startswith("again") for entry in slices(found, SEATS))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_shares_a_track_and_there_are_no_more_tracks_than_seats(tmp_path: Path, seed: int) -> None:
+    world = random_world(seed)
+    found = list(entries(record(world, tmp_path / "t")))
+    tracks = defaultdict(list)
+    for entry in slices(found, SEATS):
+        if entry["name"].startswith("request"):
+            tracks[entry["tid"]].append((entry["ts"], entry["ts"] + entry["dur"]))
+    if world.runner.depth == 1:  # else a request may end only after its seat was given away
+        assert len(tracks) <= world.limits.max_running
+    for stays in tracks.values():
+        stays.sort()
+        assert all(left[1] <= right[0] for left, right in itertools.pairwise(stays))
+
+
+def test_every_step_is_a_slice_and_every_plan_counts_the_queue_and_the_blocks(tmp_path: Path) -> None:
+    world = crowded()
+    found = list(entries(record(world, tmp_path / "t")))
+    assert [entry["name"] for entry in slices(found, STEPS)] == [f"step {plan.step}" for plan in world.runner.plans]
+    blocks = [e["args"]["blocks in use"] for e in found if e["ph"] == "C" and e["name"] == "blocks in use"]
+    assert max(blocks) == LIMITS.num_blocks
+    assert max(e["args"]["waiting"] for e in found if e["ph"] == "C" and e["name"] == "waiting") == 3
+
+
+def test_the_file_is_one_json_object(tmp_path: Path) -> None:
+    trace = record(crowded(), tmp_path / "t")
+    document = json.loads(b"".join(render(trace)))
+    assert document["traceEvents"] == list(entries(trace))
+    assert document["otherData"] == {"model": "ledger"}
