@@ -57,14 +57,18 @@ def find_model(settings: Settings) -> Model:
     return Model(settings, source, config)
 
 
-def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
+def load(model: Model) -> "Loaded":
     """Loads the weights and warms the runner up."""
     # Threads that wait for each other must sleep, not spin: beside any other process, spinning costs far more than
     # waking up. It has to be said before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from chairlift.runner.load import load_runner
 
-    loaded = load_runner(model.settings, model.source, model.config)
+    return load_runner(model.settings, model.source, model.config)
+
+
+def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
+    loaded = load(model)
     rules = _rules(model.settings, loaded)
     scheduler = Scheduler(
         loaded.limits,

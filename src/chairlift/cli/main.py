@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from chairlift.cli import chat, compare, doctor, explain, generate, policies, replay, serve, simulate, trace
+from chairlift.cli import calibrate, chat, compare, doctor, explain, generate, policies, replay, serve, simulate, trace
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (serve, chat, generate, simulate, compare, trace, explain, replay, policies, doctor):
+    for command in (serve, chat, generate, simulate, calibrate, compare, trace, explain, replay, policies, doctor):
         command.add_command(commands)
     return parser
 

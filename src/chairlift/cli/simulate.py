@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
@@ -27,9 +26,8 @@ def add_command(commands: Any) -> None:
     )
     add_workload_flags(parser)
     parser.add_argument("--slo", metavar="LIMITS", help="count requests within these seconds: ttft=0.5,tpot=0.05")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the events of the run to this file")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    add_option_flags(parser, "engine")
+    add_option_flags(parser, "engine", "record")
     parser.set_defaults(run=run)
 
 
@@ -72,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             arrivals,
             number(options, "seed", whole(0)),
             slo,
-            options.trace,
+            settings.trace,
             watch,
         )
     if options.json:

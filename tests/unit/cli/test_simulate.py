@@ -91,7 +91,7 @@ def test_a_trace_is_written(tmp_path: Path, workload: str, capsys: pytest.Captur
         (["--num-blocks", "2", "--kv-memory", "1MiB"], "give one of them"),
         (["--kv-memory", "1MiB"], "num_blocks must be at least 1"),
         (["--num-blocks", "2"], "exceeds the whole KV pool"),
-        (["--trace", "/no/such/folder/file"], "/no/such/folder/file: cannot be written"),
+        (["--trace", "/no/such/folder/file"], "--trace must be a file in an existing folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

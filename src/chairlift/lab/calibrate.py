@@ -1,0 +1,129 @@
+"""Times a runner over a grid of steps and fits the cost model that predicts them.
+
+Every shape is timed several times, all shapes in turn, so that a machine whose speed drifts spoils none of them; the
+median counts. What the engine itself needs for a scheduled request is timed on a simulated run and added.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.ids import BlockId
+from chairlift.core.limits import Limits
+from chairlift.core.plan import BlockCopy, StepPlan
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.ports import Runner
+from chairlift.core.scheduler import Scheduler
+from chairlift.lab.fit import Fit, fit
+from chairlift.lab.grid import Span, grid, plan_of
+from chairlift.runner import hardware
+from chairlift.runner.load import Loaded
+from chairlift.sim.cost import CostModel, shape_of
+from chairlift.sim.profile import Profile
+from chairlift.sim.simulate import simulate
+from chairlift.telemetry.timeline import Timeline
+from chairlift.workload.item import Item
+from chairlift.workload.requests import requests_of
+
+_MAX_MOVED = 64  # blocks that a step copies when copying is timed
+_ROUNDS, _QUICK_ROUNDS = 9, 3
+_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+
+Watch = Callable[[int, int], None]  # steps done, of how many
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    fit: Fit
+    measured: tuple[dict[str, float], ...]  # each shape with its seconds
+
+
+def calibrate(
+    runner: Runner, limits: Limits, num_host_blocks: int, is_quick: bool = False, watch: Watch | None = None
+) -> Calibration:
+    plans = [plan_of(step, limits) for step in grid(limits, is_quick)]
+    num_moved = min(_MAX_MOVED, limits.num_blocks // 2 - 1, num_host_blocks)
+    moving = _moving(num_moved, limits) if num_moved > 0 else []
+    seconds = _timed(runner, [*plans, *moving], _QUICK_ROUNDS if is_quick else _ROUNDS, watch)
+    medians = [statistics.median(each) for each in seconds]
+    shapes = [shape_of(plan, limits.block_size) for plan in plans]
+    found = fit(shapes, medians[: len(plans)])
+    cost = replace(found.cost, chunk_s=found.cost.chunk_s + host_s(limits))
+    if moving:
+        still, copied, swapped = medians[len(plans) :]
+        places = num_moved * limits.block_size
+        # A block is moved out and in again.
+        cost = replace(
+            cost,
+            copy_token_s=max(0.0, copied - still) / places,
+            swap_token_s=max(0.0, swapped - still) / (2 * places),
+        )
+    measured = tuple(
+        {**shape._asdict(), "median_s": median, "min_s": min(each), "max_s": max(each)}
+        for shape, median, each in zip(shapes, medians, seconds, strict=False)
+    )
+    return Calibration(Fit(cost, found.errors), measured)
+
+
+def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found: Calibration) -> Profile:
+    limits, facts = loaded.limits, hardware.describe()
+    device = f"{facts['cpu']}, {loaded.threads} threads" if loaded.device == "cpu" else facts["gpu 0"]
+    kv_token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _ITEM_BYTES[loaded.dtype]
+    error = f"{found.fit.mean_error:.1%} on average, {found.fit.max_error:.1%} at most"
+    return Profile(
+        name=name,
+        model=model,
+        device=device,
+        dtype=loaded.dtype,
+        vocab_size=limits.vocab_size,
+        max_model_len=limits.max_model_len,
+        max_running=limits.max_running,
+        max_step_tokens=limits.max_step_tokens,
+        kv_token_bytes=kv_token_bytes,
+        kv_memory=limits.max_pool_tokens * kv_token_bytes,
+        cost=found.fit.cost,
+        depth=loaded.runner.depth,
+        note=f"fitted to {len(found.measured)} step shapes with {loaded.kernels} kernels; off by {error}",
+        measured=found.measured,
+    )
+
+
+def host_s(limits: Limits) -> float:
+    """What planning, committing and watching take per scheduled request."""
+    num_running, output = min(limits.max_running, 64), 50
+    num_running = max(1, min(num_running, limits.max_pool_tokens // (output + limits.block_size)))
+    output = min(output, limits.max_model_len - 1)
+    items = [Item(prompt_tokens=1, output_tokens=output)] * num_running
+    arriving = list(requests_of(items, limits, 0))
+    started = time.perf_counter()
+    simulate(arriving, Scheduler(limits, Fcfs()), CostModel(linear=((1, 1.0),)), Timeline())
+    return (time.perf_counter() - started) / (num_running * output)
+
+
+def _moving(count: int, limits: Limits) -> list[StepPlan]:
+    """The same small step without moving anything, with copies inside the cache, and with blocks out and in again."""
+    step = (Span(limits.block_size - 1),)  # its one block is block 0
+    copies = tuple(BlockCopy(BlockId(1 + i), BlockId(1 + count + i)) for i in range(count))
+    out = tuple(BlockCopy(BlockId(1 + i), BlockId(i)) for i in range(count))
+    back = tuple(BlockCopy(target, source) for source, target in out)
+    return [plan_of(step, limits), plan_of(step, limits, copies), plan_of(step, limits, (), out, back)]
+
+
+def _timed(runner: Runner, plans: Sequence[StepPlan], num_rounds: int, watch: Watch | None) -> list[list[float]]:
+    seconds: list[list[float]] = [[] for _ in plans]
+    order, rng, done = list(range(len(plans))), random.Random(0), 0
+    for turn in range(num_rounds + 1):
+        rng.shuffle(order)
+        for index in order:
+            started = time.perf_counter()
+            runner.submit(plans[index])
+            runner.collect()
+            if turn:  # the first round only warms up
+                seconds[index].append(time.perf_counter() - started)
+            done += 1
+            if watch is not None:
+                watch(done, (num_rounds + 1) * len(plans))
+    return seconds

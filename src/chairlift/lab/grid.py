@@ -1,0 +1,78 @@
+"""The step shapes that a calibration times: decodes, prompts, and both together, over rows and contexts."""
+
+from dataclasses import dataclass
+
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import BlockCopy, Chunk, StepPlan
+from chairlift.core.request import Request
+
+_PARAMS = SamplingParams(temperature=0.0, ignore_eos=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one made-up request that a step computes."""
+
+    start: int
+    count: int = 1
+    has_sample: bool = True  # its last token is reached
+
+
+Step = tuple[Span, ...]  # decodes (one token after a start) first
+
+
+def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
+    """Shapes that fit the limits, each with blocks of its own for every request."""
+    rows = _powers(limits.max_step_tokens)
+    batches = _powers(limits.max_running)
+    contexts = (16, 256) if is_quick else (16, 64, 256, 1024)
+    if is_quick:
+        rows, batches = rows[::2] + rows[-1:], batches[::2] + batches[-1:]
+    steps: list[Step] = [(Span(context - 1),) * batch for batch in batches for context in contexts]
+    for count in rows:
+        steps += [(Span(start, count),) for start in (0, *contexts[2:])]
+        steps.append((Span(0, count, has_sample=False),))
+        if count >= 32:  # the same rows as many short prompts
+            steps.append((Span(0, 16),) * (count // 16))
+        steps += [(Span(127),) * batch + (Span(0, count - batch),) for batch in (4, 32) if batch <= count // 2]
+    return [step for step in dict.fromkeys(steps) if _fits(step, limits)]
+
+
+def _powers(most: int) -> list[int]:
+    """1, 2, 4, ... and the most there may be."""
+    return [*(1 << i for i in range((most - 1).bit_length())), most]
+
+
+def _fits(step: Step, limits: Limits) -> bool:
+    size = limits.block_size
+    return (
+        len(step) <= limits.max_running
+        and sum(span.count for span in step) <= limits.max_step_tokens
+        and max(span.start + span.count for span in step) < limits.max_model_len
+        and sum(-(-(span.start + span.count) // size) for span in step) <= limits.num_blocks
+    )
+
+
+def plan_of(
+    step: Step,
+    limits: Limits,
+    copies: tuple[BlockCopy, ...] = (),
+    swap_outs: tuple[BlockCopy, ...] = (),
+    swap_ins: tuple[BlockCopy, ...] = (),
+) -> StepPlan:
+    chunks: list[Chunk] = []
+    num_blocks = 0
+    for index, span in enumerate(step):
+        end = span.start + span.count
+        blocks = [BlockId(num_blocks + i) for i in range(-(-end // limits.block_size))]
+        num_blocks += len(blocks)
+        tokens = tuple((7 * index + place) % limits.vocab_size for place in range(end))
+        request = Request(id=RequestId(1 + index), prompt=tokens, params=_PARAMS, max_output=1, seed=0)
+        samples = (request,) if span.has_sample else ()
+        chunks.append(Chunk(request, span.start, span.count, tokens, end, blocks, len(blocks), samples))
+    num_decodes = sum(span.count == 1 and span.start > 0 for span in step)
+    return StepPlan(
+        0, tuple(chunks), copies, sum(span.count for span in step), num_decodes, swap_outs=swap_outs, swap_ins=swap_ins
+    )

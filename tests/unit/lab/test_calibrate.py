@@ -1,0 +1,92 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.main import main
+from chairlift.core.limits import Limits
+from chairlift.lab.calibrate import calibrate, host_s
+from chairlift.lab.grid import Span, grid, plan_of
+from chairlift.sim.profile import load_profile
+from fakes.ledger import LedgerRunner
+from fakes.tiny_model import write_tiny_model
+
+LIMITS = Limits(vocab_size=50, max_model_len=300, block_size=4, num_blocks=100, max_running=8, max_step_tokens=16)
+
+
+def test_the_grid_stays_within_the_limits() -> None:
+    steps = grid(LIMITS)
+    assert len(steps) == len(set(steps)) > 20
+    for plan in (plan_of(step, LIMITS) for step in steps):
+        assert plan.num_tokens == sum(chunk.count for chunk in plan.chunks) <= LIMITS.max_step_tokens
+        assert len(plan.chunks) <= LIMITS.max_running
+        blocks = [block for chunk in plan.chunks for block in chunk.blocks]
+        assert len(set(blocks)) == len(blocks)
+        assert max(blocks) < LIMITS.num_blocks
+    assert {plan_of(step, LIMITS).num_tokens for step in steps} >= {1, 2, 4, 8, 16}
+
+
+def test_a_quick_grid_is_smaller_but_reaches_as_far() -> None:
+    quick, whole = grid(LIMITS, is_quick=True), grid(LIMITS)
+    assert len(quick) < len(whole)
+    largest = [max(sum(span.count for span in step) for step in steps) for steps in (quick, whole)]
+    assert largest == [16, 16]
+
+
+def test_decodes_come_first_in_a_plan() -> None:
+    plan = plan_of((Span(7), Span(3), Span(0, 5), Span(4, 2, has_sample=False)), LIMITS)
+    assert plan.num_decodes == 2
+    assert [len(chunk.samples) for chunk in plan.chunks] == [1, 1, 1, 0]
+
+
+def test_any_runner_can_be_calibrated() -> None:
+    runner = SleepyLedger(LIMITS.num_blocks, LIMITS.block_size, LIMITS.vocab_size, num_host_blocks=20)
+    seen: list[tuple[int, int]] = []
+    found = calibrate(runner, LIMITS, 20, is_quick=True, watch=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1] == len(runner.plans)
+    assert len(found.measured) == len(grid(LIMITS, is_quick=True))
+    assert found.fit.cost.linear[-1][0] == 16
+    assert found.fit.cost.linear_s(16) > 0
+    moved = [plan for plan in runner.plans if plan.swap_outs]
+    assert moved
+    assert all(plan.swap_ins for plan in moved)
+
+
+class SleepyLedger(LedgerRunner):
+    """Blocks that hold nothing yet may be read: a calibration computes the middles of texts that nobody began."""
+
+    def __init__(self, num_blocks: int, block_size: int, vocab_size: int, num_host_blocks: int) -> None:
+        super().__init__(num_blocks, block_size, vocab_size, 1, num_host_blocks)
+        self.memory = [[0] * block_size for _ in range(num_blocks)]
+
+
+def test_the_engines_own_work_is_small_but_counted() -> None:
+    assert 0 < host_s(LIMITS) < 1e-3
+    assert 0 < host_s(replace(LIMITS, num_blocks=2, max_model_len=8)) < 1e-2
+
+
+@pytest.mark.slow
+def test_a_profile_of_a_real_model_is_written_and_serves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIRLIFT_MAX_RUNNING", "16")
+    monkeypatch.setenv("CHAIRLIFT_MAX_STEP_TOKENS", "64")
+    monkeypatch.setenv("CHAIRLIFT_MAX_MODEL_LEN", "2048")
+    model, out = write_tiny_model(tmp_path / "tiny"), tmp_path / "tiny-here.json"
+    assert main(["calibrate", "--model", str(model), "--out", str(out), "--quick"]) == 0
+    assert f"wrote {out}" in capsys.readouterr().out
+    profile = load_profile(str(out))
+    assert (profile.name, profile.model, profile.max_running, profile.max_step_tokens) == ("tiny-here", "tiny", 16, 64)
+    assert profile.cost.swap_token_s >= 0.0
+    assert len(profile.measured) > 10
+    workload = "lengths:prompt=10-90,output=5-20,count=40"
+    assert main(["simulate", "--workload", workload, "--profile", str(out), "--model", "tiny", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["finished"] == 40
+
+
+def test_a_place_that_does_not_exist_is_refused_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["calibrate", "--model", "/no/such/model", "--out", str(tmp_path / "a" / "b.json")]) == 2
+    assert "b.json: cannot be written: no such folder" in capsys.readouterr().err
