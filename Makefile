@@ -1,6 +1,9 @@
 # make serve | make test  are all a newcomer needs; `make help` lists the rest.
 
-PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v python3)
+# The first that runs, not the first that exists: a version manager may leave a name behind for one it does not have.
+IS_FIT := import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))
+PYTHON ?= $(shell for p in python3.12 python3.11 python3; do \
+	$$p -c '$(IS_FIT)' >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -22,6 +25,8 @@ setup: $(VENV)/.dev
 
 $(VENV)/.runtime: $(SOURCES)
 	@echo "installing into $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
+		{ echo "neither python3.12 nor python3.11 nor python3 is a Python 3.11 or 3.12 that runs; name one: make $(MAKECMDGOALS) PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch  # first and alone, so that nothing else chooses a build of it
 	$(PIP) --editable .
