@@ -4,9 +4,9 @@
     python benchmarks/fidelity.py --profile here.json --batch FILE --stream FILE [--repeats 3] [--json OUT]
 
 `--batch`: its first 200 requests, all at once; the total time is compared. `--stream`: its first 200 with lengths
-divided by 4, arriving as recorded but scaled to 0.8 of what the live engine served when all came at once; percentiles of
-the time to the first token and per further token are compared. Live figures are the median of the repeats. Live and
-simulated runs share everything but runner, clock and the passing of time.
+divided by 4, arriving as recorded but scaled to 0.8 of what the live engine served when all came at once; percentiles
+of the time to the first token and per further token are compared. Live figures are the median of the repeats. Live and
+simulated runs share everything but the runner and the clock.
 """
 
 import argparse
