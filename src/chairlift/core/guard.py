@@ -121,4 +121,4 @@ class Guard:
             self._policy.push(progress, now)
 
     def _tell(self, what: str, error: Exception) -> None:
-        self.failures.append(f"{what} failed ({type(error).__name__}: {error})")
+        self.failures.append(f"{what} failed ({type(error).__name__}: {' '.join(str(error).split())})")

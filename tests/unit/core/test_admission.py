@@ -1,0 +1,98 @@
+"""When memory allows the next request, by each rule."""
+
+import pytest
+
+from chairlift.core.admission.peak import Peak
+from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.admission.reserve import Reserve
+from chairlift.core.events import Admitted, Preempted
+from chairlift.core.limits import Limits
+from chairlift.core.policy import Admission, MemoryView
+from chairlift.core.request import Progress
+from fakes.requests import make_request, make_samples
+from fakes.standings import standing
+from fakes.world import World, random_world
+
+
+def memory(num_free: int, *running: Progress, block_size: int = 1) -> MemoryView:
+    return MemoryView(num_free, block_size, running)
+
+
+def test_prompt_leaves_a_spare_block_for_each_that_runs() -> None:
+    running = (standing(1), standing(2))
+    assert PromptFits().fits(standing(3, prompt=8), 8, memory(10, *running))
+    assert not PromptFits().fits(standing(3, prompt=8), 8, memory(9, *running))
+
+
+def test_reserve_counts_everything_that_may_still_come() -> None:
+    # Nine more tokens of the first; of the second, eight for its prompt and four of its five outputs.
+    running = standing(1, prompt=4, output=10, num_output=1)
+    assert Reserve().fits(standing(2, prompt=8, output=5), 8, memory(8 + 4 + 9, running))
+    assert not Reserve().fits(standing(2, prompt=8, output=5), 8, memory(8 + 4 + 8, running))
+
+
+def test_reserve_counts_the_outputs_of_unborn_samples() -> None:
+    lead = standing(1, prompt=8, output=5, n=3)
+    lead.siblings = [standing(2), standing(3)]
+    running = standing(9, prompt=5, output=1, num_computed=2)  # which needs no more
+    # Its prompt, four more for each of three, and a block that may have to be copied.
+    assert Reserve().fits(lead, 8, memory(8 + 3 * 4 + 1, running))
+    assert not Reserve().fits(lead, 8, memory(8 + 3 * 4, running))
+
+
+def test_peak_knows_that_short_ones_give_back_before_long_ones_need() -> None:
+    # The running one holds 9, ends with 11 and gives them back; the candidate needs 4 now and 19 in the end.
+    short, long = standing(1, prompt=8, output=4, num_output=2), standing(2, prompt=4, output=16)
+    assert Peak().fits(long, 4, memory(10, short))
+    assert not Reserve().fits(long, 4, memory(10, short))
+    assert not Peak().fits(long, 4, memory(9, short))
+
+
+def test_peak_adds_up_what_is_needed_at_the_same_time() -> None:
+    running, candidate = standing(1, prompt=8, output=10), standing(2, prompt=8, output=10)
+    # The candidate ends with 17; the running one, which holds 7 now, has 16 by then.
+    assert Peak().fits(candidate, 8, memory(26, running))
+    assert not Peak().fits(candidate, 8, memory(25, running))
+
+
+def test_peak_counts_blocks_that_the_candidate_shares_once() -> None:
+    running, candidate = standing(1, prompt=8, output=10), standing(2, prompt=8, output=10)
+    assert Peak().fits(candidate, 0, memory(18, running))
+    assert not Peak().fits(candidate, 0, memory(17, running))
+
+
+def num_running(admission: Admission, *samples: tuple[int, int]) -> int:
+    """How many of these (prompt, output) step on at once."""
+    limits = Limits(vocab_size=50, max_model_len=32, block_size=2, num_blocks=16, max_running=8, max_step_tokens=80)
+    world = World(limits, admission=admission)
+    world.arrivals[0] = [(make_request(i, range(i, i + p), o),) for i, (p, o) in enumerate(samples, start=1)]
+    world.run()
+    return sum(isinstance(e, Admitted) and e.at == 5.0 for e in world.events)
+
+
+def test_reserve_admits_fewest_and_prompt_most() -> None:
+    samples = [(4, 20), (4, 12), (4, 4), (4, 4)]
+    assert [num_running(rule, *samples) for rule in (Reserve(), Peak(), PromptFits())] == [1, 3, 4]
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_nobody_steps_off_under_reserve(block: int) -> None:
+    """Worlds without several samples of a prompt."""
+    num_worlds = 0
+    for seed in range(200 * block, 200 * block + 200):
+        world = random_world(seed, policy="fcfs", admission="reserve")
+        groups = [group for groups in world.arrivals.values() for group in groups]
+        if all(len(group) == 1 for group in groups):
+            world.run()
+            num_worlds += 1
+            assert not any(isinstance(e, Preempted) for e in world.events), f"seed {seed}"
+    assert num_worlds > 5
+
+
+def test_samples_beside_others_do_not_step_off_under_reserve() -> None:
+    limits = Limits(vocab_size=50, max_model_len=40, block_size=4, num_blocks=20, max_running=8, max_step_tokens=80)
+    world = World(limits, admission=Reserve())
+    world.arrivals[0] = [make_samples(10 * i, range(i, i + 5 + i), 3, 9 - i) for i in range(1, 6)]
+    world.run()
+    assert not any(isinstance(e, Preempted) for e in world.events)
+    assert len({e.at for e in world.events if isinstance(e, Admitted)}) < 5, "each had the machine to itself"

@@ -1,0 +1,133 @@
+"""A rule that raises or answers nonsense is replaced, and no request is lost."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from chairlift.core.events import RuleFailed
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policy import Allowance, Standing
+from fakes.requests import make_request, make_samples
+from fakes.world import World
+
+LIMITS = Limits(vocab_size=50, max_model_len=24, block_size=2, num_blocks=12, max_running=3, max_step_tokens=12)
+
+
+def run(**rules: Any) -> list[str]:
+    """A crowded world, in which every request must get its tokens; what failed."""
+    arrivals: dict[int, list[Any]] = {0: [make_samples(20, range(5), 2, 6)]}
+    for i in range(1, 8):
+        arrivals.setdefault(i // 2, []).append((make_request(i, range(i, i + 4), 8),))
+    world = World(LIMITS, arrivals=arrivals, aborts={3: [RequestId(6)]}, may_fail=True, **rules)
+    world.run()
+    return [event.message for event in world.events if isinstance(event, RuleFailed)]
+
+
+class Breaking(Fcfs):
+    """First come, first served, until one of its methods is called too often."""
+
+    def __init__(self, method: str, num_good: int, answer: Callable[[], Any]) -> None:
+        super().__init__()
+        self._method, self._num_good, self._answer = method, num_good, answer
+
+    def _now(self, method: str, plain: Callable[[], Any]) -> Any:
+        if method != self._method:
+            return plain()
+        self._num_good -= 1
+        return plain() if self._num_good >= 0 else self._answer()
+
+    def push(self, standing: Standing, now: float) -> None:
+        self._now("push", lambda: super(Breaking, self).push(standing, now))
+
+    def first(self, now: float) -> RequestId | None:
+        return self._now("first", lambda: super(Breaking, self).first(now))  # type: ignore[no-any-return]
+
+    def remove(self, standing: Standing) -> None:
+        self._now("remove", lambda: super(Breaking, self).remove(standing))
+
+    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
+        return self._now("victim", lambda: super(Breaking, self).victim(running, now))  # type: ignore[no-any-return]
+
+    def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
+        self._now("served", lambda: None)
+
+    def left(self, standing: Standing) -> None:
+        self._now("left", lambda: None)
+
+    def yielding(self, running: Sequence[Standing], now: float) -> Sequence[RequestId]:
+        return self._now("yielding", lambda: ())  # type: ignore[no-any-return]
+
+
+def raising() -> None:
+    raise RuntimeError("out of\npatience")
+
+
+METHODS = ("push", "first", "remove", "victim", "served", "left", "yielding")
+
+
+@pytest.mark.parametrize("num_good", [0, 2])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_policy_that_raises_is_replaced_and_no_request_is_lost(method: str, num_good: int) -> None:
+    (message,) = run(policy=Breaking(method, num_good, raising))
+    assert message.startswith("the policy failed (RuntimeError: out of patience)")
+
+
+@pytest.mark.parametrize("nonsense", [None, 99, "1", [], 1.5])
+@pytest.mark.parametrize("method", ["first", "victim"])
+def test_a_policy_that_names_nobody_there_is_replaced(method: str, nonsense: object) -> None:
+    (message,) = run(policy=Breaking(method, 1, lambda: nonsense))
+    assert message.startswith("the policy failed (")
+
+
+@pytest.mark.parametrize("nonsense", [[99], None, 3, [[]]])
+def test_a_policy_that_has_strangers_step_off_is_replaced(nonsense: object) -> None:
+    (message,) = run(policy=Breaking("yielding", 1, lambda: nonsense))
+    assert message.startswith("the policy failed (")
+
+
+def test_a_policy_that_works_is_left_alone() -> None:
+    assert run(policy=Breaking("none", 0, raising)) == []
+
+
+class Answers:
+    """As pacing and as admission rule: says the same every time."""
+
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self._answer = answer
+
+    def allow(self, view: object) -> Any:
+        return self._answer()
+
+    def fits(self, candidate: object, num_new: int, memory: object) -> Any:
+        return self._answer()
+
+
+@pytest.mark.parametrize(
+    "answer", [raising, lambda: None, lambda: 3, lambda: (True, True, 5), lambda: Allowance(num_new="all")]  # type: ignore[arg-type]
+)  # fmt: skip
+def test_a_pacing_rule_that_fails_is_replaced(answer: Callable[[], Any]) -> None:
+    (message,) = run(pacing=Answers(answer))
+    assert message.startswith("the pacing rule failed (")
+
+
+@pytest.mark.parametrize("answer", [raising, lambda: None, lambda: "yes", lambda: 1])
+def test_an_admission_rule_that_fails_is_replaced(answer: Callable[[], Any]) -> None:
+    (message,) = run(admission=Answers(answer))
+    assert message.startswith("the admission rule failed (")
+
+
+def test_rules_that_refuse_everything_do_not_stop_the_work() -> None:
+    nothing = Allowance(decodes=False, prompts=False, num_new=0)
+    assert run(pacing=Answers(lambda: nothing), admission=Answers(lambda: False)) == []
+
+
+def test_each_of_three_rules_may_fail() -> None:
+    failures = run(policy=Breaking("first", 1, raising), pacing=Answers(raising), admission=Answers(raising))
+    assert sorted(message.partition(" failed")[0] for message in failures) == [
+        "the admission rule",
+        "the pacing rule",
+        "the policy",
+    ]

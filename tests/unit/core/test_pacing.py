@@ -1,0 +1,168 @@
+"""Which prompts each pacing rule lets into a step."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chairlift.core.events import Admitted, Preempted, Token
+from chairlift.core.limits import Limits
+from chairlift.core.pacing.after_preempt import WaitAfterPreempt
+from chairlift.core.pacing.batched_prefill import BatchedPrefill
+from chairlift.core.pacing.decode_first import DecodeFirst
+from chairlift.core.pacing.delay import Delay
+from chairlift.core.pacing.mixed import Mixed
+from chairlift.core.pacing.prefill_first import PrefillFirst
+from chairlift.core.pacing.static import Static
+from chairlift.core.policy import Pacing, StepView
+from fakes.requests import make_request
+from fakes.world import World
+
+LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=128, max_running=4, max_step_tokens=32)
+
+
+def view(**more: Any) -> StepView:
+    nothing = StepView(
+        now=10.0,
+        num_waiting=0,
+        oldest_arrival=10.0,
+        num_preempted=0,
+        num_admitted=0,
+        num_decodes=0,
+        num_prompts=0,
+        num_seats=4,
+        last_prompt_s=0.0,
+        has_preempted=False,
+    )
+    return nothing._replace(**more)
+
+
+def run(pacing: Pacing, *groups: tuple[int, int, int], limits: Limits = LIMITS) -> World:
+    """Requests of (step, prompt length, output length)."""
+    world = World(limits, pacing=pacing)
+    for i, (step, prompt, output) in enumerate(groups, start=1):
+        world.arrivals.setdefault(step, []).append((make_request(i, range(i, i + prompt), output),))
+    world.run()
+    return world
+
+
+def shapes(world: World) -> list[list[tuple[int, int]]]:
+    return [[(chunk.request.id, chunk.count) for chunk in plan.chunks] for plan in world.runner.plans]
+
+
+def test_mixed_computes_prompts_beside_decodes() -> None:
+    assert shapes(run(Mixed(), (0, 3, 3), (1, 5, 1)))[1] == [(1, 1), (2, 5)]
+
+
+def test_prefill_first_lets_decodes_wait_for_prompts() -> None:
+    assert shapes(run(PrefillFirst(), (0, 3, 3), (1, 40, 2))) == [
+        [(1, 3)],
+        [(2, 32)],
+        [(2, 8)],
+        [(1, 1), (2, 1)],
+        [(1, 1)],
+    ]
+
+
+def test_prefill_first_goes_on_decoding_when_memory_lets_nobody_in() -> None:
+    world = run(PrefillFirst(), (0, 30, 6), (1, 30, 2), limits=replace(LIMITS, num_blocks=10, max_model_len=40))
+    assert shapes(world)[1] == [(1, 1)]
+
+
+def test_decode_first_keeps_newcomers_out_until_enough_seats_are_free() -> None:
+    rule = DecodeFirst(free=0.5)
+    assert rule.allow(view(num_seats=1, num_decodes=3, num_waiting=9)).num_new == 0
+    assert rule.allow(view(num_seats=2, num_decodes=2, num_waiting=9)).num_new == 2
+    assert rule.allow(view(num_seats=1, num_decodes=3, num_waiting=9, num_preempted=1)).num_new == 1
+    assert rule.allow(view(num_seats=1, num_prompts=3)).num_new == 1  # nobody decodes
+
+
+def test_delay_holds_prompts_until_the_oldest_has_waited_its_part_of_the_last_prompt_step() -> None:
+    rule = Delay(factor=0.5)
+    assert rule.allow(view(oldest_arrival=9.0, last_prompt_s=4.0)).num_new == 0
+    assert rule.allow(view(oldest_arrival=8.0, last_prompt_s=4.0)).num_new > 4
+    assert rule.allow(view(oldest_arrival=9.0, last_prompt_s=4.0, num_preempted=2)).num_new == 2
+
+
+def test_delay_lets_prompts_gather() -> None:
+    # Each step takes two looks at the clock, so a prompt step takes one second and the third step after an arrival
+    # is the first that is late enough.
+    held, mixed = run(Delay(factor=5.0), (0, 3, 9), (2, 3, 2), (3, 3, 2)), run(Mixed(), (0, 3, 9), (2, 3, 2), (3, 3, 2))
+    assert [len(step) for step in shapes(mixed)[:4]] == [1, 1, 2, 3]
+    assert next(step for step in shapes(held) if len(step) > 1) == [(1, 1), (2, 3), (3, 3)]
+
+
+def test_batched_prefill_waits_for_so_many() -> None:
+    rule = BatchedPrefill(size=3)
+    assert rule.allow(view(num_waiting=2, num_decodes=1)).num_new == 0
+    assert rule.allow(view(num_waiting=5, num_seats=2, num_decodes=2)).num_new == 0
+    assert rule.allow(view(num_waiting=5, num_decodes=1)).num_new == 3
+
+
+def test_a_batch_that_takes_several_steps_is_completed() -> None:
+    rule = BatchedPrefill(size=3)
+    assert rule.allow(view(num_waiting=3)).num_new == 3
+    assert rule.allow(view(num_waiting=2, num_admitted=1, num_prompts=1, num_seats=3)).num_new == 2
+    assert rule.allow(view(num_waiting=2, num_admitted=3, num_prompts=1, num_seats=1)).num_new == 0
+
+
+def test_a_batch_is_never_larger_than_the_seats() -> None:
+    assert BatchedPrefill(size=8).allow(view(num_waiting=4, num_seats=4)).num_new == 4
+
+
+def test_prompts_step_on_in_batches() -> None:
+    world = run(BatchedPrefill(size=2), (0, 4, 8), (0, 4, 8), (2, 4, 2), (4, 4, 2), (5, 4, 2))
+    admitted = [(e.request, e.at) for e in world.events if isinstance(e, Admitted)]
+    assert admitted[2][1] == admitted[3][1]
+    assert admitted[4][1] > max(e.at for e in world.events if isinstance(e, Token) and e.request != 5)
+
+
+def test_static_refills_only_when_the_whole_batch_is_done() -> None:
+    world = run(Static(), *((0, 3, output) for output in (2, 9, 4, 3, 2, 2)))
+    ends = {e.request: e.at for e in world.events if isinstance(e, Token)}
+    starts = {e.request: e.at for e in world.events if isinstance(e, Admitted)}
+    first, second = (1, 2, 3, 4), (5, 6)
+    assert max(starts[request] for request in first) < min(ends[request] for request in first)
+    assert min(starts[request] for request in second) > max(ends[request] for request in first)
+
+
+def test_a_static_batch_fills_over_several_steps_before_it_decodes() -> None:
+    assert shapes(run(Static(), (0, 30, 2), (0, 30, 2), (0, 30, 1), (1, 3, 2)))[:5] == [
+        [(1, 30), (2, 2)],
+        [(2, 28), (3, 4)],
+        [(3, 26), (4, 3)],
+        [(1, 1), (2, 1), (4, 1)],
+    ]
+
+
+def test_a_static_batch_takes_back_who_stepped_off() -> None:
+    limits = replace(LIMITS, num_blocks=6, max_model_len=24)
+    world = run(Static(), (0, 6, 12), (0, 6, 12), (0, 3, 2), limits=limits)
+    assert any(isinstance(e, Preempted) for e in world.events)
+    starts = [e.request for e in world.events if isinstance(e, Admitted)]
+    assert starts[-1] == 3
+    assert starts.count(2) > 1
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_after_preempt_wait_lets_nobody_on_in_a_step_that_made_somebody_step_off(waits: bool) -> None:
+    limits = replace(LIMITS, num_blocks=7, max_model_len=28)
+    # The second steps off for the first, and gives more back than the first needs: the third could step on.
+    world = run(WaitAfterPreempt(Mixed()) if waits else Mixed(), (0, 4, 20), (0, 16, 8), (5, 1, 2), limits=limits)
+    off = [e.at for e in world.events if isinstance(e, Preempted)]
+    on = [e.at for e in world.events if isinstance(e, Admitted)]
+    assert off
+    assert not waits or not set(off) & set(on)
+
+
+def test_the_wrapped_rule_is_heard_when_nobody_stepped_off() -> None:
+    rule = WaitAfterPreempt(PrefillFirst())
+    assert not rule.allow(view(num_waiting=1)).decodes
+    assert rule.allow(view(num_waiting=1)).num_new > 0
+    assert rule.allow(view(num_waiting=1, has_preempted=True)).num_new == 0
+
+
+@pytest.mark.parametrize("make", [lambda: DecodeFirst(2.0), lambda: Delay(-1.0), lambda: BatchedPrefill(0)])
+def test_a_senseless_parameter_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match="must be|must not be"):
+        make()
