@@ -105,7 +105,7 @@ async def test_a_stop_lets_requests_under_way_finish(world: HttpWorld, by: str) 
     sock.bind(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     stop = asyncio.Event()
-    server = asyncio.create_task(serve(world.app, sock, grace_s=5, stop=stop))
+    server = asyncio.create_task(serve(world.app, sock, stop=stop))
     async with httpx.AsyncClient() as http:
         for _ in range(100):
             try:

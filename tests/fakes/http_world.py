@@ -73,7 +73,7 @@ class HttpWorld:
             stop, loop = asyncio.Event(), asyncio.get_running_loop()
             ends.append(lambda: loop.call_soon_threadsafe(stop.set))
             started.set()
-            await serve(self.app, sock, grace_s=1, stop=stop)
+            await serve(self.app, sock, stop=stop)
 
         thread = threading.Thread(target=lambda: asyncio.run(run()))
         thread.start()

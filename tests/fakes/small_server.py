@@ -39,7 +39,7 @@ def front_end(report: Report, behaviour: str) -> None:
 
 
 def _finish(*_: object) -> None:
-    time.sleep(0.3)  # what it still has to do
+    time.sleep(1.0)  # what it still has to do
     say("drained")
     sys.exit(0)
 

@@ -144,7 +144,7 @@ class EngineClient:
             finally:
                 reader.cancel()
                 gone.cancel()
-                self._lose_all("the engine died; it is being restarted")
+                self._lose_all("the engine went away; try again in a moment")
                 socket.disable_monitor()
                 monitor.close()
                 socket.close()

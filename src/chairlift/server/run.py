@@ -1,7 +1,7 @@
 """Serving the application on a socket that is already bound, until a signal says stop.
 
-Always: after the first SIGTERM or SIGINT, or once `stop` is set, no new connection is taken and requests under way may
-finish within the grace time; a second SIGINT ends at once.
+Always: after the first SIGTERM or SIGINT, or once `stop` is set, no new connection is taken and requests under way
+finish, however long they take; a second SIGINT ends at once. Whoever cannot wait ends the engine, and with it them.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30, stop: asyncio.Event | None = None) -> None:
+async def serve(app: ASGIApp, sock: socket.socket, *, stop: asyncio.Event | None = None) -> None:
     """Runs in the calling event loop; returns after a graceful stop."""
     config = uvicorn.Config(
         app,
@@ -36,7 +36,6 @@ async def serve(app: ASGIApp, sock: socket.socket, *, grace_s: int = 30, stop: a
         log_level="warning",
         access_log=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=grace_s,
     )
     server = _Server(config)
     loop = asyncio.get_running_loop()

@@ -128,8 +128,32 @@ def test_a_signal_lets_front_ends_finish_what_they_have_begun(start, number: int
     server = start("front end drains")
     server.read_until("ready")
     os.kill(server.process.pid, number)
+    assert "once more to stop at once" in server.read_until("finishing")
     server.read_until("drained")
     assert server.end() == 0
+    wait_gone(*server.pids.values())
+
+
+def test_a_server_with_nothing_to_finish_just_ends(start) -> None:
+    server = start("")
+    server.read_until("ready")
+    os.kill(server.process.pid, signal.SIGTERM)
+    assert server.end() == 0
+    assert not any("finishing" in line for line in server.lines)
+
+
+def test_signals_in_quick_succession_while_the_engine_starts_are_one(start) -> None:
+    server = start("engine takes long")
+    server.read_until("front-end")
+    if "engine" not in server.pids:
+        server.read_until("engine")
+    for _ in range(50):
+        if server.process.poll() is not None:
+            break
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    assert server.end() == 0
+    assert not any("Traceback" in line for line in server.lines), server.lines
     wait_gone(*server.pids.values())
 
 
