@@ -4,12 +4,16 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import multiprocessing
 import os
+import shutil
 import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
@@ -141,9 +145,21 @@ def _engine_main(report: Report, model: Model, address: str) -> None:
     switchboard, loaded = make_engine(model)
     from chairlift.live.engine_process import EngineProcess
 
-    process = EngineProcess(address, switchboard, EngineInfo(loaded.limits, loaded.dtype, loaded.device))
-    report(_summary(loaded))
-    process.run()
+    with _sweeping(address):
+        process = EngineProcess(address, switchboard, EngineInfo(loaded.limits, loaded.dtype, loaded.device))
+        report(_summary(loaded))
+        process.run()
+
+
+@contextlib.contextmanager
+def _sweeping(address: str) -> Iterator[None]:
+    """At the end removes the socket's folder if the parent is gone, which would have done so."""
+    try:
+        yield
+    finally:
+        parent = multiprocessing.parent_process()
+        if parent is not None and os.getppid() != parent.pid:
+            shutil.rmtree(Path(address.removeprefix("ipc://")).parent, ignore_errors=True)
 
 
 def _front_end_main(report: Report, model: Model, address: str, listener: socket.socket, index: int) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -170,3 +171,40 @@ def test_a_server_told_to_stop_finishes_the_stream_and_leaves_nothing_behind(tin
     for pid in (engine, *front_ends):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.slow
+def test_told_twice_to_stop_a_server_ends_its_streams_with_an_error(tiny_model: Path, tmp_path: Path) -> None:
+    with serve(tmp_path / "log", "--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch") as served:
+        with httpx.stream(
+            "POST", f"{served.url}/v1/completions", json=ENDLESS | {"stream": True}, timeout=30
+        ) as response:
+            events = events_of(response)
+            next(events)
+            served.process.send_signal(signal.SIGINT)
+            while "finishing the requests under way; once more to stop at once" not in served.output:
+                next(events)
+            served.process.send_signal(signal.SIGINT)
+            told = time.monotonic()
+            rest = list(events)
+        assert served.process.wait(15) == 0
+        assert time.monotonic() - told < 5
+    error = json.loads(rest[-2])["error"]
+    assert (error["code"], error["message"]) == (503, "the engine went away; try again in a moment")
+    assert rest[-1] == "[DONE]"
+    assert "Traceback" not in served.output
+
+
+@pytest.mark.slow
+def test_a_killed_server_leaves_no_folder_behind(tiny_model: Path, tmp_path: Path) -> None:
+    options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch")
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,  # short: a socket's path has little room
+        serve(tmp_path / "log", *options, environment={"TMPDIR": folder}) as served,
+    ):
+        assert list(Path(folder).glob("chairlift-*"))
+        served.process.kill()
+        deadline = time.monotonic() + 10
+        while list(Path(folder).glob("chairlift-*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)

@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
 _SOURCE = str(Path(__file__).parents[2] / "src")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def chairlift(*arguments: object, given: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
@@ -44,11 +46,13 @@ class Served:
 
 
 @contextmanager
-def serve(log: Path, *arguments: object, timeout_s: float = 60) -> Iterator[Served]:
+def serve(
+    log: Path, *arguments: object, timeout_s: float = 60, environment: Mapping[str, str] = _NOTHING
+) -> Iterator[Served]:
     began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            _command("serve", "--port", "0", *arguments), env=_environment(), stdout=out, stderr=out
+            _command("serve", "--port", "0", *arguments), env=_environment() | environment, stdout=out, stderr=out
         )
     try:
         while "chairlift: ready in" not in log.read_text():
