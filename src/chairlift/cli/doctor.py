@@ -46,7 +46,7 @@ def format_report(report: Mapping[str, Mapping[str, str]]) -> str:
 def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
     """What is here, and what would be chosen of it and why."""
     from chairlift.runner import hardware
-    from chairlift.runner.load import pick_kernels
+    from chairlift.runner.kernels import pick_kernels
 
     device = hardware.pick_device("auto")
     dtype = hardware.resolve_dtype("auto", device, "bfloat16")

@@ -7,7 +7,7 @@ value is refused with the option's name and what is allowed. Does not know how f
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from chairlift.core.preemption import MODES
 
 Group = Literal["model", "engine", "server", "record"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_PREFIX = "CHAIRLIFT_"
 _EXCLUSIVE = {"num_blocks": "kv_memory", "kv_memory": "num_blocks"}
 
 
@@ -42,13 +43,14 @@ class Option:
 
     @property
     def environment(self) -> str:
-        return "CHAIRLIFT_" + self.name.upper()
+        return _PREFIX + self.name.upper()
 
 
 def _choice(name: str, group: Group, names: tuple[str, ...], help: str) -> Option:
     return Option(name, group, one_of(*names), "{" + ",".join(names) + "}", help)
 
 
+_KV_RULE = "KV blocks (default: a quarter of free memory, at most 256 MiB for the embedded model; nine tenths on a GPU)"
 OPTIONS: tuple[Option, ...] = (
     Option("model", "model", text, "MODEL", "folder, .gguf file or hub name (default: the embedded SmolLM2)"),
     Option("served_model_name", "server", text, "NAME", "name shown to clients (default: the model's)"),
@@ -56,14 +58,14 @@ OPTIONS: tuple[Option, ...] = (
     _choice("load_format", "model", ("auto", "dummy"), "dummy: random weights, for measuring"),
     _choice("device", "model", ("auto", "cpu", "cuda"), "where to compute"),
     _choice("dtype", "model", ("auto", *DTYPES), "what to compute in"),
-    _choice("kernels", "model", ("auto", "torch", "native"), "which CPU operations to use"),
+    _choice("kernels", "model", ("auto", "torch", "native", "triton"), "which operations to use"),
     Option("threads", "model", whole(0, 4096), "N", "CPU threads; 0: all cores"),
     Option("max_model_len", "engine", whole(2), "N", "longest prompt plus output (default: the model's)"),
     Option("max_running", "engine", whole(1, 65536), "N", "requests that share a step (default: by device)"),
     Option("max_step_tokens", "engine", whole(1), "N", "tokens computed in a step (default: by device)"),
     Option("max_step_prompts", "engine", whole(0), "N", "prompts computed in a step; 0: no limit"),
     Option("block_size", "engine", whole(1, 65536), "N", "tokens in a KV block"),
-    Option("num_blocks", "engine", whole(1), "N", "KV blocks (default: from free memory)"),
+    Option("num_blocks", "engine", whole(1), "N", _KV_RULE),
     Option("kv_memory", "engine", num_bytes, "SIZE", "memory for KV blocks, such as 512MiB"),
     Option("prefix_cache", "engine", boolean, "", "share the KV blocks of equal prompt beginnings"),
     Option("policy", "engine", rule_text("policy"), "RULE", "who is served first (see `chairlift policies`)"),
@@ -97,14 +99,25 @@ def resolve(
         _parse(translation.values if translation else document, lambda name: f"{config}: {name}"),
         _parse(flags, lambda name: _BY_NAME[name].flag if name in _BY_NAME else name),
     )
+    warnings = tuple(_unknown(key, named) for key in environment if key.startswith(_PREFIX) and key not in named)
     if translation is None:
-        return Settings(**values)
-    warnings = translation.warnings
+        return Settings(**values, warnings=warnings)
+    warnings += translation.warnings
     if "model" not in values:
         warnings += (f"{config} names no weights that can be loaded: serving the embedded default (see --model)",)
     # A flag that asks for more than the model has stays a mistake.
     can_clip = flags.get("max_model_len") is None
     return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
+
+
+def _unknown(key: str, named: Mapping[str, str]) -> str:
+    return f"the environment variable {key} names no option{did_you_mean(key, named)}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not known."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,8 +136,7 @@ def _parse(given: Mapping[str, object], shown: Callable[[str], str]) -> dict[str
     for key, value in given.items():
         name = str(key).replace("-", "_")
         if name not in _BY_NAME:
-            close = difflib.get_close_matches(name, _BY_NAME, n=1)
-            raise InvalidConfig(f"{shown(str(key))}: unknown option{f'; did you mean {close[0]}?' if close else ''}")
+            raise InvalidConfig(f"{shown(str(key))}: unknown option{did_you_mean(name, _BY_NAME)}")
         if value is None:
             continue
         try:

@@ -101,6 +101,16 @@ class SamplingParams:
         return self.temperature == 0.0
 
     @property
+    def is_shaped(self) -> bool:
+        """Whether logits are changed before a token is chosen."""
+        return bool(self.min_tokens or self.logit_bias or self.has_penalties)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some tokens are left out before one is drawn."""
+        return bool(self.top_k or self.top_p < 1.0 or self.min_p)
+
+    @property
     def has_penalties(self) -> bool:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 

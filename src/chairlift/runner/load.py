@@ -12,12 +12,10 @@ from chairlift.config.settings import Settings
 from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
-from chairlift.core.ports import RunnerFailed
+from chairlift.core.ports import Runner, RunnerFailed
 from chairlift.runner import hardware
+from chairlift.runner.kernels import make_ops, make_runner, pick_kernels
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
-from chairlift.runner.ops import Ops
-from chairlift.runner.torch_ops import TorchOps
-from chairlift.runner.torch_runner import TorchRunner
 from chairlift.runner.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -35,7 +33,7 @@ _MAX_STEP_TOKENS = {"cpu": 512, "cuda": 4096}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    runner: TorchRunner
+    runner: Runner
     limits: Limits
     dtype: str
     device: str
@@ -56,12 +54,12 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     max_model_len = _max_model_len(settings, config)
     try:
         tensors = _tensors(settings, source, config, threads)
-        model = build_model(config, _ops(kernels, threads), tensors, dtype, device, max_model_len)
+        model = build_model(config, make_ops(kernels, threads), tensors, dtype, device, max_model_len)
         del tensors  # unmaps the file
         limits = _limits(settings, source, config, dtype, device, max_model_len)
         num_host_blocks = _num_host_blocks(settings, config, limits, dtype)
         kv = KvCache(config, limits.num_blocks, limits.block_size, dtype, device, num_host_blocks)
-        runner = TorchRunner(model, kv, device)
+        runner = make_runner(kernels, model, kv, device, limits)
         warm_up(runner, limits)
         has_choice = settings.preemption == "auto"
         block_copy_s, token_s = time_recovery(runner, limits, num_host_blocks) if has_choice else (0.0, 0.0)
@@ -96,28 +94,6 @@ def _tensors(settings: Settings, source: Source, config: ModelConfig, threads: i
     if source.kind == "gguf":
         return GgufTensors(read_header(source.path), config, threads)
     return HfTensors(source.path)
-
-
-def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, head_dim: int = 64) -> str:
-    if name == "torch" or (name == "auto" and device.type != "cpu"):
-        return "torch"
-    from chairlift.runner.native import ops as native
-
-    is_suited = device.type == "cpu" and dtype in native.DTYPES and head_dim <= native.MAX_HEAD_DIM
-    can_run = is_suited and native.available()
-    if name == "native" and not can_run:
-        why = "were not built or not for this processor" if is_suited else "do not do this"
-        what = f"{hardware.dtype_name(dtype)} on {device.type} with heads of {head_dim}"
-        raise InvalidConfig(f"kernels native: they {why} ({what}); use --kernels torch")
-    return "native" if can_run else "torch"
-
-
-def _ops(kernels: str, threads: int) -> Ops:
-    if kernels == "torch":
-        return TorchOps()
-    from chairlift.runner.native.ops import NativeOps
-
-    return NativeOps(threads)
 
 
 def _max_model_len(settings: Settings, config: ModelConfig) -> int:

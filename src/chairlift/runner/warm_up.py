@@ -18,7 +18,8 @@ _DECODES = (1, 2, 4, 8, 16, 32, 64)
 _PROMPTS = (8, 32, 128)
 _MOVES = 32  # blocks, about as many as a victim has
 _REPEATS = 3
-_PARAMS = (SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(top_p=0.9, top_k=50, logprobs=1))
+_GREEDY = (SamplingParams(temperature=0.0),)
+_MIXED = (*_GREEDY, SamplingParams(), SamplingParams(top_p=0.9, top_k=50, logprobs=1))
 
 
 def warm_up(runner: Runner, limits: Limits) -> None:
@@ -26,7 +27,8 @@ def warm_up(runner: Runner, limits: Limits) -> None:
     prompts = {min(length, longest) for length in (*_PROMPTS, limits.max_step_tokens)}
     decodes = {min(count, limits.max_running) for count in _DECODES}
     plans = [_plan([(0, length)], limits, 0) for length in sorted(prompts, reverse=True)]
-    plans += [_plan([(0, 1)] * count, limits, count) for count in sorted(decodes, reverse=True)]
+    for params in (_MIXED, _GREEDY):  # steps that are all greedy may go another way
+        plans += [_plan([(0, 1)] * count, limits, count, params) for count in sorted(decodes, reverse=True)]
     for plan in plans:
         runner.submit(plan)
         runner.collect()
@@ -56,13 +58,15 @@ def _best_s(runner: Runner, plan: StepPlan) -> float:
     return min(times)
 
 
-def _plan(spans: list[tuple[int, int]], limits: Limits, num_decodes: int) -> StepPlan:
+def _plan(
+    spans: list[tuple[int, int]], limits: Limits, num_decodes: int, kinds: tuple[SamplingParams, ...] = _MIXED
+) -> StepPlan:
     """A step of made-up requests, each computing (start, count) tokens; they all write to the same first blocks."""
     chunks = []
     for index, (start, count) in enumerate(spans):
         end = start + count
         blocks = [BlockId(block) for block in range(-(-end // limits.block_size))]
-        params = _PARAMS[index % len(_PARAMS)]
+        params = kinds[index % len(kinds)]
         tokens = tuple(position % limits.vocab_size for position in range(end))
         request = Request(id=RequestId(-1 - index), prompt=tokens, params=params, max_output=1, seed=0)
         chunks.append(Chunk(request, start, count, tokens, end, blocks, len(blocks), (request,)))

@@ -130,7 +130,7 @@ def test_scores_are_given_where_they_are_asked_for(runner: TorchRunner, twin: Tw
 def test_prompt_scores_cover_a_prompt_computed_in_chunks(
     runner: TorchRunner, twin: Twin, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr("chairlift.runner.torch_runner._MAX_SCORED_ROWS", rows)
+    monkeypatch.setattr("chairlift.runner.answers._MAX_SCORED_ROWS", rows)
     tokens = random_tokens(13)
     own = request(tokens, SamplingParams(temperature=0.0, prompt_logprobs=2))
     scores = []

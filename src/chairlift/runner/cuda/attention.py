@@ -1,0 +1,143 @@
+"""Attention over pages in Triton, every query row by itself: decodes and prompt tokens alike.
+
+A row attends to the positions up to its own in the text its block table lists. Keys are walked in tiles of absolute
+positions and split at absolute multiples of `SPLIT`, so the order of sums depends on the position alone: a token gets
+the same bits in a prompt chunk and in a decode, in any batch.
+
+    partial:  one program per (row, kv head, split)  -> max, sum, weighted values of its stretch
+    combine:  one program per (row, head)            -> the stretches joined in order
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def partial_kernel(
+    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
+    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """GROUP is the number of query heads of a kv head, rounded up to what the tensor cores take."""
+    row = tl.program_id(0).to(tl.int64)
+    kv_head = tl.program_id(1)
+    split = tl.program_id(2)
+    position = tl.load(positions + row)
+    start = split * SPLIT
+    first = 0
+    if window > 0:
+        first = tl.maximum(position + 1 - window, 0)
+    if position < start or position < 0 or start + SPLIT <= first:
+        return
+    members = tl.arange(0, GROUP)
+    num_members: tl.constexpr = HEADS // KV_HEADS
+    dims = tl.arange(0, DIM)
+    heads = kv_head * num_members + members
+    is_member = members < num_members
+    queries = tl.load(
+        q + row * HEADS * DIM + heads[:, None] * DIM + dims[None, :], mask=is_member[:, None], other=0.0
+    )  # [GROUP, DIM]
+    table = tables + tl.load(table_rows + row).to(tl.int64) * width
+    top = tl.full([GROUP], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([GROUP], dtype=tl.float32)
+    summed = tl.zeros([GROUP, DIM], dtype=tl.float32)
+    end = tl.minimum(start + SPLIT, position + 1)
+    for low in range(start + (tl.maximum(first, start) - start) // TILE * TILE, end, TILE):
+        places = low + tl.arange(0, TILE)
+        is_seen = (places <= position) & (places >= first)
+        blocks = tl.load(table + places // SIZE, mask=is_seen, other=0).to(tl.int64)
+        offsets = (blocks * KV_HEADS + kv_head) * SIZE * DIM + (places % SIZE) * DIM
+        k = tl.load(keys + offsets[:, None] + dims[None, :], mask=is_seen[:, None], other=0.0)  # [TILE, DIM]
+        v = tl.load(values + offsets[:, None] + dims[None, :], mask=is_seen[:, None], other=0.0)
+        scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale  # [GROUP, TILE]
+        scores = tl.where(is_seen[None, :], scores, float("-inf"))
+        largest = tl.maximum(top, tl.max(scores, axis=1))
+        shrink = tl.exp(top - largest)
+        shares = tl.exp(scores - largest[:, None])
+        total = total * shrink + tl.sum(shares, axis=1)
+        summed = summed * shrink[:, None] + tl.dot(shares.to(v.dtype), v, input_precision="ieee")
+        top = largest
+    if NUM_SPLITS == 1:
+        target = out + row * HEADS * DIM + heads[:, None] * DIM + dims[None, :]
+        tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_member[:, None])
+    else:
+        place = (row * HEADS + heads) * NUM_SPLITS + split
+        tl.store(stats + place * 2, top, mask=is_member)
+        tl.store(stats + place * 2 + 1, total, mask=is_member)
+        tl.store(partials + place[:, None] * DIM + dims[None, :], summed, mask=is_member[:, None])
+
+
+@triton.jit
+def single_kernel(
+    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
+    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The same where every query head has keys of its own: there is nothing for the tensor cores to share."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    split = tl.program_id(2)
+    position = tl.load(positions + row)
+    table = tables + tl.load(table_rows + row).to(tl.int64) * width
+    start = split * SPLIT
+    first = 0
+    if window > 0:
+        first = tl.maximum(position + 1 - window, 0)
+    if position < start or position < 0 or start + SPLIT <= first:
+        return
+    dims = tl.arange(0, DIM)
+    query = tl.load(q + (row * HEADS + head) * DIM + dims).to(tl.float32) * scale
+    top = float("-inf")
+    total = 0.0
+    summed = tl.zeros([DIM], dtype=tl.float32)
+    end = tl.minimum(start + SPLIT, position + 1)
+    for low in range(start + (tl.maximum(first, start) - start) // TILE * TILE, end, TILE):
+        places = low + tl.arange(0, TILE)
+        is_seen = (places <= position) & (places >= first)
+        blocks = tl.load(table + places // SIZE, mask=is_seen, other=0).to(tl.int64)
+        offsets = ((blocks * HEADS + head) * SIZE + places % SIZE)[:, None] * DIM + dims[None, :]  # [TILE, DIM]
+        k = tl.load(keys + offsets, mask=is_seen[:, None], other=0.0)
+        v = tl.load(values + offsets, mask=is_seen[:, None], other=0.0)
+        scores = tl.where(is_seen, tl.sum(query[None, :] * k.to(tl.float32), axis=1), float("-inf"))
+        largest = tl.maximum(top, tl.max(scores, axis=0))
+        shrink = tl.exp(top - largest)
+        shares = tl.exp(scores - largest)
+        total = total * shrink + tl.sum(shares, axis=0)
+        summed = summed * shrink + tl.sum(shares[:, None] * v.to(tl.float32), axis=0)
+        top = largest
+    if NUM_SPLITS == 1:
+        tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))
+    else:
+        place = (row * HEADS + head) * NUM_SPLITS + split
+        tl.store(stats + place * 2, top)
+        tl.store(stats + place * 2 + 1, total)
+        tl.store(partials + place * DIM + dims, summed)
+
+
+@triton.jit
+def combine_kernel(
+    partials, stats, positions, out, window,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    dims = tl.arange(0, DIM)
+    position = tl.load(positions + row)
+    if position < 0:
+        return
+    first = 0
+    if window > 0:
+        first = tl.maximum(position + 1 - window, 0) // SPLIT
+    top = float("-inf")
+    total = 0.0
+    summed = tl.zeros([DIM], dtype=tl.float32)
+    for split in range(first, position // SPLIT + 1):
+        place = (row * HEADS + head) * NUM_SPLITS + split
+        own = tl.load(stats + place * 2)
+        largest = tl.maximum(top, own)
+        shrink = tl.exp(top - largest)
+        grow = tl.exp(own - largest)
+        total = total * shrink + tl.load(stats + place * 2 + 1) * grow
+        summed = summed * shrink + tl.load(partials + place * DIM + dims) * grow
+        top = largest
+    tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))

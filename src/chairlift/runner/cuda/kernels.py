@@ -1,0 +1,106 @@
+"""The small kernels of a step in Triton: norm, rotation with the cache write, activation.
+
+Always: a row's result is computed from its own inputs in a fixed order, whatever shares the launch. They run in
+Triton's interpreter too, which is how they are tested without a GPU.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr):
+    """residual += x; out = residual / rms(residual) * gain. One row a program."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < width
+    summed = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+    summed += tl.load(residual + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+    # What the next layer adds to is the rounded sum, so the norm is taken of that.
+    rounded = summed.to(residual.dtype.element_ty)
+    tl.store(residual + row * width + columns, rounded, mask=mask)
+    summed = rounded.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(summed * summed, axis=0) / width + eps)
+    gains = tl.load(gain + columns, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + row * width + columns, (summed * scale * gains).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def silu_mul_kernel(gate_up, out, width, BLOCK: tl.constexpr):
+    """out = silu(first half) * second half, a stretch of a row a program."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = columns < width
+    gate = tl.load(gate_up + row * 2 * width + columns, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + row * 2 * width + width + columns, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + row * width + columns, (gate / (1.0 + tl.exp(-gate)) * up).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rotate_store_kernel(
+    qkv, out, rotation, positions, slots, keys, values, q_gain, k_gain, eps,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, DIM: tl.constexpr,
+    SIZE: tl.constexpr, HAS_NORM: tl.constexpr,
+):  # fmt: skip
+    """One token a program: queries are rotated into `out`, keys rotated into the cache, values copied there.
+
+    Q_ROWS and KV_ROWS are the numbers of heads rounded up to powers of two.
+    """
+    HALF: tl.constexpr = DIM // 2
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + token)
+    low = tl.arange(0, HALF)
+    place = rotation + tl.maximum(tl.load(positions + token), 0) * DIM
+    cos = tl.load(place + low)[None, :]
+    sin = tl.load(place + HALF + low)[None, :]
+    source = qkv + token * (HEADS + 2 * KV_HEADS) * DIM
+
+    heads = tl.arange(0, Q_ROWS)
+    is_head = (heads < HEADS)[:, None]
+    spot = heads[:, None] * DIM + low[None, :]
+    first = tl.load(source + spot, mask=is_head, other=0.0)
+    second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
+    if HAS_NORM:
+        first, second = _normalise(first, second, q_gain, low, eps, DIM)
+    first, second = _rotate(first, second, cos, sin)
+    target = out + token * HEADS * DIM + spot
+    tl.store(target, first.to(out.dtype.element_ty), mask=is_head)
+    tl.store(target + HALF, second.to(out.dtype.element_ty), mask=is_head)
+
+    if slot < 0:  # padding writes nowhere
+        return
+    heads = tl.arange(0, KV_ROWS)
+    is_head = (heads < KV_HEADS)[:, None]
+    spot = heads[:, None] * DIM + low[None, :]
+    memory = ((slot // SIZE).to(tl.int64) * KV_HEADS + heads)[:, None] * SIZE * DIM + (slot % SIZE) * DIM + low[None, :]
+    source += HEADS * DIM
+    first = tl.load(source + spot, mask=is_head, other=0.0)
+    second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
+    if HAS_NORM:
+        first, second = _normalise(first, second, k_gain, low, eps, DIM)
+    first, second = _rotate(first, second, cos, sin)
+    tl.store(keys + memory, first.to(keys.dtype.element_ty), mask=is_head)
+    tl.store(keys + memory + HALF, second.to(keys.dtype.element_ty), mask=is_head)
+    source += KV_HEADS * DIM
+    tl.store(values + memory, tl.load(source + spot, mask=is_head, other=0.0), mask=is_head)
+    tl.store(values + memory + HALF, tl.load(source + spot + HALF, mask=is_head, other=0.0), mask=is_head)
+
+
+@triton.jit
+def _normalise(first, second, gain, low, eps, DIM: tl.constexpr):
+    """Per head. As the reference does, the normalised value is rounded before it is rotated."""
+    kind = first.dtype
+    first = first.to(tl.float32)
+    second = second.to(tl.float32)
+    squares = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
+    scale = tl.rsqrt(squares / DIM + eps)[:, None]
+    first = first * scale * tl.load(gain + low).to(tl.float32)[None, :]
+    second = second * scale * tl.load(gain + DIM // 2 + low).to(tl.float32)[None, :]
+    return first.to(kind), second.to(kind)
+
+
+@triton.jit
+def _rotate(first, second, cos, sin):
+    first = first.to(tl.float32)
+    second = second.to(tl.float32)
+    return first * cos - second * sin, second * cos + first * sin

@@ -1,0 +1,119 @@
+"""The Triton kernels against torch's operations, in Triton's interpreter: no GPU needed."""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.runner.cuda.ops import QUERIES, SPLIT, CudaBatch, CudaOps
+from chairlift.runner.ops import Batch
+from chairlift.runner.torch_ops import TorchOps
+
+Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
+
+
+class Case:
+    """A step of chunks over shuffled blocks, laid out for both kinds of operations; decodes first."""
+
+    def __init__(self, spans: list[Span], heads: int, kv_heads: int, dim: int, size: int, tiled: bool = False) -> None:
+        rng, torch_rng = random.Random(1), torch.Generator().manual_seed(1)
+        self.heads, self.dim = heads, dim
+        lengths = [-(-(start + count) // size) for start, count in spans]
+        num_blocks = sum(lengths) + 3
+        free = rng.sample(range(num_blocks), num_blocks)
+        tables = torch.zeros(len(spans), max(lengths), dtype=torch.int32)
+        for r, length in enumerate(lengths):
+            tables[r, :length] = torch.tensor([free.pop() for _ in range(length)])
+        owners = torch.cat([torch.full((count,), r) for r, (_, count) in enumerate(spans)])
+        positions = torch.cat([torch.arange(start, start + count) for start, count in spans])
+        starts = torch.tensor([0, *(count for _, count in spans)]).cumsum(0)
+        contexts = torch.tensor([start + count for start, count in spans])
+        longest = int(contexts.max())
+        parts: dict[str, Tensor | int] = {
+            "tokens": owners,
+            "positions": positions,
+            "slots": tables[owners, positions // size].long() * size + positions % size,
+            "starts": starts.int(),
+            "contexts": contexts.int(),
+            "tables": tables,
+            "num_decodes": sum(count == 1 for _, count in spans),
+            "max_context": longest,
+            "logit_rows": owners[:0],
+        }
+        tiles, short = [], positions.clone()
+        for r, (start, count) in enumerate(spans if tiled else []):
+            if count > 1:
+                low = int(starts[r])
+                short[low : low + count] = -1
+                tiles += [(low + i, min(QUERIES, count - i), start + i, r) for i in range(0, count, QUERIES)]
+        self.plain = Batch(**parts)  # type: ignore[arg-type]
+        self.cuda = CudaBatch(
+            **parts,  # type: ignore[arg-type]
+            table_rows=owners.int(),
+            num_splits=-(-longest // SPLIT),
+            tiles=torch.tensor(tiles, dtype=torch.int32) if tiles else None,
+            short_positions=short,
+        )
+        self.keys, self.values = (torch.randn(num_blocks, kv_heads, size, dim, generator=torch_rng) for _ in range(2))
+        self.qkv = torch.randn(len(owners), (heads + 2 * kv_heads) * dim, generator=torch_rng)
+        self.rotation = torch.randn(longest, dim, generator=torch_rng)
+        self.gain = torch.rand(dim, generator=torch_rng) + 0.5
+
+    def run(self, ops: CudaOps | TorchOps, window: int = 0, has_norm: bool = False) -> tuple[Tensor, ...]:
+        batch = self.cuda if isinstance(ops, CudaOps) else self.plain
+        keys, values, gain = self.keys.clone(), self.values.clone(), self.gain if has_norm else None
+        q = ops.rotate_and_store(self.qkv.clone(), self.rotation, keys, values, batch, self.heads, gain, gain, 1e-5)
+        return q, keys, values, ops.attention(q, keys, values, batch, self.dim**-0.5, window)
+
+
+def check(case: Case, window: int = 0, has_norm: bool = False) -> None:
+    got, want = case.run(CudaOps(), window, has_norm), case.run(TorchOps(), window, has_norm)
+    for name, a, b in zip(("queries", "keys", "values", "attention"), got, want, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_decodes_and_short_prompts_are_answered_row_by_row(heads: int, kv_heads: int, has_norm: bool) -> None:
+    check(Case([(10, 1), (3, 1), (0, 7)], heads, kv_heads, dim=16, size=16), has_norm=has_norm)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("window", [0, 50, 200])
+def test_long_contexts_are_split_and_joined(kv_heads: int, window: int) -> None:
+    check(Case([(2 * SPLIT + 40, 1), (SPLIT - 1, 1), (SPLIT, 3)], 4, kv_heads, dim=16, size=16), window)
+
+
+@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize("size", [1, 4])
+def test_long_prompts_are_answered_in_tiles(window: int, size: int) -> None:
+    check(Case([(30, 1), (40, QUERIES + 9)], 4, 2, dim=16, size=size, tiled=True), window)
+
+
+def test_padding_touches_nothing() -> None:
+    case = Case([(5, 1), (9, 1)], 4, 4, dim=16, size=4)
+    before = case.run(CudaOps())
+    batch = case.cuda
+    batch.positions[1] = batch.slots[1] = batch.short_positions[1] = -1
+    _, keys, values, out = case.run(CudaOps())
+    torch.testing.assert_close(out[0], before[3][0], atol=0, rtol=0)
+    written = (keys != case.keys).any(dim=(1, 3)).sum() + (values != case.values).any(dim=(1, 3)).sum()
+    assert int(written) == 2  # the key and the value of the first token, and nothing of the padding
+
+
+@pytest.mark.parametrize("width", [64, 100, 576])
+def test_the_norm_adds_and_scales(width: int) -> None:
+    x, residual, gain = torch.randn(5, width), torch.randn(5, width), torch.rand(width)
+    got = CudaOps().add_rms_norm(x.clone(), residual.clone(), gain, 1e-5)
+    want = TorchOps().add_rms_norm(x.clone(), residual.clone(), gain, 1e-5)
+    torch.testing.assert_close(got, want)
+
+
+def test_the_activation_multiplies_the_halves() -> None:
+    gate_up = torch.randn(3, 2 * 1500)
+    torch.testing.assert_close(CudaOps().silu_mul(gate_up), TorchOps().silu_mul(gate_up))

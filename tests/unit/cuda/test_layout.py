@@ -1,0 +1,63 @@
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, lay_out
+from chairlift.runner.cuda.rows import Rows
+from fakes.requests import make_request
+
+
+def chunk(id: int, start: int, count: int, blocks: list[int], known: int | None = None, samples: bool = True) -> Chunk:
+    request = make_request(id, range(start + count), 4)
+    tokens = list(range(100, 100 + start + count))
+    num_known = start + count if known is None else known
+    table = [BlockId(b) for b in blocks]
+    return Chunk(request, start, count, tokens, num_known, table, len(table), (request,) if samples else ())
+
+
+def plan(*chunks: Chunk) -> StepPlan:
+    return StepPlan(1, chunks, (), sum(c.count for c in chunks), 0)
+
+
+def test_tokens_positions_and_slots_follow_the_block_table() -> None:
+    layout = lay_out(plan(chunk(1, 5, 1, [7, 3]), chunk(2, 0, 3, [9])), Rows(8), block_size=4, num_queries=64)
+    tokens, refs, positions, slots, table_rows, logit_rows, sample_rows = (c.tolist() for c in layout.columns)
+    assert tokens == [105, 100, 101, 102]
+    assert refs == [-1] * 4
+    assert positions == [5, 0, 1, 2]
+    assert slots == [3 * 4 + 1, 36, 37, 38]
+    assert table_rows == [0, 1, 1, 1]
+    assert (logit_rows, sample_rows) == ([0, 3], [0, 1])
+    assert layout.updates == [(0, 0, 7), (0, 1, 3), (1, 0, 9)]
+
+
+def test_a_token_that_is_still_on_the_device_is_named_by_its_row() -> None:
+    rows = Rows(8)
+    rows.of(RequestId(5))
+    layout = lay_out(plan(chunk(1, 5, 1, [7, 3], known=5)), rows, block_size=4, num_queries=64)
+    assert layout.columns[0].tolist() == [0]
+    assert layout.columns[1].tolist() == [1]
+
+
+def test_only_new_blocks_travel_unless_the_table_was_replaced() -> None:
+    rows, first = Rows(8), chunk(1, 5, 1, [7, 3])
+    lay_out(plan(first), rows, 4, 64)
+    first.blocks.append(BlockId(4))  # type: ignore[attr-defined]
+    assert lay_out(
+        plan(first._replace(start=8, num_blocks=3, tokens=list(range(9)), num_tokens=9)), rows, 4, 64
+    ).updates == [(0, 2, 4)]
+    replaced = first._replace(blocks=[BlockId(1), BlockId(2)], num_blocks=2)
+    assert lay_out(plan(replaced), rows, 4, 64).updates == [(0, 0, 1), (0, 1, 2)]
+
+
+def test_the_row_of_whoever_was_not_planned_for_longest_goes_to_another() -> None:
+    rows = Rows(2)
+    a, b = rows.of(RequestId(1)), rows.of(RequestId(2))
+    rows.of(RequestId(1))
+    assert rows.of(RequestId(3)) is b
+    assert rows.of(RequestId(1)) is a
+
+
+def test_a_long_prompt_is_cut_into_tiles_of_queries() -> None:
+    count = 200
+    assert count * count > MAX_ROW_PAIRS
+    layout = lay_out(plan(chunk(1, 0, count, list(range(50)))), Rows(4), block_size=4, num_queries=64)
+    assert layout.tiles == [(0, 64, 0, 0), (64, 64, 64, 0), (128, 64, 128, 0), (192, 8, 192, 0)]
