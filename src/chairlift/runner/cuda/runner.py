@@ -18,9 +18,9 @@ from torch import Tensor
 
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed
+from chairlift.core.request import Request
 from chairlift.runner.answers import NOT_A_NUMBER, answer, sampled_rows, score_prompts
 from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
 from chairlift.runner.cuda.ops import QUERIES, SPLIT, CudaBatch
@@ -93,7 +93,7 @@ class CudaRunner:
         self._kv.carry_out(plan)
         self._turn = (self._turn + 1) % _NUM_BUFFERS
         layout = lay_out(plan, self._rows, self._kv.block_size, QUERIES)
-        is_plain = all(_is_plain(chunk.request.params) for chunk in plan.chunks)
+        is_plain = all(_is_plain(chunk.request) for chunk in plan.chunks)
         num_padded = self._rung(layout, is_plain)
         self._send(layout, num_padded)
         requests = [request.id for chunk in plan.chunks for request in chunk.samples]
@@ -221,5 +221,9 @@ def _num_splits(layout: Layout) -> int:
     return -(-layout.max_context // SPLIT)
 
 
-def _is_plain(params: SamplingParams) -> bool:
-    return params.is_greedy and not params.is_shaped and params.logprobs is None and params.prompt_logprobs is None
+def _is_plain(request: Request) -> bool:
+    """Whether its token is simply the likeliest, and nobody wants to know how likely."""
+    params = request.params
+    has_scores = params.logprobs is not None or params.prompt_logprobs is not None
+    is_shaped = params.is_shaped and (request.stop_ids or params.has_penalties or params.logit_bias)
+    return params.is_greedy and not has_scores and not is_shaped
