@@ -52,19 +52,24 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
         raise InvalidRequest("logprobs", "is not available in a beam search")
     # The last token is never computed, so the cache needs one place less than the text has tokens.
     room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
-    what = "model's context" if limits.max_model_len <= limits.max_pool_tokens + 1 else "whole KV pool"
     if room < 1:
-        raise InvalidRequest(
-            "prompt", f"{length} tokens leave no room for output in the {what} of {length + room} tokens"
-        )
+        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {_narrowest(limits)}")
     if params.max_tokens is None:
         return room
     if params.max_tokens > room:
-        raise InvalidRequest(
-            "max_tokens",
-            f"prompt of {length} tokens plus {params.max_tokens} exceeds the {what} of {length + room} tokens",
-        )
+        after = f"at most {room} fit after a prompt of {length} token{'s' if length > 1 else ''}"
+        raise InvalidRequest("max_tokens", f"{after} in {_narrowest(limits)}, got {params.max_tokens}")
     return params.max_tokens
+
+
+def _narrowest(limits: Limits) -> str:
+    if limits.max_model_len <= limits.max_pool_tokens + 1:
+        return f"the model's context of {limits.max_model_len} tokens"
+    return _whole_cache(limits)
+
+
+def _whole_cache(limits: Limits) -> str:
+    return f"the whole KV cache of {limits.max_pool_tokens} tokens (--kv-memory or --num-blocks makes it larger)"
 
 
 def num_offered(params: SamplingParams, num_stops: int, num_prompt: int, limits: Limits) -> int:
@@ -79,7 +84,7 @@ def num_offered(params: SamplingParams, num_stops: int, num_prompt: int, limits:
     if width * -(-num_tokens // limits.block_size) > limits.num_blocks:
         raise InvalidRequest(
             "beam_width",
-            f"{width} continuations of up to {num_tokens} tokens exceed the whole KV pool of "
-            f"{limits.max_pool_tokens} tokens; ask for fewer or set max_tokens",
+            f"{width} continuations of up to {num_tokens} tokens exceed {_whole_cache(limits)}; "
+            "ask for fewer or set max_tokens",
         )
     return count

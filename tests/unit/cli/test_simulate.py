@@ -90,7 +90,7 @@ def test_a_trace_is_written(tmp_path: Path, workload: str, capsys: pytest.Captur
         (["--slo", "latency=3"], "slo 'latency=3' is not known"),
         (["--num-blocks", "2", "--kv-memory", "1MiB"], "give one of them"),
         (["--kv-memory", "1MiB"], "num_blocks must be at least 1"),
-        (["--num-blocks", "2"], "exceeds the whole KV pool"),
+        (["--num-blocks", "2"], "in the whole KV cache of"),
         (["--trace", "/no/such/folder/file"], "--trace must be a file in an existing folder"),
     ],
 )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from chairlift.core.errors import InvalidConfig, InvalidRequest
@@ -12,13 +14,23 @@ def test_output_fills_the_context_when_no_limit_is_given() -> None:
 
 
 def test_a_prompt_longer_than_the_pool_is_refused_with_the_limit() -> None:
-    with pytest.raises(InvalidRequest, match="prompt: 25 tokens leave no room.*whole KV pool of 25 tokens"):
+    with pytest.raises(
+        InvalidRequest, match="prompt: 25 tokens leave no room.*whole KV cache of 24 tokens .*--kv-memory"
+    ):
         output_room([1] * 25, SamplingParams(), LIMITS)
 
 
-def test_prompt_plus_output_over_the_limit_names_max_tokens() -> None:
-    with pytest.raises(InvalidRequest, match="max_tokens: prompt of 10 tokens plus 16 exceeds"):
+def test_an_output_too_long_for_the_cache_is_refused_with_the_longest_that_fits() -> None:
+    with pytest.raises(InvalidRequest, match="max_tokens: at most 15 fit after .* 10 tokens .* of 24 tokens .*got 16"):
         output_room([1] * 10, SamplingParams(max_tokens=16), LIMITS)
+    assert output_room([1] * 10, SamplingParams(max_tokens=15), LIMITS) == 15
+
+
+def test_an_output_too_long_for_the_context_is_refused_with_the_longest_that_fits() -> None:
+    wide = replace(LIMITS, num_blocks=100)
+    with pytest.raises(InvalidRequest, match="max_tokens: at most 22 fit .* the model's context of 32 tokens, got 23"):
+        output_room([1] * 10, SamplingParams(max_tokens=23), wide)
+    assert output_room([1] * 10, SamplingParams(max_tokens=22), wide) == 22
 
 
 @pytest.mark.parametrize(

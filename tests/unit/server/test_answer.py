@@ -75,7 +75,7 @@ async def test_closing_an_unfinished_answer_aborts_it() -> None:
 
 async def test_a_request_that_does_not_fit_is_refused_before_it_is_submitted() -> None:
     world = HttpWorld()
-    with pytest.raises(InvalidRequest, match="whole KV pool of 401 tokens"):
+    with pytest.raises(InvalidRequest, match="whole KV cache of 400 tokens"):
         ask(world, max_tokens=450)
     assert world.client.requests == []
 
