@@ -17,6 +17,7 @@ from chairlift.server.openai.completions import completions
 from chairlift.server.openapi import openapi
 
 _ROUTES = (
+    Route("/", models.welcome),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/models", models.models),

@@ -71,15 +71,28 @@ def _body(status: int, message: str, param: str | None = None) -> ErrorBody:
 
 def respond(request: Request, error: Exception) -> Response:
     """An exception handler for the framework."""
-    body = describe(error, request_id(request))
     path = request.scope["path"]
+    is_llm_serving = path.startswith(("/models/", "/serving/"))
+    if isinstance(error, HTTPException) and not is_llm_serving:
+        error = _located(error, request.method, path[:200])
+    body = describe(error, request_id(request))
     content: object = body
-    if path.startswith(("/models/", "/serving/")):
+    if is_llm_serving:
         content = {"detail": body.error.message}
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if body.error.code == 503:
         headers["Retry-After"] = "1"
     return Response(msgspec.json.encode(content), body.error.code, headers, "application/json")
+
+
+def _located(error: HTTPException, method: str, path: str) -> HTTPException:
+    """With the path that was asked for, which the framework leaves out."""
+    if error.status_code == 404:
+        return HTTPException(404, f"there is nothing at {path}; /openapi.json lists the routes", error.headers)
+    if error.status_code == 405:
+        allowed = dict(error.headers or {}).get("Allow", "another method")
+        return HTTPException(405, f"{path} does not take {method} but {allowed}", error.headers)
+    return error
 
 
 def request_id(request: Request) -> str:

@@ -29,6 +29,7 @@ class Operation:
 
 
 _OPENAI = (
+    Operation("get", "/", "Where to go from here", None, responses.Welcome),
     Operation("post", "/v1/completions", "Continue text", requests.CompletionRequest, responses.Completion, True),
     Operation("post", "/v1/chat/completions", "Answer a chat", requests.ChatRequest, responses.ChatCompletion, True),
     Operation("get", "/v1/models", "The served models", None, responses.ModelList),

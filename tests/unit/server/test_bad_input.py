@@ -150,8 +150,11 @@ async def test_the_content_type_does_not_matter() -> None:
 
 async def test_routes_and_methods_that_do_not_exist() -> None:
     world = HttpWorld()
-    assert error(await world.get("/v1/nothing"), 404)["type"] == "NotFoundError"
-    assert error(await world.get("/v1/completions"), 405)["type"] == "MethodNotAllowedError"
+    lost = error(await world.get("/v1/nothing"), 404)
+    assert (lost["type"], "/v1/nothing" in lost["message"]) == ("NotFoundError", True)
+    wrong = error(await world.get("/v1/completions"), 405)
+    assert wrong["type"] == "MethodNotAllowedError"
+    assert wrong["message"] == "/v1/completions does not take GET but POST"
     response = await world.get("/models/llama2")
     assert (response.status_code, response.json()) == (405, {"detail": "Method Not Allowed"})
 

@@ -46,6 +46,23 @@ def test_a_wrong_type_names_its_field(body: bytes, field: str) -> None:
     assert refused(body).field == field
 
 
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "body: is empty; send a JSON object"),
+        (b" \n", "body: is empty; send a JSON object"),
+        (b'{"prompt": "a", "temperature": "hot"}', "temperature: must be a number, got text"),
+        (b'{"prompt": "a", "max_tokens": 1.5}', "max_tokens: must be a whole number, got a fraction"),
+        (b'{"prompt": "a", "stream": 1}', "stream: must be true or false, got a whole number"),
+        (b'{"prompt": "a", "stop": {}}', "stop: must be text or a list, got an object"),
+        (b'{"prompt": [null]}', "prompt[0]: must be a whole number or text or a list, got null"),
+        (b'{"prompt": "a", "priority": 9999999999999999999}', "priority: must be a whole number of at most 64 bits"),
+    ],
+)
+def test_a_refusal_speaks_of_json_not_of_python(body: bytes, complaint: str) -> None:
+    assert str(refused(body)) == complaint
+
+
 def test_a_missing_field_of_a_message_is_named_with_its_place() -> None:
     assert refused(b'{"messages": [{"content": "a"}]}', ChatRequest).field == "messages[0].role"
 

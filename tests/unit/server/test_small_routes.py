@@ -6,6 +6,13 @@ import pytest
 from fakes.http_world import HttpWorld, with_compat
 
 
+async def test_the_root_says_what_is_served_and_where_to_go() -> None:
+    world = HttpWorld()
+    body = (await world.get("/")).json()
+    assert (body["server"], body["models"]) == ("chairlift 1.2.3", ["small", "org/small"])
+    assert (await world.get(body["routes"])).json()["paths"].keys() >= {body["chat"].removeprefix("POST ")}
+
+
 async def test_models_lists_every_served_name() -> None:
     body = (await HttpWorld(model="/weights/small").get("/v1/models")).json()
     assert body["object"] == "list"

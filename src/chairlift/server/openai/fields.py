@@ -49,6 +49,12 @@ _LABELS = frozenset(
     }
 )
 _WHERE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
+_TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`(?:, got `(?P<got>[^`]*)`| [<>]= \S+)")
+_WORDS = {
+    "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list",
+    "object": "an object",
+}  # fmt: skip
+_GOT = _WORDS | {"float": "a fraction"}
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 
 
@@ -77,6 +83,8 @@ def refuse_unbuilt(names: set[str], fields: Mapping[str, Any], prefix: str = "")
 
 
 def _decode(body: bytes, kind: type[T]) -> Any:
+    if not body.strip():
+        raise InvalidRequest("body", "is empty; send a JSON object")
     try:
         try:
             return msgspec.json.decode(body)
@@ -98,4 +106,15 @@ def _named(error: msgspec.ValidationError) -> InvalidRequest:
     missing = _MISSING.fullmatch(what)
     if missing:
         path, what = f"{path}.{missing['name']}".lstrip("."), "is required"
-    return InvalidRequest(path or "body", what[:1].lower() + what[1:])
+    return InvalidRequest(path or "body", _in_words(what))
+
+
+def _in_words(what: str) -> str:
+    """What the decoder says of a type, for people who do not know Python's."""
+    wrong = _TYPE.fullmatch(what)
+    if wrong is None:
+        return what[:1].lower() + what[1:]
+    wanted = [_WORDS.get(name, name) for name in wrong["wanted"].split(" | ") if name != "null"]
+    if wrong["got"] is None:
+        return f"must be {' or '.join(wanted)} of at most 64 bits"
+    return f"must be {' or '.join(wanted)}, got {_GOT.get(wrong['got'], wrong['got'])}"

@@ -1,4 +1,4 @@
-"""The small routes: models, tokenize, detokenize, health, version."""
+"""The small routes: the root, models, tokenize, detokenize, health, version."""
 
 from msgspec import UNSET
 from starlette.requests import Request
@@ -11,7 +11,12 @@ from chairlift.server.openai.job import check_model
 from chairlift.server.openai.logprobs import token_text
 from chairlift.server.openai.prompts import chat_prompt
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
-from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens, Version
+from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens, Version, Welcome
+
+
+async def welcome(http: Request) -> Response:
+    context = context_of(http)
+    return json_response(Welcome(f"chairlift {context.version}", list(context.model_names)))
 
 
 async def models(http: Request) -> Response:

@@ -122,3 +122,12 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     version: str
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """What the root answers, for whoever opens the address to see what is there."""
+
+    server: str
+    models: list[str]
+    chat: str = "POST /v1/chat/completions"
+    routes: str = "/openapi.json"
