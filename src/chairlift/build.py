@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import itertools
 import logging
 import multiprocessing
@@ -109,6 +110,7 @@ def serve(settings: Settings) -> int:
     _set_up_logging(settings)
     for warning in settings.warnings:
         _say(f"warning: {warning}")
+    _check_device(settings)
     model = find_model(settings)
     listener = _bind(settings.host, settings.port)
     _say(f"starting {model.name} on {_url(settings.host, listener)}")
@@ -130,6 +132,18 @@ def serve(settings: Settings) -> int:
             ],
         )
         return server.run(_say, on_ready)
+
+
+def _check_device(settings: Settings) -> None:
+    """Refuses a device that is not there, before anything is begun; torch is asked only if there seems to be none."""
+    if settings.device != "cuda":
+        return
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        from chairlift.runner.hardware import pick_device
+
+        pick_device(settings.device)
 
 
 def _with_trace(model: Model, start: int) -> Model:
@@ -206,10 +220,11 @@ async def _announce(report: Report, client: "EngineClient") -> None:
 
 def _summary(loaded: "Loaded") -> str:
     limits = loaded.limits
+    blocks = "1 block" if limits.num_blocks == 1 else f"{limits.num_blocks} blocks"
     return (
         f"{loaded.device}, {loaded.dtype}, {loaded.kernels} kernels, {loaded.threads} threads; "
         f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
-        f"KV cache of {limits.num_blocks} blocks for {limits.max_pool_tokens} tokens"
+        f"KV cache of {blocks} for {limits.max_pool_tokens} tokens"
     )
 
 

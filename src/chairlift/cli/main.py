@@ -5,10 +5,12 @@ Nothing heavy is imported here or by the subcommand files at import time, so tha
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 from chairlift.cli import calibrate, chat, compare, doctor, explain, generate, policies, replay, serve, simulate, trace
+from chairlift.config.options import did_you_mean
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 
@@ -26,7 +28,12 @@ Every option can also stand in a YAML file (--config) or in the environment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        flags = re.findall(r"--[a-z-]+", options.command.format_usage())
+        close = did_you_mean(unknown[0].partition("=")[0], flags, "--")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -54,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in (serve, chat, generate, simulate, calibrate, compare, trace, explain, replay, policies, doctor):
         command.add_command(commands)
+    for subparser in commands.choices.values():
+        subparser.set_defaults(command=subparser)
     return parser
 
 

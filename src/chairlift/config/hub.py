@@ -12,6 +12,8 @@ _DESCRIPTION = ["*.json", "tokenizer.model", "*.jinja", "merges.txt", "vocab.txt
 _WEIGHTS = ["*.safetensors"]
 _DUPLICATES = ["original/*", "consolidated*", "onnx/*", "openvino/*"]  # the same weights again, in other layouts
 
+_WAY_OUT = "a local folder or .gguf file works without it"
+
 
 def fetch(repo: str, has_weights: bool = True) -> Path:
     """The local folder of `repo` ("org/name"), downloading what is not there yet."""
@@ -31,11 +33,11 @@ def fetch(repo: str, has_weights: bool = True) -> Path:
             f"{repo}: neither a local folder nor a model on the hub (if it is private, set HF_TOKEN)"
         ) from error
     except errors.LocalEntryNotFoundError as error:
-        raise InvalidConfig(f"{repo}: not downloaded yet, and the hub cannot be reached") from error
+        raise InvalidConfig(f"{repo}: not downloaded yet, and the hub cannot be reached; {_WAY_OUT}") from error
     except errors.HFValidationError as error:
         raise InvalidConfig(f"{repo}: neither a local folder nor a valid hub name (org/name)") from error
     except (errors.HfHubHTTPError, lost_connection) as error:
-        raise InvalidConfig(f"{repo}: the hub could not serve it: {_first_line(error)}") from error
+        raise InvalidConfig(f"{repo}: the hub could not serve it: {_first_line(error)}; {_WAY_OUT}") from error
     except OSError as error:
         raise InvalidConfig(f"{repo}: the download could not be stored: {_first_line(error)}") from error
 

@@ -111,13 +111,13 @@ def resolve(
 
 
 def _unknown(key: str, named: Mapping[str, str]) -> str:
-    return f"the environment variable {key} names no option{did_you_mean(key, named)}"
+    return f"the environment variable {key} names no option{did_you_mean(key, named, _PREFIX)}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not known."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a sentence about a name that is not known; a prefix that all have makes none of them closer."""
+    close = difflib.get_close_matches(name.removeprefix(prefix), [each.removeprefix(prefix) for each in known], n=1)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
 def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,11 @@ def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "complaint"),
     [
         (["serve", "--device", "tpu"], "--device must be one of auto, cpu, cuda, got 'tpu'"),
+        pytest.param(
+            ["serve", "--device", "cuda"],
+            "device cuda: torch sees no CUDA device here; use --device cpu",
+            marks=pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is one"),
+        ),
         (["serve", "--config", "/no/such.yaml"], "/no/such.yaml: cannot be read"),
         (["serve", "--model", "/no/such/folder"], "/no/such/folder: no such file or folder"),
         (["generate", "--model", "/no/such/folder", "hi"], "/no/such/folder: no such file or folder"),
@@ -79,7 +84,13 @@ def test_flags_may_not_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as end:
         main(["serve", "--max-run", "3"])
     assert end.value.code == 2
-    assert "unrecognized arguments: --max-run" in capsys.readouterr().err
+    assert "unrecognized arguments: --max-run 3; did you mean --max-running?" in capsys.readouterr().err
+
+
+def test_a_flag_like_no_other_is_only_called_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--xyzzy"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --xyzzy\n")
 
 
 def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,6 +111,16 @@ def test_a_bad_environment_value_names_the_variable() -> None:
         resolve({}, environment={"CHAIRLIFT_THREADS": "-1"})
 
 
+def test_a_variable_that_names_no_option_is_warned_of() -> None:
+    environment = {"CHAIRLIFT_PROT": "9", "CHAIRLIFT_XYZZY": "", "CHAIRLIFT_PORT": "7", "HOME": "/"}
+    settings = resolve({}, environment=environment)
+    assert settings.port == 7
+    assert settings.warnings == (
+        "the environment variable CHAIRLIFT_PROT names no option; did you mean CHAIRLIFT_PORT?",
+        "the environment variable CHAIRLIFT_XYZZY names no option",
+    )
+
+
 def test_the_nearer_of_two_excluding_options_wins(tmp_path: Path) -> None:
     settings = resolve({"kv_memory": "1GiB"}, yaml_file(tmp_path, "num_blocks: 10"))
     assert (settings.num_blocks, settings.kv_memory) == (None, 2**30)

@@ -117,7 +117,7 @@ def answer(status: int) -> httpx.Response:
     [
         (lambda: errors.GatedRepoError("no", response=answer(403)), "access is gated"),
         (lambda: errors.RepositoryNotFoundError("no", response=answer(404)), "neither a local folder nor a model"),
-        (lambda: errors.LocalEntryNotFoundError("no"), "the hub cannot be reached"),
+        (lambda: errors.LocalEntryNotFoundError("no"), "the hub cannot be reached; a local folder or .gguf file"),
         (lambda: errors.HfHubHTTPError("500 oops\nmore", response=answer(500)), "could not serve it: 500 oops"),
         (lambda: LOST_CONNECTION("refused"), "could not serve it: refused"),
         (lambda: OSError(28, "No space left on device"), "could not be stored"),
