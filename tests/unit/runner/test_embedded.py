@@ -20,9 +20,9 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.text.load import load_tokenizer
 from fakes.clocks import CountingClock
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-NUM_TOKENS = 12
+NUM_TOKENS = 8
 QUESTIONS = [
     "What is the capital of France?", "Name three primary colours.", "Write a haiku about snow.", "Count from 1 to 10.",
     "Who wrote Hamlet?", "What is 12 + 30?", "Translate 'good morning' to Spanish.", "Explain gravity to a child.",
