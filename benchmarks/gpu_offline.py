@@ -2,9 +2,9 @@
 
     python benchmarks/gpu_offline.py --model DIR --workload FILE [--policy longest-first] [--max-running 256]
 
-DIR needs only config.json and a tokenizer: weights are random. Each line of FILE has prompt_tokens and output_tokens; one
-token is added to each prompt, as a beginning-of-sequence token would be. Prefix caching is off, end-of-sequence ignored.
-The first of the runs also captures graphs. One stream of 128 + 256 tokens follows.
+DIR needs only config.json and a tokenizer: weights are random. Each line of FILE has prompt_tokens and output_tokens;
+one token is added to each prompt, as a beginning-of-sequence token would be. Prefix caching is off, end-of-sequence
+ignored. The first of the runs also captures graphs. One stream of 128 + 256 tokens follows.
 """
 
 import argparse
