@@ -1,6 +1,6 @@
-"""Times the native kernels against oneDNN's packed products, and a whole step by operation, on random weights.
+"""Times the native kernels against oneDNN's packed products, a step by operation, and sampling, on random numbers.
 
-    python benchmarks/native_ops.py [--model 135m|1.1b] [--threads 2] [--passes 20] [--only linear|step]
+    python benchmarks/native_ops.py [--model 135m|1.1b] [--threads 2] [--passes 20] [--only linear|step|sampling]
 
 Both sides take turns within each pass, and the smallest time of all passes counts: the machine may be shared.
 """
@@ -19,9 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chairlift.core.ids import RequestId
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import Request
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.sampler import Row, sample
+from chairlift.runner.torch_ops import TorchOps
 
 
 @dataclass(frozen=True)
@@ -155,20 +160,42 @@ def timed_parts(model: Model, batch: Batch) -> dict[str, float]:
     return parts
 
 
+def time_sampling(shape: Shape, ops: NativeOps, passes: int) -> None:
+    kinds = {
+        "plain": SamplingParams(),
+        "top-k 40": SamplingParams(top_k=40),
+        "top-p 0.9": SamplingParams(top_p=0.9),
+        "top-p 0.98 at temperature 3": SamplingParams(top_p=0.98, temperature=3.0),
+        "top-k 500, top-p 0.95": SamplingParams(top_k=500, top_p=0.95),
+    }
+    logits = torch.randn(32, shape.vocab) * 3
+    print(f"{'32 rows, ms':>28} {'native':>8} {'torch':>8}")
+    for name, params in kinds.items():
+        asked = [Request(id=RequestId(i), prompt=(1,), params=params, max_output=1, seed=i) for i in range(32)]
+        rows = [Row(request, request.prompt, 1) for request in asked]
+        best = [float("inf")] * 2
+        for _ in range(passes):
+            for side, with_ops in enumerate((ops, TorchOps())):
+                own = logits.clone()
+                start = time.perf_counter()
+                sample(own, rows, with_ops)
+                best[side] = min(best[side], time.perf_counter() - start)
+        print(f"{name:>28} {best[0] * 1e3:8.2f} {best[1] * 1e3:8.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=list(SHAPES), default="135m")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--passes", type=int, default=20)
-    parser.add_argument("--only", choices=("linear", "step"))
+    parser.add_argument("--only", choices=("linear", "step", "sampling"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     ops, shape = NativeOps(arguments.threads), SHAPES[arguments.model]
     print(f"{arguments.model}, {arguments.threads} threads, {library.instruction_set()}")
-    if arguments.only != "step":
-        time_linears(shape, ops, arguments.passes)
-    if arguments.only != "linear":
-        time_steps(shape, ops, arguments.passes)
+    for name, measure in (("linear", time_linears), ("step", time_steps), ("sampling", time_sampling)):
+        if arguments.only in (None, name):
+            measure(shape, ops, arguments.passes)
 
 
 if __name__ == "__main__":

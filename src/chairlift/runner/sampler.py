@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chairlift.core.request import Request
 from chairlift.runner.noise import uniform
-from chairlift.runner.ops import Ops
+from chairlift.runner.ops import Drawing, Draws, Ops
 
 # Filters look at this many most likely tokens first; rows whose filters reach further take another way.
 _CANDIDATES = 256
@@ -25,6 +25,8 @@ _GROUP = 16  # values of which only the largest is looked at first, when candida
 _MAX_ATTEMPTS = 8
 # Below this a temperature is greedy in all but name, and dividing by it leaves the range of float32.
 _MIN_TEMPERATURE = 1e-6
+_SEED_BITS = 2**64 - 1
+_MAX_TOP_K = 2**31  # beyond any vocabulary
 
 
 class Row(NamedTuple):
@@ -46,27 +48,36 @@ class Chosen(NamedTuple):
 def sample(logits: Tensor, rows: Sequence[Row], ops: Ops) -> Chosen:
     """One token for each row of logits [S, vocab]; may overwrite logits."""
     for index, row in enumerate(rows):
-        if _is_shaped(row):
+        if row.request.params.is_shaped:
             shape_logits(logits[index], row)
     tokens = ops.argmax(logits)
     chosen: list[int] = tokens.tolist()
     # A NaN gives no largest at all; an infinite one leaves nothing to draw from.
     is_bad = (~logits.gather(-1, tokens.clamp(min=0)[:, None]).isfinite().flatten() | (tokens < 0)).tolist()
-    plain: list[int] = []
-    filtered: list[int] = []
-    for index, row in enumerate(rows):
-        params = row.request.params
-        if not params.is_greedy and not is_bad[index]:
-            needs_filter = params.top_k or params.top_p < 1.0 or params.min_p
-            (filtered if needs_filter else plain).append(index)
+    drawn = [i for i, row in enumerate(rows) if not row.request.params.is_greedy and not is_bad[i]]
+    if drawn and isinstance(ops, Drawing) and logits.dtype is torch.float32:
+        for index, token in zip(drawn, ops.draw(logits, _draws(rows, drawn)), strict=True):
+            chosen[index] = token
+        drawn = [index for index in drawn if chosen[index] < 0]
+    filtered = [index for index in drawn if rows[index].request.params.is_filtered]
+    plain = [index for index in drawn if not rows[index].request.params.is_filtered]
     _redraw(chosen, plain, logits, rows, _draw_plain)
     _redraw(chosen, filtered, logits, rows, _draw_filtered)
     return Chosen(chosen, is_bad)
 
 
-def _is_shaped(row: Row) -> bool:
-    params = row.request.params
-    return bool(params.min_tokens or params.logit_bias or params.has_penalties)
+def _draws(rows: Sequence[Row], indices: list[int]) -> Draws:
+    asked = [(rows[i], rows[i].request, rows[i].request.params) for i in indices]
+    return Draws(
+        rows=np.array(indices, np.int64),
+        temperature=np.array([max(p.temperature, _MIN_TEMPERATURE) for _, _, p in asked], np.float32),
+        top_k=np.array([min(p.top_k, _MAX_TOP_K) for _, _, p in asked], np.int64),
+        top_p=np.array([p.top_p for _, _, p in asked], np.float32),
+        min_p=np.array([p.min_p for _, _, p in asked], np.float32),
+        seed=np.array([request.seed & _SEED_BITS for _, request, _ in asked], np.uint64),
+        sample_index=np.array([request.sample_index for _, request, _ in asked], np.int64),
+        position=np.array([row.num_tokens for row, _, _ in asked], np.int64),
+    )
 
 
 def shape_logits(logits: Tensor, row: Row) -> None:

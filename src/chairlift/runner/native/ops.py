@@ -5,12 +5,13 @@ rows of the batch or on the number of threads. That covers the products of bf16 
 other products are torch's. Tensors are on the CPU.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from chairlift.runner.native.library import HAS_AMX, SPIN_CYCLES, features, load
 from chairlift.runner.native.packed import Arena, PackedWeight
-from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.ops import Batch, Draws, Weight
 from chairlift.runner.torch_ops import TorchWeight
 
 DTYPES = (torch.bfloat16, torch.float32)
@@ -94,3 +95,14 @@ class NativeOps:
         out = torch.empty(len(logits), dtype=torch.int64)
         self._library.chairlift_argmax(logits.data_ptr(), out.data_ptr(), len(logits), logits.shape[1])
         return out
+
+    def draw(self, logits: Tensor, draws: Draws) -> list[int]:
+        logits = logits.contiguous()
+        out = np.empty(len(draws.rows), np.int64)
+        self._library.chairlift_draw(
+            logits.data_ptr(), logits.shape[1], len(out), draws.rows.ctypes.data, draws.temperature.ctypes.data,
+            draws.top_k.ctypes.data, draws.top_p.ctypes.data, draws.min_p.ctypes.data, draws.seed.ctypes.data,
+            draws.sample_index.ctypes.data, draws.position.ctypes.data, out.ctypes.data,
+        )  # fmt: skip
+        tokens: list[int] = out.tolist()
+        return tokens

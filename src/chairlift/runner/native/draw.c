@@ -1,0 +1,317 @@
+/* Draws a token from each row of logits: temperature, top-k, top-p, min-p, then the inverse of the running sums.
+ *
+ * The same steps as chairlift/runner/sampler.py takes with torch, in the same order and with the same noise, so both
+ * draw the same token but for rounding at an edge. What would take a full sort here is left to torch: the answer is -1.
+ */
+#include "kernels.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    LANES = 32,
+    BLOCK = 256,        /* weights that share a running sum */
+    CANDIDATES = 256,   /* as in sampler.py: filters that reach further draw from all tokens instead */
+    GROUPS = 1024,      /* value i is in group i % GROUPS */
+    MAX_WANTED = 768,   /* most likely tokens that groups can tell */
+    MAX_FOUND = 4096,   /* tokens that are sorted */
+    MAX_ATTEMPTS = 8,   /* as in sampler.py */
+};
+
+typedef struct {
+    const float *x; /* [rows, n] */
+    int64_t n;
+    const int64_t *rows, *top_k, *sample_index, *position;
+    const float *temperature, *top_p, *min_p;
+    const uint64_t *seed;
+    int64_t *out;
+} draw_job;
+
+/* One row: its logits x, their weights exp((x - largest) / temperature), and the sum of each block of weights. */
+typedef struct {
+    const float *x;
+    float *weights;
+    double *sums, whole;
+    int64_t n;
+} weighed;
+
+typedef struct {
+    uint32_t key; /* ascending keys are descending values */
+    int32_t id;
+} candidate;
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* chairlift/runner/noise.py, number for number. */
+static uint64_t mixed(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+static double uniform(const draw_job *job, int at, int attempt) {
+    uint64_t state = mixed(job->seed[at]);
+    state = mixed(state ^ (uint64_t)job->sample_index[at]);
+    state = mixed(state ^ (uint64_t)job->position[at]);
+    return (double)(mixed(state ^ (uint64_t)attempt) >> 12) * 0x1p-52;
+}
+
+/* exp for x <= 0; 0 below -87. Error under 2 units in the last place. */
+INLINE float exponential(float x) {
+    float clamped = x < -87.0f ? -87.0f : x;
+    float whole = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer in the low bits */
+    float n = whole - 12582912.0f;
+    float f = clamped - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * f + 1.3981999507e-3f;
+    p = p * f + 8.3334519073e-3f;
+    p = p * f + 4.1665795894e-2f;
+    p = p * f + 1.6666665459e-1f;
+    p = p * f + 5.0000001201e-1f;
+    p = p * f * f + f + 1.0f;
+    int32_t bits;
+    float scale;
+    memcpy(&bits, &whole, 4);
+    bits = (bits - 0x4b400000 + 127) << 23;
+    memcpy(&scale, &bits, 4);
+    return x < -87.0f ? 0.0f : p * scale;
+}
+
+/* In a fixed order; leaves the lanes changed. */
+INLINE double sum_lanes(float *lanes) {
+    for (int l = 0; l < 16; l++) lanes[l] += lanes[l + 16];
+    for (int l = 0; l < 8; l++) lanes[l] += lanes[l + 8];
+    for (int l = 0; l < 4; l++) lanes[l] += lanes[l + 4];
+    return (double)(lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+}
+
+INLINE float largest(const float *x, int64_t n) {
+    float best[LANES];
+    for (int l = 0; l < LANES; l++) best[l] = -INFINITY;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int64_t l = 0; l < LANES; l++) best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
+    for (; i < n; i++) best[0] = x[i] > best[0] ? x[i] : best[0];
+    for (int l = 1; l < LANES; l++) best[0] = best[l] > best[0] ? best[l] : best[0];
+    return best[0];
+}
+
+INLINE void exponentials(const float *restrict x, float *restrict out, int64_t n, float top, float temperature) {
+    if (temperature == 1.0f) /* half the time goes into the division */
+        for (int64_t i = 0; i < n; i++) out[i] = exponential(x[i] - top);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = exponential((x[i] - top) / temperature);
+}
+
+INLINE double sum_of(const float *restrict weights, int64_t n) {
+    float lanes[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int64_t l = 0; l < LANES; l++) lanes[l] += weights[i + l];
+    for (; i < n; i++) lanes[0] += weights[i];
+    return sum_lanes(lanes);
+}
+
+INLINE void weigh(weighed *row, float temperature) {
+    float top = largest(row->x, row->n);
+    row->whole = 0;
+    for (int64_t first = 0; first < row->n; first += BLOCK) {
+        int64_t count = row->n - first < BLOCK ? row->n - first : BLOCK;
+        exponentials(row->x + first, row->weights + first, count, top, temperature);
+        row->sums[first / BLOCK] = sum_of(row->weights + first, count);
+        row->whole += row->sums[first / BLOCK];
+    }
+}
+
+static double mark_of(double noise, double whole) {
+    double mark = noise * whole;
+    return mark < whole ? mark : nextafter(whole, 0.0);
+}
+
+/* The first token, by id, at which the running sum of weights exceeds the mark. */
+static int64_t locate(const weighed *row, double mark) {
+    double before = 0;
+    int64_t first = 0;
+    for (; first + BLOCK < row->n && !(before + row->sums[first / BLOCK] > mark); first += BLOCK)
+        before += row->sums[first / BLOCK];
+    int64_t last = first + BLOCK < row->n ? first + BLOCK : row->n, found = first;
+    for (int64_t i = first; i < last; i++) {
+        if (row->weights[i] == 0) continue;
+        found = i; /* the last one, should the block's sum have been rounded up */
+        before += row->weights[i];
+        if (before > mark) break;
+    }
+    return found;
+}
+
+/* The weight of the tokens whose value is at least `least`. */
+INLINE double weight_from(const float *restrict x, const float *restrict weights, int64_t n, float least) {
+    double sum = 0;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        int64_t last = n - first < BLOCK ? n : first + BLOCK, i = first;
+        float lanes[LANES] = {0};
+        for (; i + LANES <= last; i += LANES)
+            for (int64_t l = 0; l < LANES; l++) lanes[l] += x[i + l] >= least ? weights[i + l] : 0.0f;
+        for (; i < last; i++) lanes[0] += x[i] >= least ? weights[i] : 0.0f;
+        sum += sum_lanes(lanes);
+    }
+    return sum;
+}
+
+/* The weight of all that go before token `at` in descending order, equal ones by id. */
+INLINE double weight_ahead(const weighed *row, int64_t at) {
+    float value = row->x[at];
+    return weight_from(row->x, row->weights, at, value) +
+           weight_from(row->x + at, row->weights + at, row->n - at, nextafterf(value, INFINITY));
+}
+
+/* The value with `rank` - 1 larger ones (0 < rank <= n); reorders the values. */
+static float select_largest(float *values, int n, int rank) {
+    int low = 0, high = n - 1, wanted = rank - 1;
+    while (low < high) {
+        float pivot = values[(low + high) / 2];
+        int i = low, j = high;
+        while (i <= j) {
+            while (values[i] > pivot) i++;
+            while (values[j] < pivot) j--;
+            if (i <= j) {
+                float held = values[i];
+                values[i++] = values[j], values[j--] = held;
+            }
+        }
+        if (wanted <= j)
+            high = j;
+        else if (wanted >= i)
+            low = i;
+        else
+            break;
+    }
+    return values[wanted];
+}
+
+/* A value that at least `wanted` others reach, and not many more: that many groups hold one. */
+INLINE float threshold(const float *x, int64_t n, int wanted) {
+    if (n <= 2 * GROUPS) return -INFINITY;
+    float best[GROUPS];
+    memcpy(best, x, sizeof best);
+    int64_t first = GROUPS;
+    for (; first + GROUPS <= n; first += GROUPS)
+        for (int g = 0; g < GROUPS; g++) best[g] = x[first + g] > best[g] ? x[first + g] : best[g];
+    for (int g = 0; first + g < n; g++) best[g] = x[first + g] > best[g] ? x[first + g] : best[g];
+    return select_largest(best, GROUPS, wanted);
+}
+
+static uint32_t descending(float value) {
+    uint32_t bits;
+    value += 0.0f; /* there are two zeros */
+    memcpy(&bits, &value, 4);
+    return ~(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u));
+}
+
+/* All tokens that reach `least`, by id; how many, or -1 if they are too many. */
+INLINE int gather(const float *x, int64_t n, float least, candidate *found) {
+    int count = 0;
+    for (int64_t first = 0; first < n; first += LANES) {
+        int size = n - first < LANES ? (int)(n - first) : LANES, is_any = 0;
+        if (size == LANES)
+            for (int l = 0; l < LANES; l++) is_any |= x[first + l] >= least;
+        if (size == LANES && !is_any) continue;
+        if (count + LANES > MAX_FOUND) return -1;
+        for (int l = 0; l < size; l++)
+            if (x[first + l] >= least) found[count++] = (candidate){descending(x[first + l]), (int32_t)(first + l)};
+    }
+    return count;
+}
+
+/* By key; equal keys stay in order. The result is in `items`. */
+static void sort_by_key(candidate *items, candidate *spare, int count) {
+    for (int shift = 0; shift < 32; shift += 8) {
+        int starts[257] = {0};
+        for (int i = 0; i < count; i++) starts[(items[i].key >> shift & 255) + 1]++;
+        for (int b = 0; b < 256; b++) starts[b + 1] += starts[b];
+        for (int i = 0; i < count; i++) spare[starts[items[i].key >> shift & 255]++] = items[i];
+        candidate *held = items;
+        items = spare, spare = held;
+    } /* an even number of passes: back where they were */
+}
+
+/* For filters that keep a large part of the vocabulary: draws from all of it until a token is one they keep. */
+INLINE int64_t draw_wide(const draw_job *job, int at, const weighed *row) {
+    double top_p = job->top_p[at];
+    for (int attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
+        int64_t token = locate(row, mark_of(uniform(job, at, attempt), row->whole));
+        if (row->weights[token] < job->min_p[at]) continue;
+        if (top_p >= 1.0 || weight_ahead(row, token) < top_p * row->whole) return token;
+    }
+    return -1;
+}
+
+/* How many of the sorted candidates the filters keep; `is_all` tells that no token beyond them would be kept. */
+static int num_kept(const draw_job *job, int at, const weighed *row, const candidate *found, int count, int *is_all) {
+    int64_t top_k = job->top_k[at] && job->top_k[at] < row->n ? job->top_k[at] : 0;
+    double top_p = job->top_p[at], part = row->whole, before = 0;
+    int limit = top_k && top_k < count ? (int)top_k : count, kept = 0;
+    if (top_k) {
+        part = 0;
+        for (int i = 0; i < limit; i++) part += row->weights[found[i].id];
+    }
+    for (; kept < limit; kept++) {
+        float weight = row->weights[found[kept].id];
+        if (kept && ((top_p < 1.0 && !(before < top_p * part)) || weight < job->min_p[at])) break;
+        before += weight;
+    }
+    *is_all = kept < limit || kept == top_k || count == row->n;
+    return kept;
+}
+
+INLINE int64_t draw_filtered(const draw_job *job, int at, const weighed *row) {
+    int64_t top_k = job->top_k[at], n = row->n;
+    int64_t wanted = top_k > CANDIDATES && top_k < n ? top_k : CANDIDATES;
+    if (wanted > MAX_WANTED && n > 2 * GROUPS) return -1;
+    candidate *found = scratch(SCRATCH_ITEMS, 2 * MAX_FOUND * sizeof(candidate));
+    int count = gather(row->x, n, threshold(row->x, n, (int)wanted), found), is_all;
+    if (count < 0) return -1;
+    sort_by_key(found, found + MAX_FOUND, count);
+    int kept = num_kept(job, at, row, found, count, &is_all);
+    /* Where torch's candidates would not do, it draws from all; so that the same noise gives the same token, so do we. */
+    int is_wide = n > CANDIDATES && found[kept - 1].key >= found[CANDIDATES - 1].key;
+    if (is_wide && !top_k) return draw_wide(job, at, row);
+    if (!is_all) return -1;
+    double sum = 0;
+    for (int i = 0; i < kept; i++) sum += row->weights[found[i].id];
+    double mark = mark_of(uniform(job, at, 0), sum), before = 0;
+    int i = 0;
+    for (; i < kept - 1; i++)
+        if ((before += row->weights[found[i].id]) > mark) break;
+    return found[i].id;
+}
+
+INLINE void draw_row(const draw_job *job, int at) {
+    weighed row = {.x = job->x + job->rows[at] * job->n, .n = job->n};
+    row.weights = scratch(SCRATCH_ROWS, (size_t)job->n * sizeof(float));
+    row.sums = scratch(SCRATCH_SCORES, (size_t)(job->n / BLOCK + 1) * sizeof(double));
+    weigh(&row, job->temperature[at]);
+    int is_filtered = job->top_k[at] || job->top_p[at] < 1.0f || job->min_p[at] > 0.0f;
+    job->out[at] = is_filtered ? draw_filtered(job, at, &row) : locate(&row, mark_of(uniform(job, at, 0), row.whole));
+}
+
+__attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq"))) static void draw_avx512(void *job, int at) {
+    draw_row(job, at);
+}
+
+__attribute__((target("avx2,fma"))) static void draw_avx2(void *job, int at) { draw_row(job, at); }
+
+static void draw_baseline(void *job, int at) { draw_row(job, at); }
+
+EXPORT void chairlift_draw(const float *x, int64_t n, int count, const int64_t *rows, const float *temperature,
+                           const int64_t *top_k, const float *top_p, const float *min_p, const uint64_t *seed,
+                           const int64_t *sample_index, const int64_t *position, int64_t *out) {
+    draw_job job = {x, n, rows, top_k, sample_index, position, temperature, top_p, min_p, seed, out};
+    chunk_fn fn = cpu_features() & HAS_AVX512 ? draw_avx512 : cpu_features() & HAS_AVX2 ? draw_avx2 : draw_baseline;
+    pool_run(fn, &job, count);
+}
+
+#endif

@@ -1,0 +1,142 @@
+"""Tokens drawn natively: those that the sampler draws with torch, on every instruction set this processor has."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.core.params import SamplingParams
+from chairlift.runner.native import library
+from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.noise import uniform
+from chairlift.runner.sampler import Row, _draws, sample
+from chairlift.runner.torch_ops import TorchOps
+from unit.runner.twins import request
+
+pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
+
+PARAMS = {
+    "plain": SamplingParams(),
+    "cold": SamplingParams(temperature=0.3),
+    "top-k": SamplingParams(top_k=40),
+    "one": SamplingParams(top_k=1, temperature=5.0),
+    "wide top-k": SamplingParams(top_k=500, temperature=2.0),
+    "top-p": SamplingParams(top_p=0.9, temperature=0.8),
+    "wide top-p": SamplingParams(top_p=0.98, temperature=3.0),
+    "tiny top-p": SamplingParams(top_p=1e-6, temperature=3.0),
+    "min-p": SamplingParams(min_p=0.05),
+    "all": SamplingParams(top_k=100, top_p=0.8, min_p=0.01, temperature=1.5),
+    "huge top-k": SamplingParams(top_k=10**6, top_p=0.9),
+}
+
+
+@pytest.fixture(params=[-1, library.HAS_AVX2, 0], ids=["best", "avx2", "baseline"], autouse=True)
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
+    kernels = library.load()
+    assert kernels is not None
+    kernels.chairlift_features(request.param)
+    yield
+    kernels.chairlift_features(-1)
+
+
+def logits_of(rows: int, vocab: int, spread: float = 3.0, seed: int = 0) -> Tensor:
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+def rows_of(count: int, params: SamplingParams, first_seed: int = 0) -> list[Row]:
+    tokens = [1, 2, 3]
+    return [Row(request(tokens, params, seed=first_seed + i, sample_index=i % 3), tokens, 3) for i in range(count)]
+
+
+def drawn(logits: Tensor, rows: list[Row]) -> list[int]:
+    """As the kernel answers, without the sampler's help where it answers -1."""
+    return NativeOps(2).draw(logits.clone(), _draws(rows, list(range(len(rows)))))
+
+
+@pytest.mark.parametrize("vocab", [5, 256, 300, 2048, 2500, 49152])
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
+def test_the_token_is_the_one_that_torch_draws(params: SamplingParams, vocab: int) -> None:
+    count = 64
+    logits, rows = logits_of(count, vocab), rows_of(count, params)
+    with_torch = sample(logits.clone(), rows, TorchOps()).tokens
+    natively = sample(logits.clone(), rows, NativeOps(2)).tokens
+    if params.top_k < vocab:
+        assert natively == drawn(logits, rows)
+    # A noise at the very edge between two tokens may fall on either side by rounding: one in thousands.
+    assert sum(a != b for a, b in zip(natively, with_torch, strict=True)) <= 1
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(top_k=1000), SamplingParams(top_p=0.5)], ids=["top-k", "equal"]
+)
+def test_what_the_kernel_leaves_to_torch_is_drawn_all_the_same(params: SamplingParams) -> None:
+    logits = logits_of(8, 20_000) if params.top_k else torch.zeros(8, 20_000)
+    rows = rows_of(8, params)
+    assert drawn(logits, rows) == [-1] * 8
+    assert sample(logits.clone(), rows, NativeOps(2)).tokens == sample(logits.clone(), rows, TorchOps()).tokens
+
+
+def test_equal_tokens_at_the_edge_are_kept_by_id() -> None:
+    logits = torch.zeros(400, 3000)
+    logits[:, [2999, 17, 5, 1000]] = 8.0
+    assert set(drawn(logits, rows_of(400, SamplingParams(top_k=3)))) == {5, 17, 1000}
+    assert set(drawn(logits, rows_of(400, SamplingParams(top_p=0.3)))) == {5, 17}
+
+
+def test_impossible_tokens_are_never_drawn() -> None:
+    logits = torch.full((300, 4000), -torch.inf)
+    logits[:, 3990:] = 0.0
+    logits[:, :2] = 0.0
+    for params in (SamplingParams(), SamplingParams(min_p=0.5)):
+        tokens = sample(logits.clone(), rows_of(300, params), NativeOps(2)).tokens
+        assert set(tokens) == {0, 1, *range(3990, 4000)}
+
+
+@pytest.mark.parametrize("name", ["plain", "top-k", "wide top-p", "all"])
+def test_tokens_come_as_often_as_they_are_likely(name: str) -> None:
+    params, vocab, draws = PARAMS[name], 3000, 20_000
+    logits = logits_of(1, vocab, spread=2.0)
+    order = logits[0].argsort(descending=True, stable=True)
+    scaled = logits[0][order].double() / params.temperature
+    shares = scaled.softmax(0)
+    if params.top_k:
+        shares = torch.where(torch.arange(vocab) < params.top_k, shares, 0.0)
+        shares /= shares.sum()
+    shares = torch.where(shares.cumsum(0) - shares < params.top_p, shares, 0.0)
+    shares = torch.where((scaled - scaled[0]).exp() >= params.min_p, shares, 0.0)
+    shares /= shares.sum()
+    counts = Counter(drawn(logits.expand(draws, -1), rows_of(draws, params)))
+    assert set(counts) <= set(order[shares > 0].tolist())
+    # Chi-square over ten parts that are about equally likely; 40 is beyond the 99.999th percentile.
+    parts = (shares.cumsum(0) * 10).long().clamp(max=9)
+    expected, found = torch.zeros(10), torch.zeros(10)
+    for place, token in enumerate(order.tolist()):
+        expected[parts[place]] += shares[place] * draws
+        found[parts[place]] += counts[token]
+    is_likely = expected > 0
+    assert (((found - expected) ** 2)[is_likely] / expected[is_likely]).sum() < 40
+
+
+def test_a_row_gets_the_same_token_in_any_batch_and_with_any_number_of_threads() -> None:
+    logits, kinds = logits_of(44, 49152), list(PARAMS.values())
+    rows = [Row(request([1], kinds[i % len(kinds)], seed=i), [1], 1) for i in range(44)]
+    together = drawn(logits, rows)
+    assert together == [drawn(logits[i : i + 1], [rows[i]])[0] for i in range(44)]
+    assert together == NativeOps(1).draw(logits, _draws(rows, list(range(44))))
+    some = [7, 3, 40]
+    assert [together[i] for i in some] == NativeOps(2).draw(logits, _draws(rows, some))
+
+
+def test_the_noise_is_the_sampler_s_own() -> None:
+    """With equal weights the token drawn is the noise, in steps of one over the vocabulary."""
+    vocab = 1000
+    rows = [
+        Row(request([1], SamplingParams(), seed=seed, sample_index=index), [1] * position, position)
+        for seed in (0, 5, -1, 2**63, 2**64 - 1)
+        for index in (0, 3)
+        for position in (1, 700)
+    ]
+    expected = [int(uniform(r.request.seed, r.request.sample_index, r.num_tokens) * vocab) for r in rows]
+    assert drawn(torch.zeros(len(rows), vocab), rows) == expected
