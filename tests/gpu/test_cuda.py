@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from chairlift.core.events import Forked, Preempted
-from fakes.crowds import crowd
+from chairlift.core.preemption import Preemption
+from fakes.crowds import crowd, with_searches
 from fakes.model_world import ModelWorld, world_limits
 
 pytestmark = [
@@ -16,10 +17,13 @@ pytestmark = [
 @pytest.mark.parametrize("block_size", [1, 4, 16])
 def test_a_crowd_gets_the_same_tokens_on_the_gpu_as_on_the_cpu(block_size: int) -> None:
     limits = world_limits(80 // block_size, block_size, max_running=5, max_step_tokens=17)
-    on_gpu, kinds = ModelWorld(torch.float64, "cuda").run(limits, crowd(block_size))
-    on_cpu, _ = ModelWorld(torch.float64).run(limits, crowd(block_size))
-    assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0
-    assert on_gpu == on_cpu
+    arrivals = with_searches(crowd(block_size), block_size)
+    for preemption in (Preemption(), Preemption(mode="swap", num_host_blocks=400)):
+        on_gpu, kinds = ModelWorld(torch.float64, "cuda").run(limits, arrivals, preemption)
+        on_cpu, _ = ModelWorld(torch.float64).run(limits, arrivals, preemption)
+        assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0
+        assert (kinds["swap"] > 0) is (preemption.mode == "swap")
+        assert on_gpu == on_cpu
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
