@@ -85,7 +85,7 @@ class LedgerRunner:
         self.block_size = block_size
         self.memory = [[EMPTY] * block_size for _ in range(num_blocks)]
         self.host = [[EMPTY] * block_size for _ in range(num_host_blocks)]
-        self.last: dict[RequestId, int] = {}  # what each request sampled in the step before
+        self.last: dict[RequestId, int] = {}  # what each request sampled last
         self.plans: list[StepPlan] = []
         self.fail_steps: frozenset[int] = frozenset()
         self._done: deque[StepResult] = deque()
@@ -102,7 +102,6 @@ class LedgerRunner:
             self.memory[copy.target] = list(self.memory[copy.source])
         self._check_writers(plan)
         tokens: list[int] = []
-        last: dict[RequestId, int] = {}
         prompt_scores = {}
         scores = {}
         for chunk in plan.chunks:
@@ -110,14 +109,13 @@ class LedgerRunner:
             for request in chunk.samples:
                 token = _sample(entries, request, self.vocab_size)
                 tokens.append(token)
-                last[request.id] = token
+                self.last[request.id] = token
                 if request.params.logprobs is not None:
                     top = likely(entries, request, self.vocab_size)[: request.params.logprobs]
                     scores[request.id] = TokenScore(token, 0.0, -float(token), 1, tuple(top))
             if chunk.request.params.prompt_logprobs is not None:
                 prompt = chunk.request.prompt[chunk.start + 1 : chunk.start + chunk.count + 1]
                 prompt_scores[chunk.request.id] = tuple(TokenScore(t, 0.0, 0.0, 1, ()) for t in prompt)
-        self.last = last
         self._done.append(StepResult(plan.step, tokens, scores, prompt_scores))
 
     def collect(self) -> StepResult:

@@ -41,6 +41,7 @@ class World:
     aborts: dict[int, list[RequestId]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     may_fail: bool = False  # the rules
+    about: dict[str, str] = field(default_factory=dict)  # what was drawn, for counting
 
     def __post_init__(self) -> None:
         limits = self.limits
@@ -117,16 +118,26 @@ def random_world(
     preemption = Preemption(
         mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 2, 20]), block_copy_s=0.5, token_s=rng.choice([0.1, 1.0])
     )
-    rule: Pacing = PACINGS[pacing or rng.choice(sorted(PACINGS))]()
+    policy = policy or rng.choice(sorted(POLICIES))
+    pacing = pacing or rng.choice(sorted(PACINGS))
+    admission = admission or rng.choice(sorted(ADMISSIONS))
+    rule: Pacing = PACINGS[pacing](**_parameters(rng, pacing))
     world = World(
         limits,
         depth=rng.choice([1, 2]),
         has_prefix_index=rng.random() < 0.8,
-        policy=POLICIES[policy or rng.choice(sorted(POLICIES))](),
+        policy=POLICIES[policy](**_parameters(rng, policy)),
         pacing=WaitAfterPreempt(rule) if rng.random() < 0.2 else rule,
-        admission=ADMISSIONS[admission or rng.choice(sorted(ADMISSIONS))](),
+        admission=ADMISSIONS[admission](),
         preemption=preemption,
     )
+    world.about = {
+        "policy": policy,
+        "prefill": pacing,
+        "admission": admission,
+        "preemption": preemption.mode,
+        "block_size": str(block_size),
+    }
     shared = [rng.randrange(limits.vocab_size) for _ in range(limits.max_model_len)]
     next_id = 1
     for _ in range(rng.randint(1, 12)):
@@ -138,6 +149,28 @@ def random_world(
                 world.aborts.setdefault(step + rng.randint(0, 8), []).append(request.id)
         next_id += len(samples)
     return world
+
+
+# As small as the worlds, so that the rules have something to decide; half of them keep their defaults.
+_PARAMETERS: dict[str, dict[str, list[Any]]] = {
+    "shortest-first": {"by": ["output", "prompt", "total"]},
+    "longest-first": {"by": ["output", "prompt", "total"]},
+    "similar-length": {"by": ["output", "prompt", "total"], "patience": [0, 1, 3]},
+    "priority": {"aging": [0.0, 0.1, 2.0]},
+    "deadline": {"default": [0.0, 20.0]},
+    "fair-share": {"prompt": [0.0, 1.0], "output": [1.0, 3.0]},
+    "mlfq": {"levels": [1, 3], "quantum": [1, 3, 6], "rate": [1.0, 1.5], "starve": [1.0, 7.0, 1e9]},
+    "longest-prefix": {"window": [1, 3], "patience": [0, 1, 3]},
+    "decode-first": {"free": [0.0, 0.5, 1.0]},
+    "delay": {"factor": [0.0, 2.0, 20.0]},
+    "batched-prefill": {"size": [1, 2, 3]},
+}
+
+
+def _parameters(rng: random.Random, rule: str) -> dict[str, Any]:
+    if rng.random() < 0.5:
+        return {}
+    return {name: rng.choice(values) for name, values in _PARAMETERS.get(rule, {}).items()}
 
 
 def _random_samples(rng: random.Random, limits: Limits, shared: list[int], first_id: int) -> tuple[Request, ...]:

@@ -1,4 +1,5 @@
-"""Hypothesis drives the scheduler move by move: any order of arrivals, aborts, plans and commits keeps the books."""
+"""Hypothesis drives the scheduler move by move: any order of arrivals, aborts, plans and commits keeps the books, under
+any rules and any way to preempt."""
 
 from collections import deque
 
@@ -6,26 +7,34 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from chairlift.core.events import Token
+from chairlift.config.rules import make_admission, make_pacing, make_policy
+from chairlift.core.events import Finished, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.request import Request
+from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.preemption import MODES, Preemption
 from chairlift.core.scheduler import Scheduler
-from fakes.ledger import LedgerRunner, expected
-from fakes.requests import make_samples
+from fakes.ledger import LedgerRunner, expected, expected_beams
+from fakes.requests import make_samples, make_search
 
 
 class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
-        block_size=st.integers(1, 4), num_blocks=st.integers(3, 12), max_running=st.integers(1, 5),
+        block_size=st.sampled_from([1, 2, 3, 4, 16]), num_blocks=st.integers(3, 12), max_running=st.integers(1, 5),
         spare=st.integers(0, 6), prompts=st.integers(0, 2), has_index=st.booleans(),
+        policy=st.sampled_from(
+            [*POLICIES, "mlfq:levels=3,quantum=2,starve=6", "similar-length:patience=1", "longest-prefix:window=2"]
+        ),
+        prefill=st.sampled_from([*PACINGS, "delay:factor=9,after_preempt=wait", "batched-prefill:size=2"]),
+        admission=st.sampled_from(list(ADMISSIONS)),
+        mode=st.sampled_from(MODES), num_host_blocks=st.sampled_from([0, 3, 30]), token_s=st.sampled_from([0.1, 1.0]),
     )  # fmt: skip
     def start(
-        self, block_size: int, num_blocks: int, max_running: int, spare: int, prompts: int, has_index: bool
-    ) -> None:
+        self, block_size: int, num_blocks: int, max_running: int, spare: int, prompts: int, has_index: bool,
+        policy: str, prefill: str, admission: str, mode: str, num_host_blocks: int, token_s: float,
+    ) -> None:  # fmt: skip
         self.limits = Limits(
             vocab_size=5,
             max_model_len=block_size * num_blocks,
@@ -35,26 +44,49 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_step_tokens=max_running + spare,
             max_step_prompts=prompts,
         )
-        self.scheduler = Scheduler(self.limits, Fcfs(), has_prefix_index=has_index)
-        self.runner = LedgerRunner(num_blocks, block_size, 5, depth=3)
+        self.scheduler = Scheduler(
+            self.limits,
+            make_policy(policy),
+            make_pacing(prefill),
+            make_admission(admission),
+            Preemption(mode=mode, num_host_blocks=num_host_blocks, block_copy_s=0.3, token_s=token_s),
+            has_prefix_index=has_index,
+        )
+        self.runner = LedgerRunner(num_blocks, block_size, 5, depth=3, num_host_blocks=num_host_blocks)
         self.in_flight: deque[StepPlan] = deque()
-        self.requests: dict[RequestId, Request] = {}
+        self.wanted: dict[RequestId, list[int]] = {}
         self.outputs: dict[RequestId, list[int]] = {}
+        self.aborted: set[RequestId] = set()
         self.now = 0.0
 
-    @rule(data=st.data(), salt=st.sampled_from(["", "a"]), has_stop=st.booleans())
-    def add(self, data: st.DataObject, salt: str, has_stop: bool) -> None:
+    @rule(data=st.data(), salt=st.sampled_from(["", "a"]), has_stop=st.booleans(), user=st.sampled_from("ab"))
+    def add(self, data: st.DataObject, salt: str, has_stop: bool, user: str) -> None:
         room = self.limits.max_model_len
         prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=room - 1), label="prompt")
         max_output = data.draw(st.integers(1, min(room - len(prompt), 9)), label="max_output")
         n = data.draw(st.integers(1, min(3, self.limits.max_running)), label="n")
         samples = make_samples(
-            len(self.requests) + 1, prompt, n, max_output, cache_salt=salt, seed=7,
+            len(self.wanted) + 1, prompt, n, max_output, cache_salt=salt, seed=7, user=user, priority=n,
             stop_ids=frozenset([3]) if has_stop else frozenset(),
         )  # fmt: skip
-        for request in samples:
-            self.requests[request.id] = request
+        self.wanted |= {request.id: expected(request, 5) for request in samples}
         self.scheduler.add(samples, self._tick())
+
+    @precondition(
+        lambda self: self.limits.max_running >= 2 and self.limits.num_blocks // 2 * self.limits.block_size >= 2
+    )
+    @rule(data=st.data(), has_stop=st.booleans())
+    def search(self, data: st.DataObject, has_stop: bool) -> None:
+        """A beam search of two members: each needs room for all of its text."""
+        room = self.limits.num_blocks // 2 * self.limits.block_size
+        prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=min(room - 1, 20)), label="prompt")
+        max_output = data.draw(st.integers(1, min(room - len(prompt), 6)), label="max_output")
+        n = data.draw(st.integers(1, 2), label="n")
+        stops = frozenset([3]) if has_stop else frozenset[int]()
+        members = make_search(len(self.wanted) + 1, prompt, 2, max_output, n=n, stop_ids=stops)
+        best = expected_beams(members[0], 5)
+        self.wanted |= {m.id: best[i] if i < len(best) else [] for i, m in enumerate(members)}
+        self.scheduler.add(members, self._tick())
 
     @precondition(lambda self: self.scheduler.live)
     @rule(data=st.data())
@@ -74,8 +106,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         self.scheduler.commit(self.in_flight.popleft(), self.runner.collect(), self._tick())
         for event in self.scheduler.take_events():
+            assert not isinstance(event, RuleFailed), event.message
             if isinstance(event, Token):
                 self.outputs.setdefault(event.request, []).append(event.token)
+            elif isinstance(event, Finished):
+                self.aborted.add(event.request)
 
     @invariant()
     def books_balance(self) -> None:
@@ -85,7 +120,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        for _ in range(2000):
+        for _ in range(4000):
             if not self.scheduler.live and not self.in_flight:
                 break
             self.plan()
@@ -93,8 +128,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.commit()
         assert not self.scheduler.live, "requests never finished"
         assert self.scheduler.pool.num_free == self.limits.num_blocks
-        for id, output in self.outputs.items():
-            assert output == expected(self.requests[id], 5)[: len(output)], f"request {id} got other tokens"
+        self.aborted |= {event.request for event in self.scheduler.take_events() if isinstance(event, Finished)}
+        for id, wanted in self.wanted.items():
+            output = self.outputs.get(id, [])
+            assert output == (wanted[: len(output)] if id in self.aborted else wanted), f"request {id} got other tokens"
 
     def _tick(self) -> float:
         self.now += 1.0
@@ -102,4 +139,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSchedulerMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

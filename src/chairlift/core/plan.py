@@ -4,8 +4,8 @@ A plan is complete and immutable: a runner needs nothing else, and a stored plan
 lists and block tables are views (list, length) of append-only lists; `snapshot` copies them for storing.
 
     tokens of a chunk = tokens[start : start + count]
-    A token at an index >= num_tokens is not known yet: it is the one the runner itself sampled for this request
-    in the step before (that is how step n+1 is planned before step n's tokens are known).
+    A token at an index >= num_tokens is not known yet: it is the one the runner itself sampled last for this request.
+    That is how step n+1 is planned before step n's tokens are known; with two plans in flight it is step n's.
 """
 
 from collections.abc import Sequence
