@@ -33,10 +33,10 @@ def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
     steps: list[Step] = [(Span(context - 1),) * batch for batch in batches for context in contexts]
     for count in rows:
         steps += [(Span(start, count),) for start in (0, *contexts[2:])]
-        steps.append((Span(0, count, has_sample=False),))
         if count >= 32:  # the same rows as many short prompts
             steps.append((Span(0, 16),) * (count // 16))
         steps += [(Span(127),) * batch + (Span(0, count - batch),) for batch in (4, 32) if batch <= count // 2]
+    steps.append((Span(0, rows[-1], has_sample=False),))  # a prompt is cut only where the step is full
     return [step for step in dict.fromkeys(steps) if _fits(step, limits)]
 
 
