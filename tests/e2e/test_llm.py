@@ -41,6 +41,23 @@ def test_more_prompts_than_seats_are_all_answered(llm: LLM) -> None:
     assert len(llm.generate([[i + 2, i + 3] for i in range(40)], GREEDY)) == 40
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"policy": "mlfq:quantum=2,starve=0.01", "preemption": "swap", "host_memory": "1MiB"},
+        {"policy": "longest-first:by=prompt", "prefill": "static", "preemption": "auto", "host_memory": "1MiB"},
+        {"policy": "examples.my_policy:SmallTalkFirst:words=3", "prefill": "prefill-first:after_preempt=wait"},
+        {"policy": "fair-share", "prefill": "batched-prefill:size=2", "admission": "reserve"},
+    ],
+)
+def test_the_rules_change_when_tokens_come_but_not_which(llm: LLM, tiny_model: Path, rules: dict[str, str]) -> None:
+    prompts = [[i + 2, i + 3] * (i % 3 + 1) for i in range(12)]
+    small = {"max_model_len": 32, "num_blocks": 10, "block_size": 4, "max_running": 4, "threads": 1}
+    other = LLM(str(tiny_model), kernels="torch", dtype="float32", **small, **rules)
+    got = [result.samples[0].tokens for result in other.generate(prompts, GREEDY)]
+    assert got == [result.samples[0].tokens for result in llm.generate(prompts, GREEDY)]
+
+
 def test_no_prompts_are_no_work(llm: LLM) -> None:
     assert llm.generate([]) == []
 

@@ -5,6 +5,7 @@ from typing import Any
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.policy import Policy
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.messages import EngineInfo
 from chairlift.live.switchboard import Switchboard
@@ -14,7 +15,7 @@ from fakes.ledger import LedgerRunner
 VOCAB_SIZE = 1000
 
 
-def ledger_switchboard(eos_ids: tuple[int, ...] = (), **limits: Any) -> Switchboard:
+def ledger_switchboard(eos_ids: tuple[int, ...] = (), policy: Policy | None = None, **limits: Any) -> Switchboard:
     sizes = Limits(
         **{
             "vocab_size": VOCAB_SIZE,
@@ -27,7 +28,7 @@ def ledger_switchboard(eos_ids: tuple[int, ...] = (), **limits: Any) -> Switchbo
         | limits
     )
     runner = LedgerRunner(sizes.num_blocks, sizes.block_size, sizes.vocab_size)
-    return Switchboard(Engine(Scheduler(sizes, Fcfs()), runner, CountingClock()), sizes, eos_ids)
+    return Switchboard(Engine(Scheduler(sizes, policy or Fcfs()), runner, CountingClock()), sizes, eos_ids)
 
 
 def info_of(switchboard: Switchboard) -> EngineInfo:

@@ -1,6 +1,10 @@
 """Submissions become requests, events become outputs; on the ledger runner."""
 
+import pytest
+
+from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
+from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import FinishReason
 from chairlift.live.messages import Abort, Output, Submit
 from chairlift.live.switchboard import Switchboard
@@ -210,3 +214,19 @@ def test_tokens_found_after_a_preemption_do_not_count_as_cached() -> None:
     outputs = drain(switchboard)[HERE]
     assert len([o for o in outputs if o.finish == "length"]) == 4
     assert {o.num_cached for o in outputs} == {0}
+
+
+def test_a_rule_that_fails_is_logged_and_everybody_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    class Confused(Fcfs):
+        def first(self, now: float) -> RequestId:
+            return RequestId(99)
+
+    switchboard = ledger_switchboard(policy=Confused())
+    for key in (1, 2):
+        switchboard.submit(HERE, Submit(key, PROMPT, SamplingParams(max_tokens=3, ignore_eos=True)))
+    assert [o.key for o in drain(switchboard)[HERE] if o.finish == "length"] == [1, 2]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        "the policy failed (ValueError: first() named 99, which does not wait); the plain one takes its place"
+    )
