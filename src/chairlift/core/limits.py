@@ -37,6 +37,10 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
     length = len(prompt)
     if length == 0:
         raise InvalidRequest("prompt", "must not be empty")
+    # The last token is never computed, so the cache needs one place less than the text has tokens.
+    room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
+    if room < 1:  # before anybody looks at each of millions of tokens
+        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {_narrowest(limits)}")
     bad = next((t for t in prompt if not 0 <= t < limits.vocab_size), None)
     if bad is not None:
         raise InvalidRequest("prompt", f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
@@ -50,10 +54,6 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
             raise InvalidRequest(name, at_once)
     if params.beam_width and params.logprobs is not None:
         raise InvalidRequest("logprobs", "is not available in a beam search")
-    # The last token is never computed, so the cache needs one place less than the text has tokens.
-    room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
-    if room < 1:
-        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {_narrowest(limits)}")
     if params.max_tokens is None:
         return room
     if params.max_tokens > room:

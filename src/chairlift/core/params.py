@@ -4,12 +4,12 @@ A value of this type is valid by construction: a bad field raises `InvalidReques
 only the limits; the runner reads the rest; stop strings are the text layer's.
 """
 
-import math
 from dataclasses import dataclass, field
 
 from chairlift.core.errors import InvalidRequest
 
 MAX_LOGPROBS = 100
+MAX_PROMPT_LOGPROBS = 20  # for each token of a prompt, which may be long
 MAX_SAMPLES = 128
 MAX_BEAMS = 32
 # What a beam search has no use for, and the value that asks for nothing.
@@ -76,10 +76,13 @@ class SamplingParams:
             raise InvalidRequest("stop", "a stop string must not be empty")
         for token in self.stop_token_ids:
             _at_least("stop_token_ids", token, 0)
-        for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+        for name, count, most in (
+            ("logprobs", self.logprobs, MAX_LOGPROBS),
+            ("prompt_logprobs", self.prompt_logprobs, MAX_PROMPT_LOGPROBS),
+        ):
             if count is not None:
                 _at_least(name, count, 0)
-                _at_most(name, count, MAX_LOGPROBS)
+                _at_most(name, count, most)
 
     def _check_beams(self) -> None:
         _at_least("beam_width", self.beam_width, 1)
@@ -126,5 +129,5 @@ def _at_most(name: str, value: int, most: int) -> None:
 
 
 def _within(name: str, value: float, least: float, most: float) -> None:
-    if not (math.isfinite(value) and least <= value <= most):
-        raise InvalidRequest(name, f"must be between {least} and {most}, got {value}")
+    if not least <= value <= most:  # so is NaN refused
+        raise InvalidRequest(name, f"must be between {least} and {most}, got {str(value)[:40]}")
