@@ -115,7 +115,7 @@ class Planner:
             start = progress.num_computed
             if start == len(progress.blocks) * size or progress.has_shared_tail:
                 self._tables.grow(progress)
-            if progress.siblings or is_serving:
+            if progress.siblings:
                 self._add_chunk(progress, 1, chunks, now)
                 continue
             # The common case, spelled out for speed: one token of a request that is one behind.
@@ -123,6 +123,8 @@ class Planner:
             chunks.append(Chunk(progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone))
             progress.num_computed = start + 1
             progress.num_pending += 1
+            if is_serving:
+                self._rules.served(progress, int(start < len(progress.request.prompt)), 1, now)
 
     def _add_chunk(self, progress: Progress, budget: int, chunks: list[Chunk], now: float) -> int:
         """As many of the next known tokens as the budget allows; how many those are."""
