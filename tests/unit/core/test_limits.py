@@ -61,7 +61,8 @@ def test_a_request_that_can_never_be_served_is_refused_by_field(
         ("max_tokens", 0), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.5),
         ("top_k", -1), ("min_p", 2.0), ("repetition_penalty", 0.0), ("presence_penalty", 3.0),
         ("frequency_penalty", float("inf")), ("n", 0), ("n", 1000), ("logprobs", -1), ("logprobs", 101),
-        ("min_tokens", -1), ("stop", ("",)), ("logit_bias", {1: float("nan")}), ("seed", 2**64), ("seed", 10**400), ("prompt_logprobs", 21),
+        ("min_tokens", -1), ("stop", ("",)), ("logit_bias", {1: float("nan")}), ("seed", 2**64),
+        ("seed", 10**400), ("prompt_logprobs", 21),
     ],
 )  # fmt: skip
 def test_sampling_params_out_of_range_are_refused_by_name(field: str, value: object) -> None:
