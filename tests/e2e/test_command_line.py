@@ -118,9 +118,9 @@ def test_a_context_longer_than_the_model_s(tiny_model: Path) -> None:
 def test_a_strategy_that_is_not_built(tmp_path: Path, tiny_model: Path) -> None:
     config = tmp_path / "contest.yaml"
     config.write_text(
-        yaml.safe_dump(CONTEST | {"model_config": CONTEST["model_config"] | {"batching_strategy": "static"}})
+        yaml.safe_dump(CONTEST | {"model_config": CONTEST["model_config"] | {"batching_strategy": "sometimes"}})
     )
-    assert_one_line(chairlift("serve", "--config", config, "--model", tiny_model), "static")
+    assert_one_line(chairlift("serve", "--config", config, "--model", tiny_model), "sometimes")
 
 
 @pytest.mark.slow
