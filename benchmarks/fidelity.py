@@ -1,12 +1,14 @@
 """How near the simulator comes: the same workloads live on the embedded model and simulated, side by side.
 
-    chairlift calibrate --out here.json
-    python benchmarks/fidelity.py --profile here.json --batch FILE --stream FILE [--repeats 3] [--json OUT]
+    python benchmarks/fidelity.py --batch FILE --stream FILE [--repeats 3] [--profile-out FILE] [--json OUT]
 
 `--batch`: its first 200 requests, all at once; the total time is compared. `--stream`: its first 200 with lengths
 divided by 4, arriving as recorded but scaled to 0.8 of what the live engine served when all came at once; percentiles
 of the time to the first token and per further token are compared. Live figures are the median of the repeats. Live and
 simulated runs share everything but the runner and the clock.
+
+The machine's speed drifts, so the calibration is not done at one moment but in turns with the live runs; it times
+single steps only and sees nothing of the workloads. `--profile` takes a profile that is there already instead.
 """
 
 import argparse
@@ -14,12 +16,14 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from chairlift.build import find_model, load
 from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
+from chairlift.lab.calibrate import Calibrator, profile_of
 from chairlift.sim.drive import drive
 from chairlift.sim.profile import Profile, load_profile
 from chairlift.sim.run import run as simulated
@@ -31,7 +35,7 @@ from chairlift.workload.arrivals import parse_arrivals
 from chairlift.workload.file import read
 from chairlift.workload.requests import requests_of
 
-COUNT, DIVIDE, LOAD = 200, 4.0, 0.8
+COUNT, DIVIDE, LOAD, ROUNDS = 200, 4.0, 0.8, 4
 Figures = dict[str, Callable[[Report], float]]
 TOTAL: Figures = {"total time": lambda report: report.total_s}
 TIMES: Figures = {
@@ -40,6 +44,14 @@ TIMES: Figures = {
     "TPOT p50": lambda report: report.tpot_s.p50,
     "TPOT p90": lambda report: report.tpot_s.p90,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    path: Path
+    divide: float
+    arrivals: str
+    figures: Figures
 
 
 class SleepingClock:
@@ -53,75 +65,90 @@ class SleepingClock:
         time.sleep(max(0.0, moment - self.now()))
 
 
-class Both:
-    """One model live, and its profile."""
+class Live:
+    """The embedded model, and a calibration of it that goes on between the runs."""
 
-    def __init__(self, profile: Profile) -> None:
-        self._model = find_model(Settings())
-        profile.check_model(self._model.name)
-        self._profile = profile
-        self._loaded = load(self._model)
+    def __init__(self) -> None:
+        self.model = find_model(Settings(preemption="swap"))  # with host blocks, so that moving them can be timed
+        self.loaded = load(self.model)
+        self.calibrator = Calibrator(self.loaded.runner, self.loaded.limits, self.loaded.num_host_blocks)
 
-    def live(self, path: Path, divide: float, arrivals: str) -> Report:
-        limits, clock, timeline = self._loaded.limits, SleepingClock(), Timeline()
+    def run(self, case: Case) -> Report:
+        limits, timeline = self.loaded.limits, Timeline()
         # Requests are made beforehand: making prompts is no part of serving.
-        spec = parse_arrivals(arrivals)
-        arriving = list(requests_of(spec.apply(read(path, COUNT, divide), 0), limits, 0))
+        items = read(case.path, COUNT, case.divide)
+        arriving = list(requests_of(parse_arrivals(case.arrivals).apply(items, 0), limits, 0))
         clock = SleepingClock()
-        drive(Engine(make_scheduler(limits, Rules()), self._loaded.runner, clock, timeline), clock, arriving)
+        drive(Engine(make_scheduler(limits, Rules()), self.loaded.runner, clock, timeline), clock, arriving)
+        say(f"{case.path.name}, {case.arrivals}: {timeline.report().total_s:.1f} s")
         return timeline.report()
 
-    def simulated(self, path: Path, divide: float, arrivals: str) -> Report:
-        return simulated(Settings(), self._profile, read(path, COUNT, divide), parse_arrivals(arrivals))
+    def calibrate(self) -> None:
+        say("calibrating")
+        self.calibrator.time(ROUNDS)
 
-    def compare(
-        self, path: Path, divide: float, arrivals: str, figures: Figures, repeats: int
-    ) -> list[dict[str, object]]:
-        predicted = self.simulated(path, divide, arrivals)
-        lives = []
-        for turn in range(repeats):
-            lives.append(self.live(path, divide, arrivals))
-            print(f"{path.name}, {arrivals}: {turn + 1} of {repeats}, {lives[-1].total_s:.1f} s", file=sys.stderr)
-        rows: list[dict[str, object]] = []
-        for name, figure in figures.items():
-            seen, guess = sorted(map(figure, lives)), figure(predicted)
-            live = statistics.median(seen)
-            off = guess / live - 1.0
-            rows.append(
-                {
-                    "workload": path.name,
-                    "arrivals": arrivals,
-                    "figure": name,
-                    "live": seen,
-                    "simulated": guess,
-                    "off": off,
-                }
-            )
-            spread = f"{seen[0]:.3f} to {seen[-1]:.3f}"
-            print(f"| {path.name} | {name} | {live:.3f} s | {spread} | {guess:.3f} s | {off:+.1%} |", flush=True)
-        return rows
+    def profile(self) -> Profile:
+        found = self.calibrator.result()
+        return profile_of("cpu-smollm2", self.model.name, self.model.config, self.loaded, found)
+
+
+def stream_case(path: Path, live: Live) -> Case:
+    capacity = statistics.median(live.run(Case(path, DIVIDE, "none", TIMES)).requests_per_s for _ in range(3))
+    *_, last = read(path, COUNT)
+    recorded = (COUNT - 1) / last.arrival_s
+    scale = recorded / (LOAD * capacity)
+    say(f"capacity {capacity:.3f} requests/s, recorded {recorded:.3f}: times scaled by {scale:.3f}")
+    return Case(path, DIVIDE, f"trace:scale={scale:.4f}", TIMES)
+
+
+def compared(case: Case, reports: list[Report], predicted: Report) -> Iterator[dict[str, object]]:
+    for name, figure in case.figures.items():
+        seen, guess = sorted(map(figure, reports)), figure(predicted)
+        live = statistics.median(seen)
+        off = guess / live - 1.0
+        spread = f"{seen[0]:.3f} to {seen[-1]:.3f}"
+        print(f"| {case.path.stem} | {name} | {live:.3f} s | {spread} | {guess:.3f} s | {off:+.1%} |", flush=True)
+        yield {
+            "workload": case.path.name, "arrivals": case.arrivals, "figure": name, "live": seen, "simulated": guess,
+            "off": off,
+        }  # fmt: skip
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--profile", required=True)
     parser.add_argument("--batch", type=Path)
     parser.add_argument("--stream", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--profile", help="simulate with this one instead of calibrating")
+    parser.add_argument("--profile-out", type=Path, help="write the calibrated profile")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    both, rows = Both(load_profile(args.profile)), []
-    print("| workload | figure | live, median | live, spread | simulated | off |\n|---|---|---|---|---|---|")
+    live, cases = Live(), []
     if args.batch:
-        both.live(args.batch, 8.0, "none")  # warm
-        rows += both.compare(args.batch, 1.0, "none", TOTAL, args.repeats)
+        live.run(Case(args.batch, 8.0, "none", TOTAL))  # warm
+        cases.append(Case(args.batch, 1.0, "none", TOTAL))
     if args.stream:
-        capacity = both.live(args.stream, DIVIDE, "none").requests_per_s
-        *_, last = read(args.stream, COUNT)
-        recorded = (COUNT - 1) / last.arrival_s
-        scale = recorded / (LOAD * capacity)
-        print(f"capacity {capacity:.3f} requests/s, recorded {recorded:.3f}: scale {scale:.3f}", file=sys.stderr)
-        rows += both.compare(args.stream, DIVIDE, f"trace:scale={scale:.4f}", TIMES, args.repeats)
+        cases.append(stream_case(args.stream, live))
+    reports: list[list[Report]] = [[] for _ in cases]
+    for _ in range(args.repeats):
+        for case, found in zip(cases, reports, strict=True):
+            if not args.profile:
+                live.calibrate()
+            found.append(live.run(case))
+    profile = load_profile(args.profile) if args.profile else live.profile()
+    profile.check_model(live.model.name)
+    if args.profile_out:
+        profile.write(args.profile_out)
+    say(profile.note)
+    rows: list[dict[str, object]] = []
+    print("| workload | figure | live, median | live, spread | simulated | off |\n|---|---|---|---|---|---|")
+    for case, found in zip(cases, reports, strict=True):
+        items = read(case.path, COUNT, case.divide)
+        rows += compared(case, found, simulated(Settings(), profile, items, parse_arrivals(case.arrivals)))
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -7,7 +7,7 @@ median counts. What the engine itself needs for a scheduled request is timed on 
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from chairlift.config.model import ModelConfig
@@ -41,31 +41,62 @@ class Calibration:
     measured: tuple[dict[str, float], ...]  # each shape with its seconds
 
 
+class Calibrator:
+    """Times its shapes round after round, whenever it is told to; the result takes in all rounds so far."""
+
+    def __init__(self, runner: Runner, limits: Limits, num_host_blocks: int, is_quick: bool = False) -> None:
+        self._runner = runner
+        self._limits = limits
+        self._plans = [plan_of(step, limits) for step in grid(limits, is_quick)]
+        self._num_moved = max(0, min(_MAX_MOVED, limits.num_blocks // 2 - 1, num_host_blocks))
+        self._moving = _moving(self._num_moved, limits) if self._num_moved else []
+        self._seconds: list[list[float]] = [[] for _ in (*self._plans, *self._moving)]
+        self._rng = random.Random(0)
+
+    def time(self, num_rounds: int, watch: Watch | None = None) -> None:
+        """One more round goes before them and only warms up."""
+        plans = [*self._plans, *self._moving]
+        order, done = list(range(len(plans))), 0
+        for turn in range(num_rounds + 1):
+            self._rng.shuffle(order)
+            for index in order:
+                started = time.perf_counter()
+                self._runner.submit(plans[index])
+                self._runner.collect()
+                if turn:
+                    self._seconds[index].append(time.perf_counter() - started)
+                done += 1
+                if watch is not None:
+                    watch(done, (num_rounds + 1) * len(plans))
+
+    def result(self) -> Calibration:
+        size, count = self._limits.block_size, len(self._plans)
+        medians = [statistics.median(each) for each in self._seconds]
+        shapes = [shape_of(plan, size) for plan in self._plans]
+        found = fit(shapes, medians[:count])
+        cost = replace(found.cost, chunk_s=found.cost.chunk_s + host_s(self._limits))
+        if self._moving:
+            still, copied, swapped = medians[count:]
+            places = self._num_moved * size
+            # A block is moved out and in again.
+            cost = replace(
+                cost,
+                copy_token_s=max(0.0, copied - still) / places,
+                swap_token_s=max(0.0, swapped - still) / (2 * places),
+            )
+        measured = tuple(
+            {**shape._asdict(), "median_s": median, "min_s": min(each), "max_s": max(each)}
+            for shape, median, each in zip(shapes, medians, self._seconds, strict=False)
+        )
+        return Calibration(Fit(cost, found.errors), measured)
+
+
 def calibrate(
     runner: Runner, limits: Limits, num_host_blocks: int, is_quick: bool = False, watch: Watch | None = None
 ) -> Calibration:
-    plans = [plan_of(step, limits) for step in grid(limits, is_quick)]
-    num_moved = min(_MAX_MOVED, limits.num_blocks // 2 - 1, num_host_blocks)
-    moving = _moving(num_moved, limits) if num_moved > 0 else []
-    seconds = _timed(runner, [*plans, *moving], _QUICK_ROUNDS if is_quick else _ROUNDS, watch)
-    medians = [statistics.median(each) for each in seconds]
-    shapes = [shape_of(plan, limits.block_size) for plan in plans]
-    found = fit(shapes, medians[: len(plans)])
-    cost = replace(found.cost, chunk_s=found.cost.chunk_s + host_s(limits))
-    if moving:
-        still, copied, swapped = medians[len(plans) :]
-        places = num_moved * limits.block_size
-        # A block is moved out and in again.
-        cost = replace(
-            cost,
-            copy_token_s=max(0.0, copied - still) / places,
-            swap_token_s=max(0.0, swapped - still) / (2 * places),
-        )
-    measured = tuple(
-        {**shape._asdict(), "median_s": median, "min_s": min(each), "max_s": max(each)}
-        for shape, median, each in zip(shapes, medians, seconds, strict=False)
-    )
-    return Calibration(Fit(cost, found.errors), measured)
+    calibrator = Calibrator(runner, limits, num_host_blocks, is_quick)
+    calibrator.time(_QUICK_ROUNDS if is_quick else _ROUNDS, watch)
+    return calibrator.result()
 
 
 def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found: Calibration) -> Profile:
@@ -110,20 +141,3 @@ def _moving(count: int, limits: Limits) -> list[StepPlan]:
     out = tuple(BlockCopy(BlockId(1 + i), BlockId(i)) for i in range(count))
     back = tuple(BlockCopy(target, source) for source, target in out)
     return [plan_of(step, limits), plan_of(step, limits, copies), plan_of(step, limits, (), out, back)]
-
-
-def _timed(runner: Runner, plans: Sequence[StepPlan], num_rounds: int, watch: Watch | None) -> list[list[float]]:
-    seconds: list[list[float]] = [[] for _ in plans]
-    order, rng, done = list(range(len(plans))), random.Random(0), 0
-    for turn in range(num_rounds + 1):
-        rng.shuffle(order)
-        for index in order:
-            started = time.perf_counter()
-            runner.submit(plans[index])
-            runner.collect()
-            if turn:  # the first round only warms up
-                seconds[index].append(time.perf_counter() - started)
-            done += 1
-            if watch is not None:
-                watch(done, (num_rounds + 1) * len(plans))
-    return seconds
