@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.ops import QUERIES, SPLIT, CudaBatch, CudaOps
+from chairlift.runner.cuda.few_rows import few_rows
+from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps, split_of
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
 
@@ -56,7 +57,7 @@ class Case:
         self.cuda = CudaBatch(
             **parts,  # type: ignore[arg-type]
             table_rows=owners.int(),
-            num_splits=-(-longest // SPLIT),
+            num_splits=-(-longest // split_of(len(owners))),
             tiles=torch.tensor(tiles, dtype=torch.int32) if tiles else None,
             short_positions=short,
         )
@@ -86,8 +87,23 @@ def test_decodes_and_short_prompts_are_answered_row_by_row(heads: int, kv_heads:
 
 @pytest.mark.parametrize("kv_heads", [4, 2])
 @pytest.mark.parametrize("window", [0, 50, 200])
-def test_long_contexts_are_split_and_joined(kv_heads: int, window: int) -> None:
-    check(Case([(2 * SPLIT + 40, 1), (SPLIT - 1, 1), (SPLIT, 3)], 4, kv_heads, dim=16, size=16), window)
+@pytest.mark.parametrize("num_decodes", [1, 20])
+def test_long_contexts_are_split_and_joined(kv_heads: int, window: int, num_decodes: int) -> None:
+    split = split_of(num_decodes + 3)
+    spans = [(2 * split + 40, 1)] + [(split - 1, 1)] * (num_decodes - 1) + [(split, 3)]
+    check(Case(spans, 4, kv_heads, dim=16, size=16), window)
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 4])
+@pytest.mark.parametrize("width", [64, 2048, 5000])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_few_rows_are_multiplied(num_rows: int, width: int, has_bias: bool) -> None:
+    x, matrix = torch.randn(num_rows, width).bfloat16(), torch.randn(7, width).bfloat16()
+    bias = torch.randn(7).bfloat16() if has_bias else None
+    want = x.float() @ matrix.float().t() + (bias.float() if bias is not None else 0.0)
+    got = few_rows(x, matrix, bias, torch.float32, {"EARLY": False})
+    torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(CudaOps().weight(matrix, bias).linear(x), want.bfloat16(), atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("window", [0, 20])

@@ -1,8 +1,8 @@
 """Attention over pages in Triton, every query row by itself: decodes and prompt tokens alike.
 
 A row attends to the positions up to its own in the text its block table lists. Keys are walked in tiles of absolute
-positions and split at absolute multiples of `SPLIT`, so the order of sums depends on the position alone: a token gets
-the same bits in a prompt chunk and in a decode, in any batch.
+positions and split at absolute multiples of `SPLIT`, so for one tiling the order of sums depends on the position alone:
+a token gets the same bits in a prompt chunk and in a decode, in any batch.
 
     partial:  one program per (row, kv head, split)  -> max, sum, weighted values of its stretch
     combine:  one program per (row, head)            -> the stretches joined in order
@@ -10,18 +10,22 @@ the same bits in a prompt chunk and in a decode, in any batch.
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
 def partial_kernel(
     q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """GROUP is the number of query heads of a kv head, rounded up to what the tensor cores take."""
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     position = tl.load(positions + row)
     start = split * SPLIT
     first = 0
@@ -71,12 +75,15 @@ def partial_kernel(
 def single_kernel(
     q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
     HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The same where every query head has keys of its own: there is nothing for the tensor cores to share."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     split = tl.program_id(2)
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     position = tl.load(positions + row)
     table = tables + tl.load(table_rows + row).to(tl.int64) * width
     start = split * SPLIT
@@ -118,10 +125,14 @@ def single_kernel(
 def combine_kernel(
     partials, stats, positions, out, window,
     HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     dims = tl.arange(0, DIM)
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     position = tl.load(positions + row)
     if position < 0:
         return

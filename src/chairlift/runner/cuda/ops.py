@@ -7,15 +7,24 @@ import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
+from chairlift.runner.cuda.few_rows import can_multiply, few_rows
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
+from chairlift.runner.cuda.launch import Early, early_launch
 from chairlift.runner.cuda.prefill import prefill_kernel
 from chairlift.runner.ops import Batch, Weight
-from chairlift.runner.torch_ops import TorchOps, TorchWeight
+from chairlift.runner.torch_ops import TorchOps
 
-SPLIT = 128  # keys that one program of a decode walks
 TILE = 64
 QUERIES = 64  # of a prompt chunk that one program answers
-SINGLE_TILE = 8  # and one warp a head: many small programs keep more loads under way than few large ones
+_FEW = 16  # rows that do not fill the device by themselves: their contexts are split finer
+# Keys at a time where every head has its own, one warp a head: many small programs keep more loads under way than few
+# large ones, but few rows make only few programs.
+_SINGLE_TILE, _FEW_SINGLE_TILE = 8, 32
+
+
+def split_of(num_rows: int) -> int:
+    """How many keys one program of a decode walks in a step of so many rows."""
+    return 64 if num_rows <= _FEW else 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +32,41 @@ class CudaBatch(Batch):
     """A step whose tables stay on the device: each token names the row of its request. Padding has position -1."""
 
     table_rows: Tensor  # int32 [T]
-    num_splits: int  # that the longest context of the step needs
+    num_splits: int  # that the longest context of the step needs, by `split_of`
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
     short_positions: Tensor  # int32 [T]: positions again, -1 for rows that the tiles answer
 
 
+class CudaWeight:
+    def __init__(self, matrix: Tensor, bias: Tensor | None, early: Early) -> None:
+        self._matrix = matrix.contiguous()
+        self._bias = bias
+        self._early = early
+
+    def linear(self, x: Tensor) -> Tensor:
+        if can_multiply(x, self._matrix):
+            return few_rows(x, self._matrix, self._bias, x.dtype, self._early)
+        return torch.nn.functional.linear(x, self._matrix, self._bias)
+
+    def logits(self, x: Tensor) -> Tensor:
+        # Not rounded to 16 bits: close logits would become equal and the wrong one win.
+        if can_multiply(x, self._matrix):
+            return few_rows(x, self._matrix, self._bias, torch.float32, self._early)
+        if not x.is_cuda or x.dtype is torch.float32:
+            return self.linear(x).float()
+        out = torch.mm(x, self._matrix.t(), out_dtype=torch.float32)
+        return out if self._bias is None else out + self._bias
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(ids, self._matrix)
+
+
 class CudaOps:
+    def __init__(self) -> None:
+        self._early = early_launch()
+
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        return TorchWeight(matrix, bias)
+        return CudaWeight(matrix, bias, self._early)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         return torch.nn.functional.rms_norm(x, (x.shape[-1],), gain, eps)
@@ -40,7 +76,9 @@ class CudaOps:
         out = torch.empty_like(x)
         block = triton.next_power_of_2(width)
         warps = max(1, min(16, block // 256))
-        add_rms_norm_kernel[(len(x),)](x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps)
+        add_rms_norm_kernel[(len(x),)](
+            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps, **self._early
+        )  # fmt: skip
         return out, residual
 
     def rotate_and_store(
@@ -53,7 +91,7 @@ class CudaOps:
             qkv, out, rotation, batch.positions, batch.slots, keys, values, q_gain, k_gain, eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
             KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, HAS_NORM=q_gain is not None,
-            num_warps=8,
+            num_warps=8, **self._early,
         )  # fmt: skip
         return out
 
@@ -71,7 +109,7 @@ class CudaOps:
             )  # fmt: skip
         positions = batch.short_positions
         members = heads // kv_heads
-        splits = batch.num_splits
+        split, splits = split_of(num_rows), batch.num_splits
         partials = stats = out
         if splits > 1:
             partials = torch.empty(num_rows, heads, splits, head_dim, dtype=torch.float32, device=q.device)
@@ -81,18 +119,18 @@ class CudaOps:
         )  # fmt: skip
         if members == 1:
             single_kernel[(num_rows, heads, splits)](
-                *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=SPLIT, NUM_SPLITS=splits,
-                TILE=SINGLE_TILE, num_warps=1,
+                *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, NUM_SPLITS=splits,
+                TILE=_FEW_SINGLE_TILE if num_rows <= _FEW else _SINGLE_TILE, num_warps=1, **self._early,
             )  # fmt: skip
         else:
             partial_kernel[(num_rows, kv_heads, splits)](
                 *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(members)), DIM=head_dim,
-                SIZE=block_size, SPLIT=SPLIT, NUM_SPLITS=splits, TILE=TILE, num_warps=4, num_stages=3,
+                SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=TILE, num_warps=4, num_stages=3, **self._early,
             )  # fmt: skip
         if splits > 1:
             combine_kernel[(num_rows, heads)](
                 partials, stats, positions, out, window,
-                HEADS=heads, DIM=head_dim, SPLIT=SPLIT, NUM_SPLITS=splits, num_warps=2,
+                HEADS=heads, DIM=head_dim, SPLIT=split, NUM_SPLITS=splits, num_warps=2, **self._early,
             )  # fmt: skip
         return out
 
@@ -100,7 +138,9 @@ class CudaOps:
         width = gate_up.shape[-1] // 2
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
         block = 1024
-        silu_mul_kernel[(len(gate_up), triton.cdiv(width, block))](gate_up, out, width, BLOCK=block, num_warps=4)
+        silu_mul_kernel[(len(gate_up), triton.cdiv(width, block))](
+            gate_up, out, width, BLOCK=block, num_warps=4, **self._early
+        )
         return out
 
     def argmax(self, logits: Tensor) -> Tensor:

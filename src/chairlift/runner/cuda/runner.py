@@ -23,7 +23,7 @@ from chairlift.core.ports import RunnerFailed
 from chairlift.core.request import Request
 from chairlift.runner.answers import NOT_A_NUMBER, answer, sampled_rows, score_prompts
 from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
-from chairlift.runner.cuda.ops import QUERIES, SPLIT, CudaBatch
+from chairlift.runner.cuda.ops import QUERIES, CudaBatch, split_of
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
@@ -102,7 +102,7 @@ class CudaRunner:
             self._finish(step, layout)
             return step
         if num_padded is None:
-            hidden = self._forward(layout.num_tokens, _num_splits(layout), self._tiles(layout))
+            hidden = self._forward(layout.num_tokens, _num_splits(layout, layout.num_tokens), self._tiles(layout))
             _, tokens = self._choose(hidden, layout.num_samples)
         else:
             tokens = self._replay(num_padded, layout)
@@ -133,7 +133,7 @@ class CudaRunner:
         return torch.tensor(layout.tiles, dtype=torch.int32).to(self._device) if layout.tiles else None
 
     def _replay(self, num_tokens: int, layout: Layout) -> Tensor:
-        splits = 1 << (_num_splits(layout) - 1).bit_length()  # rounded up, so that there are few graphs
+        splits = 1 << (_num_splits(layout, num_tokens) - 1).bit_length()  # rounded up, so that there are few graphs
         num_samples = num_tokens if layout.num_samples > num_tokens // 2 else max(1, num_tokens // 2)
         key = (num_tokens, splits, num_samples)
         if key not in self._graphs:
@@ -203,7 +203,7 @@ class CudaRunner:
         plan, previous = step.plan, {}
         if self._steps:
             previous = dict(zip(self._steps[-1].requests, self._tokens_of(self._steps[-1]), strict=True))
-        hidden = self._forward(layout.num_tokens, _num_splits(layout), self._tiles(layout))
+        hidden = self._forward(layout.num_tokens, _num_splits(layout, layout.num_tokens), self._tiles(layout))
         prompt_scores = score_prompts(plan, hidden, self._model)
         rows = sampled_rows(plan, previous)
         if not rows:
@@ -217,8 +217,8 @@ class CudaRunner:
         step.done.record()
 
 
-def _num_splits(layout: Layout) -> int:
-    return -(-layout.max_context // SPLIT)
+def _num_splits(layout: Layout, num_rows: int) -> int:
+    return -(-layout.max_context // split_of(num_rows))
 
 
 def _is_plain(request: Request) -> bool:
