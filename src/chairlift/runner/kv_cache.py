@@ -66,7 +66,8 @@ class KvCache:
             return
         read, write = torch.from_numpy(sources).to(origins[0].device), torch.from_numpy(targets).to(places[0].device)
         for origin, place in zip(origins, places, strict=True):
-            place[write] = origin[read].to(place.device)
+            # As bytes: torch does not index every type that a cache may have.
+            place.view(torch.uint8)[write] = origin.view(torch.uint8)[read].to(place.device)
 
 
 def _blocks(memory: Tensor) -> NDArray[np.uint8]:

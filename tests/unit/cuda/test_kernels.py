@@ -112,6 +112,30 @@ def test_long_prompts_are_answered_in_tiles(window: int, size: int) -> None:
     check(Case([(30, 1), (40, QUERIES + 9)], 4, 2, dim=16, size=size, tiled=True), window)
 
 
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2)])
+def test_fp8_keeps_what_it_can_express_and_clips_what_is_beyond(heads: int, kv_heads: int) -> None:
+    case = Case([(9, 1), (0, 7)], heads, kv_heads, dim=16, size=4)
+    case.rotation[:, :8], case.rotation[:, 8:] = 1.0, 0.0  # by nothing
+    # Numbers of fp8 and one that is beyond: the interpreter does not round as a GPU does.
+    case.qkv = (case.qkv * 100).to(torch.float8_e4m3fn).float().where(case.qkv.abs() < 2, 1000 * case.qkv.sign())
+    _, keys, values, _ = case.run(TorchOps())
+    case.keys, case.values = case.keys.to(torch.float8_e4m3fn), case.values.to(torch.float8_e4m3fn)
+    _, kept_keys, kept_values, _ = case.run(CudaOps())
+    for kept, exact in ((kept_keys, keys), (kept_values, values)):
+        assert exact.abs().max() == 1000
+        torch.testing.assert_close(kept.float(), exact.clamp(-448, 448).to(kept.dtype).float(), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2)])
+def test_attention_reads_what_fp8_has_kept(heads: int, kv_heads: int, tiled: bool) -> None:
+    case = Case([(150, 1), (3, QUERIES + 9)], heads, kv_heads, dim=16, size=16, tiled=tiled)
+    case.keys, case.values = case.keys.to(torch.float8_e4m3fn), case.values.to(torch.float8_e4m3fn)
+    q, keys, values, got = case.run(CudaOps())
+    want = TorchOps().attention(q, keys.float(), values.float(), case.plain, case.dim**-0.5, 0)
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
+
+
 def test_padding_touches_nothing() -> None:
     case = Case([(5, 1), (9, 1)], 4, 4, dim=16, size=4)
     before = case.run(CudaOps())

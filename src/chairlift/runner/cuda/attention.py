@@ -53,6 +53,7 @@ def partial_kernel(
         offsets = (blocks * KV_HEADS + kv_head) * SIZE * DIM + (places % SIZE) * DIM
         k = tl.load(keys + offsets[:, None] + dims[None, :], mask=is_seen[:, None], other=0.0)  # [TILE, DIM]
         v = tl.load(values + offsets[:, None] + dims[None, :], mask=is_seen[:, None], other=0.0)
+        k, v = k.to(queries.dtype), v.to(queries.dtype)
         scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale  # [GROUP, TILE]
         scores = tl.where(is_seen[None, :], scores, float("-inf"))
         largest = tl.maximum(top, tl.max(scores, axis=1))

@@ -89,11 +89,23 @@ def rotate_store_kernel(
     if HAS_NORM:
         first, second = _normalise(first, second, k_gain, low, eps, DIM)
     first, second = _rotate(first, second, cos, sin)
-    tl.store(keys + memory, first.to(keys.dtype.element_ty), mask=is_head)
-    tl.store(keys + memory + HALF, second.to(keys.dtype.element_ty), mask=is_head)
+    tl.store(keys + memory, _kept(first, keys), mask=is_head)
+    tl.store(keys + memory + HALF, _kept(second, keys), mask=is_head)
     source += KV_HEADS * DIM
-    tl.store(values + memory, tl.load(source + spot, mask=is_head, other=0.0), mask=is_head)
-    tl.store(values + memory + HALF, tl.load(source + spot + HALF, mask=is_head, other=0.0), mask=is_head)
+    first = tl.load(source + spot, mask=is_head, other=0.0)
+    second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
+    tl.store(values + memory, _kept(first, values), mask=is_head)
+    tl.store(values + memory + HALF, _kept(second, values), mask=is_head)
+
+
+@triton.jit
+def _kept(x, memory):
+    """x as the cache keeps it. In fp8 (e4m3) the largest number is 448: what is beyond becomes that, as nothing is
+    scaled."""
+    if memory.dtype.element_ty == tl.float8e4nv:
+        x = x.to(tl.float32)
+        x = tl.where(x > 448.0, 448.0, tl.where(x < -448.0, -448.0, x))  # NaN stays NaN
+    return x.to(memory.dtype.element_ty)
 
 
 @triton.jit

@@ -36,6 +36,7 @@ def prefill_kernel(
         blocks = tl.load(table + places // SIZE, mask=is_there, other=0).to(tl.int64)
         offsets = (blocks * KV_HEADS + kv_head) * SIZE * DIM + (places % SIZE) * DIM
         k = tl.load(keys + offsets[:, None] + dims[None, :], mask=is_there[:, None], other=0.0)  # [TILE, DIM]
+        k = k.to(queries.dtype)
         scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
         is_seen = places[None, :] <= own[:, None]
         if window > 0:
@@ -46,6 +47,7 @@ def prefill_kernel(
         shrink = tl.exp(top - safe)
         shares = tl.exp(scores - safe[:, None])
         v = tl.load(values + offsets[:, None] + dims[None, :], mask=is_there[:, None], other=0.0)
+        v = v.to(queries.dtype)
         total = total * shrink + tl.sum(shares, axis=1)
         summed = summed * shrink[:, None] + tl.dot(shares.to(v.dtype), v, input_precision="ieee")
         top = largest
