@@ -7,9 +7,9 @@ import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
-from chairlift.runner.cuda.few_rows import can_multiply, few_rows
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
-from chairlift.runner.cuda.launch import Early, early_launch
+from chairlift.runner.cuda.launch import launch_of
+from chairlift.runner.cuda.one_row import is_one_row, one_row
 from chairlift.runner.cuda.prefill import prefill_kernel
 from chairlift.runner.ops import Batch, Weight
 from chairlift.runner.torch_ops import TorchOps
@@ -38,20 +38,19 @@ class CudaBatch(Batch):
 
 
 class CudaWeight:
-    def __init__(self, matrix: Tensor, bias: Tensor | None, early: Early) -> None:
+    def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
         self._matrix = matrix.contiguous()
         self._bias = bias
-        self._early = early
 
     def linear(self, x: Tensor) -> Tensor:
-        if can_multiply(x, self._matrix):
-            return few_rows(x, self._matrix, self._bias, x.dtype, self._early)
+        if is_one_row(x):
+            return one_row(x, self._matrix, self._bias, x.dtype)
         return torch.nn.functional.linear(x, self._matrix, self._bias)
 
     def logits(self, x: Tensor) -> Tensor:
         # Not rounded to 16 bits: close logits would become equal and the wrong one win.
-        if can_multiply(x, self._matrix):
-            return few_rows(x, self._matrix, self._bias, torch.float32, self._early)
+        if is_one_row(x):
+            return one_row(x, self._matrix, self._bias, torch.float32)
         if not x.is_cuda or x.dtype is torch.float32:
             return self.linear(x).float()
         out = torch.mm(x, self._matrix.t(), out_dtype=torch.float32)
@@ -62,11 +61,8 @@ class CudaWeight:
 
 
 class CudaOps:
-    def __init__(self) -> None:
-        self._early = early_launch()
-
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        return CudaWeight(matrix, bias, self._early)
+        return CudaWeight(matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         return torch.nn.functional.rms_norm(x, (x.shape[-1],), gain, eps)
@@ -77,7 +73,7 @@ class CudaOps:
         block = triton.next_power_of_2(width)
         warps = max(1, min(16, block // 256))
         add_rms_norm_kernel[(len(x),)](
-            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps, **self._early
+            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps, **launch_of(len(x))
         )  # fmt: skip
         return out, residual
 
@@ -91,7 +87,7 @@ class CudaOps:
             qkv, out, rotation, batch.positions, batch.slots, keys, values, q_gain, k_gain, eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
             KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, HAS_NORM=q_gain is not None,
-            num_warps=8, **self._early,
+            num_warps=8, **launch_of(len(qkv)),
         )  # fmt: skip
         return out
 
@@ -120,17 +116,18 @@ class CudaOps:
         if members == 1:
             single_kernel[(num_rows, heads, splits)](
                 *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, NUM_SPLITS=splits,
-                TILE=_FEW_SINGLE_TILE if num_rows <= _FEW else _SINGLE_TILE, num_warps=1, **self._early,
+                TILE=_FEW_SINGLE_TILE if num_rows <= _FEW else _SINGLE_TILE, num_warps=1, **launch_of(num_rows),
             )  # fmt: skip
         else:
             partial_kernel[(num_rows, kv_heads, splits)](
                 *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(members)), DIM=head_dim,
-                SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=TILE, num_warps=4, num_stages=3, **self._early,
+                SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=TILE, num_warps=4, num_stages=3,
+                **launch_of(num_rows),
             )  # fmt: skip
         if splits > 1:
             combine_kernel[(num_rows, heads)](
                 partials, stats, positions, out, window,
-                HEADS=heads, DIM=head_dim, SPLIT=split, NUM_SPLITS=splits, num_warps=2, **self._early,
+                HEADS=heads, DIM=head_dim, SPLIT=split, NUM_SPLITS=splits, num_warps=2, **launch_of(num_rows),
             )  # fmt: skip
         return out
 
@@ -139,7 +136,7 @@ class CudaOps:
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
         block = 1024
         silu_mul_kernel[(len(gate_up), triton.cdiv(width, block))](
-            gate_up, out, width, BLOCK=block, num_warps=4, **self._early
+            gate_up, out, width, BLOCK=block, num_warps=4, **launch_of(len(gate_up))
         )
         return out
 
