@@ -83,6 +83,7 @@ class LLM:
         self._eos_ids = model.config.eos_ids
         self._next_key = 0
         self._outputs: dict[int, deque[Output]] = {}  # by key, of requests under way: made but not read yet
+        self._num_kept = 0  # of these, all together
 
     def default_params(self, **changes: Any) -> SamplingParams:
         """What the model's makers suggest, with changes."""
@@ -110,17 +111,21 @@ class LLM:
         prompts: str | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_progress: bool | None = None,
+        detokenize: bool = True,
     ) -> list[Completion]:
         """Completes every prompt, all at once; a prompt that cannot be served raises before any is.
 
         Each completion has `params.n` samples: independent ones, the likeliest of `best_of`, or the best answers of a
         beam search (`SamplingParams(beam_width=4, n=2)`), best first. They share the blocks of what they have in
-        common; see `stats`.
+        common; see `stats`. Without `detokenize` there are tokens only, and no stop strings.
         """
         asked: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
         each = self._params_for(params, len(asked))
+        if not detokenize and any(p.stop for p in each):
+            raise InvalidRequest("stop", "stop strings are sought in the text: leave detokenize on")
         completions = [self._completion(prompt, p) for prompt, p in zip(asked, each, strict=True)]
-        self._complete(completions, each, sys.stderr.isatty() if use_progress is None else use_progress)
+        has_bar = sys.stderr.isatty() if use_progress is None else use_progress
+        self._complete(completions, each, has_bar, detokenize)
         for completion, p in zip(completions, each, strict=True):
             if p.best_of:
                 _keep_best(completion.samples, p)
@@ -186,35 +191,48 @@ class LLM:
     def _drop(self, key: int) -> None:
         """Frees whatever is left of a request."""
         self._switchboard.abort(_HERE, Abort(key))
-        self._outputs.pop(key, None)
+        self._num_kept -= len(self._outputs.pop(key, ()))
 
     def _text_stream(self, tokens: list[int], params: SamplingParams) -> TextStream:
         return TextStream(self.tokenizer, tokens, params, () if params.ignore_eos else self._eos_ids)
 
     def _read(self, keys: list[int]) -> Iterator[Output]:
         """The outputs of these requests as they come; those of others are kept for whoever reads them."""
+        wanted = frozenset(keys)
         while True:
-            for outputs in [self._outputs[key] for key in keys]:
-                while outputs:
-                    yield outputs.popleft()
+            if self._num_kept:
+                yield from self._kept(keys)
             if not keys or not self._switchboard.has_work:
                 return
-            for output in self._switchboard.step().get(_HERE, ()):
-                if output.key in self._outputs:
+            outputs = self._switchboard.step().get(_HERE, ())
+            for output in outputs:  # others first: they may be read before this is asked for more
+                if output.key not in wanted and output.key in self._outputs:
                     self._outputs[output.key].append(output)
+                    self._num_kept += 1
+            for output in outputs:
+                if output.key in wanted:
+                    yield output
 
-    def _complete(self, completions: list[Completion], each: list[SamplingParams], use_progress: bool) -> None:
+    def _kept(self, keys: list[int]) -> Iterator[Output]:
+        for outputs in [self._outputs[key] for key in keys]:
+            while outputs:
+                self._num_kept -= 1
+                yield outputs.popleft()
+
+    def _complete(
+        self, completions: list[Completion], each: list[SamplingParams], has_bar: bool, detokenize: bool
+    ) -> None:
         from tqdm import tqdm
 
         keys = [self._submit(c.prompt_tokens, p) for c, p in zip(completions, each, strict=True)]
         by_key = dict(zip(keys, completions, strict=True))
         streams = {
-            (key, i): self._text_stream(c.prompt_tokens, p)
+            (key, i): self._text_stream(c.prompt_tokens, p) if detokenize else None
             for key, c, p in zip(keys, completions, each, strict=True)
             for i in range(p.num_samples)
         }
         try:
-            with tqdm(total=len(streams), unit="answer", disable=not use_progress) as bar:
+            with tqdm(total=len(streams), unit="answer", disable=not has_bar) as bar:
                 for output in self._read(keys):
                     if self._take(output, by_key[output.key], streams):
                         bar.update()
@@ -224,8 +242,8 @@ class LLM:
             for key in keys:
                 self._drop(key)
 
-    def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], TextStream]) -> bool:
-        """Adds one output to its completion; True when the sample is complete."""
+    def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], TextStream | None]) -> bool:
+        """Adds one output to its completion; True when the sample is complete. `streams` has the incomplete ones."""
         _raise_failure(output)
         if output.prompt_scores is not None:
             completion.prompt_scores = output.prompt_scores
@@ -237,18 +255,25 @@ class LLM:
         sample.tokens.append(output.token)
         if sample.scores is not None and output.score is not None:
             sample.scores.append(output.score)
+        if stream is None:
+            sample.finish_reason = output.finish or ""
+        else:
+            self._add_text(output, sample, stream)
+        if not sample.finish_reason:
+            return False
+        del streams[place]
+        return True
+
+    def _add_text(self, output: Output, sample: Sample, stream: TextStream) -> None:
+        assert output.token is not None
         piece = stream.push(output.token)
         sample.text += piece.text
-        if piece.stop is None and output.finish is None:
-            return False
         if piece.stop is not None:
             sample.finish_reason, sample.stop_reason = "stop", piece.stop
             self._switchboard.abort(_HERE, Abort(output.key, output.sample))
-        else:
+        elif output.finish is not None:
             sample.text += stream.finish()
-            sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish or "", stream.stop
-        del streams[place]
-        return True
+            sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish, stream.stop
 
 
 def _keep_best(samples: list[Sample], params: SamplingParams) -> None:

@@ -89,6 +89,15 @@ def test_a_stop_string_cuts_the_text_and_is_named(llm: LLM) -> None:
     assert (result.samples[0].finish_reason, result.samples[0].stop_reason) == ("stop", stop)
 
 
+def test_without_text_there_are_the_same_tokens_and_no_stop_strings(llm: LLM) -> None:
+    bare = llm.generate(PROMPTS, GREEDY, detokenize=False)
+    full = llm.generate(PROMPTS, GREEDY)
+    assert [r.samples[0].tokens for r in bare] == [r.samples[0].tokens for r in full]
+    assert all(r.text == "" and r.samples[0].finish_reason == "length" for r in bare)
+    with pytest.raises(InvalidRequest, match="stop"):
+        llm.generate(PROMPTS, SamplingParams(stop=("x",)), detokenize=False)
+
+
 def test_scores_of_prompt_and_output_are_given_when_asked(llm: LLM) -> None:
     (result,) = llm.generate("Hello world", SamplingParams(temperature=0, max_tokens=3, logprobs=1, prompt_logprobs=0))
     sample = result.samples[0]
