@@ -12,7 +12,18 @@ from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.ids import RequestId
 from chairlift.core.pacing.mixed import Mixed
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import Admission, Allowance, Leaving, MemoryView, Pacing, Policy, Served, StepView, Yielding
+from chairlift.core.policy import (
+    Admission,
+    Allowance,
+    Leaving,
+    Looking,
+    MemoryView,
+    Pacing,
+    Policy,
+    Served,
+    StepView,
+    Yielding,
+)
 from chairlift.core.request import Progress
 
 T = TypeVar("T")
@@ -25,11 +36,12 @@ class Guard:
         self._admission = admission
         self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # who has waited longest first
         self.failures: list[str] = []
+        self._is_to_look = True
         self._listen()
 
     def _listen(self) -> None:
         policy = self._policy
-        self._served = policy.served if isinstance(policy, Served) else None
+        self._served = policy if isinstance(policy, Served) else None
         self._left = policy.left if isinstance(policy, Leaving) else None
         self._yielding = policy.yielding if isinstance(policy, Yielding) else None
         self.is_serving = self._served is not None
@@ -55,10 +67,13 @@ class Guard:
 
     def served(self, progress: Progress, num_prompt: int, num_output: int, now: float) -> None:
         if self._served is not None:
-            try:  # asked for every request of a step, so without the detour of `_ask`
-                self._served(progress, num_prompt, num_output)
-            except Exception as error:
-                self._fall_back(error, now)
+            served = self._served
+            self._ask(lambda: served.served(progress, num_prompt, num_output), None, now)
+
+    def decoded(self, decodes: list[Progress], now: float) -> None:
+        if self._served is not None:
+            served = self._served
+            self._ask(lambda: served.decoded(decodes), None, now)
 
     def left(self, progress: Progress, now: float) -> None:
         if self._left is not None:
@@ -95,8 +110,16 @@ class Guard:
             self._pacing = Mixed()
             return self._pacing.allow(view)
 
+    def look_again(self) -> None:
+        """Who runs has changed, or may have, without a word of the admission rule's."""
+        self._is_to_look = True
+
     def fits(self, candidate: Progress, num_new: int, memory: MemoryView) -> bool:
         try:
+            if self._is_to_look:
+                self._is_to_look = False
+                if isinstance(self._admission, Looking):
+                    self._admission.look(memory)
             is_fitting = self._admission.fits(candidate, num_new, memory)
             if not isinstance(is_fitting, bool):
                 raise TypeError(f"fits() answered {is_fitting!r}, which is neither True nor False")

@@ -5,10 +5,18 @@ the difference under a token budget: first one token for each request that is on
 of the prompts in progress as fits, then new prompts. When blocks run out the policy names a victim.
 """
 
+from typing import NamedTuple
+
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policy import Allowance, StepView
 from chairlift.core.request import Progress, Request
 from chairlift.core.seats import Seats
+
+
+class Running(NamedTuple):
+    decodes: list[Progress]  # one token behind
+    prompts: list[Progress]  # further behind
+    num_growing: int  # decodes that need a block
 
 
 class Planner:
@@ -24,34 +32,34 @@ class Planner:
 
     def plan(self, now: float) -> StepPlan | None:
         self._tables.begin()
-        plan = self._plan(self._allow(self._seats.make_way(now), now), now)
+        has_yielded = self._seats.make_way(now)
+        running = self._classify()
+        plan = self._plan(running, self._allow(running, has_yielded, now), now)
         while plan is None and self._seats.live and not self.issued:
             # Nothing is under way, so the rules must not hold everything back, nor must members of searches that keep
             # their blocks while they wait for one that has none.
-            plan = self._plan(Allowance(), now, is_urgent=True)
+            plan = self._plan(self._classify(), Allowance(), now, is_urgent=True)
             if plan is None:
                 self._seats.preempt(now)
         return plan
 
-    def _allow(self, has_preempted: bool, now: float) -> Allowance:
+    def _allow(self, running: Running, has_preempted: bool, now: float) -> Allowance:
         waiting = self._rules.waiting
-        decodes, prompts, _ = self._classify()
         view = StepView(
             now,
             len(waiting),
             next(iter(waiting.values())).arrival if waiting else now,
             len(self._seats.preempted),
             self._seats.num_admitted,
-            len(decodes),
-            len(prompts),
+            len(running.decodes),
+            len(running.prompts),
             self._seats.num_free,
             self.last_prompt_s,
             has_preempted,
         )
         return self._rules.allow(view)
 
-    def _classify(self) -> tuple[list[Progress], list[Progress], int]:
-        """Running requests that decode, those still in their prompt, and how many of the decodes need a block."""
+    def _classify(self) -> Running:
         size, counts = self._pool.block_size, self._pool.counts
         decodes: list[Progress] = []
         prompts: list[Progress] = []
@@ -69,22 +77,22 @@ class Planner:
                     num_growing += 1
             else:
                 prompts.append(progress)
-        return decodes, prompts, num_growing
+        return Running(decodes, prompts, num_growing)
 
-    def _plan(self, allowance: Allowance, now: float, is_urgent: bool = False) -> StepPlan | None:
+    def _plan(self, running: Running, allowance: Allowance, now: float, is_urgent: bool = False) -> StepPlan | None:
         chunks: list[Chunk] = []
-        decodes, prompts, num_growing = self._classify()
+        self._rules.look_again()
         if allowance.decodes:
-            if num_growing > self._pool.num_free:
-                decodes, prompts = self._make_room(now)
+            if running.num_growing > self._pool.num_free:
+                running = self._make_room(now)
                 if not is_urgent:
-                    num_new = min(allowance.num_new, self._allow(True, now).num_new)
+                    num_new = min(allowance.num_new, self._allow(running, True, now).num_new)
                     allowance = allowance._replace(num_new=num_new)
-            self._plan_decodes(decodes, chunks, now)
+            self._plan_decodes(running.decodes, chunks, now)
         num_decodes = len(chunks)
         budget = self._limits.max_step_tokens - num_decodes
         num_prompts = self._limits.max_step_prompts or self._limits.max_running
-        for progress in prompts[:num_prompts] if allowance.prompts else ():
+        for progress in running.prompts[:num_prompts] if allowance.prompts else ():
             if budget == 0:
                 break
             budget -= self._add_chunk(progress, budget, chunks, now)
@@ -101,21 +109,23 @@ class Planner:
         self.issued[self.num_steps] = now
         return self._tables.seal(self.num_steps, chunks, self._limits.max_step_tokens - budget, num_decodes)
 
-    def _make_room(self, now: float) -> tuple[list[Progress], list[Progress]]:
+    def _make_room(self, now: float) -> Running:
         """Victims step off until every decode that is left has room to grow."""
         while True:
             self._seats.preempt(now)
-            decodes, prompts, num_growing = self._classify()
-            if num_growing <= self._pool.num_free:
-                return decodes, prompts
+            running = self._classify()
+            if running.num_growing <= self._pool.num_free:
+                return running
 
     def _plan_decodes(self, decodes: list[Progress], chunks: list[Chunk], now: float) -> None:
-        size, is_serving = self._pool.block_size, self._rules.is_serving
+        size = self._pool.block_size
+        leads: list[Progress] = []
         for progress in decodes:
             start = progress.num_computed
             if start == len(progress.blocks) * size or progress.has_shared_tail:
                 self._tables.grow(progress)
             if progress.siblings:
+                leads.append(progress)
                 self._add_chunk(progress, 1, chunks, now)
                 continue
             # The common case, spelled out for speed: one token of a request that is one behind.
@@ -123,8 +133,8 @@ class Planner:
             chunks.append(Chunk(progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone))
             progress.num_computed = start + 1
             progress.num_pending += 1
-            if is_serving:
-                self._rules.served(progress, int(start < len(progress.request.prompt)), 1, now)
+        if self._rules.is_serving:
+            self._rules.decoded([p for p in decodes if p not in leads] if leads else decodes, now)
 
     def _add_chunk(self, progress: Progress, budget: int, chunks: list[Chunk], now: float) -> int:
         """As many of the next known tokens as the budget allows; how many those are."""

@@ -6,10 +6,10 @@
 
 None of them touches blocks. A policy may also be `Served` (told which tokens each step computes), `Leaving` (told who
 is gone), `Yielding` (it names running requests that step off for waiting ones) or `CacheAware` (it may ask what is
-cached).
+cached); an admission rule may be `Looking` (it sees who runs once a step).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from chairlift.core.ids import RequestId
@@ -61,6 +61,10 @@ class Policy(Protocol):
 class Served(Protocol):
     def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
         """A plan computes so many prompt tokens and samples so many output tokens for this request."""
+        ...
+
+    def decoded(self, standings: Sequence[Standing]) -> None:
+        """A plan samples one output token for each of these: told once for all who only decode, for they are many."""
         ...
 
 
@@ -123,10 +127,19 @@ class Pacing(Protocol):
 class MemoryView(NamedTuple):
     num_free: int  # blocks
     block_size: int
-    running: Sequence[Standing]
+    running: Collection[Standing]
 
 
 class Admission(Protocol):
     def fits(self, candidate: Standing, num_new: int, memory: MemoryView) -> bool:
-        """Whether a request that takes `num_new` of the free blocks now may step on; not asked when nobody runs."""
+        """Whether a request that takes `num_new` of the free blocks now may step on, which it then does; not asked when
+        nobody runs."""
+        ...
+
+
+@runtime_checkable
+class Looking(Protocol):
+    def look(self, memory: MemoryView) -> None:
+        """Called before the first `fits` of a step. Until the next call nothing changes but that who fits steps on, so
+        what depends on all that run need be worked out only here."""
         ...

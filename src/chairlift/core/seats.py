@@ -62,9 +62,11 @@ class Seats:
         if num_new > pool.num_free:
             return None
         if self.running and not is_urgent:
-            memory = MemoryView(pool.num_free, pool.block_size, list(self.running.values()))
+            memory = MemoryView(pool.num_free, pool.block_size, self.running.values())
             if not self.rules.fits(progress, num_new, memory):
                 return None
+        else:
+            self.rules.look_again()
         self.tables.admit(progress)
         self._leave_queue(progress, now)
         self.num_admitted += progress.state is State.WAITING

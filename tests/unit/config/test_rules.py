@@ -1,5 +1,6 @@
 """Rules from text: known ones, one's own, and every way to get it wrong."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def test_every_known_rule_is_made_by_its_name(option: str, name: str) -> None:
 def test_parameters_reach_the_constructor_in_its_types() -> None:
     policy = make_policy("mlfq: levels = 3, quantum=7,starve=2.5")
     assert isinstance(policy, Mlfq)
-    assert (policy._tokens, policy._starve) == ([7.0, 7.0, 14.0, 28.0], 2.5)
+    assert (policy._tokens, policy._starve) == ([7.0, 7.0, 14.0, math.inf], 2.5)
 
 
 def test_each_call_makes_a_new_rule() -> None:

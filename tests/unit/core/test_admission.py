@@ -1,5 +1,8 @@
 """When memory allows the next request, by each rule."""
 
+import random
+from collections.abc import Callable
+
 import pytest
 
 from chairlift.core.admission.peak import Peak
@@ -7,7 +10,7 @@ from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.admission.reserve import Reserve
 from chairlift.core.events import Admitted, Preempted
 from chairlift.core.limits import Limits
-from chairlift.core.policy import Admission, MemoryView
+from chairlift.core.policy import Admission, Looking, MemoryView
 from chairlift.core.request import Progress
 from fakes.requests import make_request, make_samples
 from fakes.standings import standing
@@ -18,17 +21,23 @@ def memory(num_free: int, *running: Progress, block_size: int = 1) -> MemoryView
     return MemoryView(num_free, block_size, running)
 
 
+def fits(rule: Admission, candidate: Progress, num_new: int, memory: MemoryView) -> bool:
+    if isinstance(rule, Looking):
+        rule.look(memory)
+    return rule.fits(candidate, num_new, memory)
+
+
 def test_prompt_leaves_a_spare_block_for_each_that_runs() -> None:
     running = (standing(1), standing(2))
-    assert PromptFits().fits(standing(3, prompt=8), 8, memory(10, *running))
-    assert not PromptFits().fits(standing(3, prompt=8), 8, memory(9, *running))
+    assert fits(PromptFits(), standing(3, prompt=8), 8, memory(10, *running))
+    assert not fits(PromptFits(), standing(3, prompt=8), 8, memory(9, *running))
 
 
 def test_reserve_counts_everything_that_may_still_come() -> None:
     # Nine more tokens of the first; of the second, eight for its prompt and four of its five outputs.
     running = standing(1, prompt=4, output=10, num_output=1)
-    assert Reserve().fits(standing(2, prompt=8, output=5), 8, memory(8 + 4 + 9, running))
-    assert not Reserve().fits(standing(2, prompt=8, output=5), 8, memory(8 + 4 + 8, running))
+    assert fits(Reserve(), standing(2, prompt=8, output=5), 8, memory(8 + 4 + 9, running))
+    assert not fits(Reserve(), standing(2, prompt=8, output=5), 8, memory(8 + 4 + 8, running))
 
 
 def test_reserve_counts_the_outputs_of_unborn_samples() -> None:
@@ -36,29 +45,57 @@ def test_reserve_counts_the_outputs_of_unborn_samples() -> None:
     lead.siblings = [standing(2), standing(3)]
     running = standing(9, prompt=5, output=1, num_computed=2)  # which needs no more
     # Its prompt, four more for each of three, and a block that may have to be copied.
-    assert Reserve().fits(lead, 8, memory(8 + 3 * 4 + 1, running))
-    assert not Reserve().fits(lead, 8, memory(8 + 3 * 4, running))
+    assert fits(Reserve(), lead, 8, memory(8 + 3 * 4 + 1, running))
+    assert not fits(Reserve(), lead, 8, memory(8 + 3 * 4, running))
 
 
 def test_peak_knows_that_short_ones_give_back_before_long_ones_need() -> None:
     # The running one holds 9, ends with 11 and gives them back; the candidate needs 4 now and 19 in the end.
     short, long = standing(1, prompt=8, output=4, num_output=2), standing(2, prompt=4, output=16)
-    assert Peak().fits(long, 4, memory(10, short))
-    assert not Reserve().fits(long, 4, memory(10, short))
-    assert not Peak().fits(long, 4, memory(9, short))
+    assert fits(Peak(), long, 4, memory(10, short))
+    assert not fits(Reserve(), long, 4, memory(10, short))
+    assert not fits(Peak(), long, 4, memory(9, short))
 
 
 def test_peak_adds_up_what_is_needed_at_the_same_time() -> None:
     running, candidate = standing(1, prompt=8, output=10), standing(2, prompt=8, output=10)
     # The candidate ends with 17; the running one, which holds 7 now, has 16 by then.
-    assert Peak().fits(candidate, 8, memory(26, running))
-    assert not Peak().fits(candidate, 8, memory(25, running))
+    assert fits(Peak(), candidate, 8, memory(26, running))
+    assert not fits(Peak(), candidate, 8, memory(25, running))
 
 
 def test_peak_counts_blocks_that_the_candidate_shares_once() -> None:
     running, candidate = standing(1, prompt=8, output=10), standing(2, prompt=8, output=10)
-    assert Peak().fits(candidate, 0, memory(18, running))
-    assert not Peak().fits(candidate, 0, memory(17, running))
+    assert fits(Peak(), candidate, 0, memory(18, running))
+    assert not fits(Peak(), candidate, 0, memory(17, running))
+
+
+@pytest.mark.parametrize("rule", [Peak, Reserve])
+@pytest.mark.parametrize("seed", range(20))
+def test_one_look_a_step_says_the_same_as_looking_each_time(rule: Callable[[], Admission], seed: int) -> None:
+    """Candidates one after the other; who fits runs from then on."""
+    rng = random.Random(seed)
+    once, size = rule(), rng.choice([1, 4, 16])
+    running = [_drawn(i, rng) for i in range(20)]
+    num_free, answers = rng.randint(400, 900) // size, []
+    assert isinstance(once, Looking)
+    once.look(memory(num_free, *running, block_size=size))
+    for i in range(20, 60):
+        candidate = _drawn(i, rng)
+        candidate.num_computed = 0
+        num_new = -(-candidate.num_known // size)
+        now = memory(num_free, *running, block_size=size)
+        answers.append(once.fits(candidate, num_new, now))
+        assert answers[-1] == fits(rule(), candidate, num_new, now)
+        if answers[-1]:
+            num_free -= num_new
+            candidate.num_computed, candidate.num_pending = candidate.num_known, 1
+            running.append(candidate)
+    assert len(set(answers)) == 2, "all fitted or none did: too easy"
+
+
+def _drawn(id: int, rng: random.Random) -> Progress:
+    return standing(id, prompt=rng.randint(1, 40), output=rng.randint(1, 30))
 
 
 def num_running(admission: Admission, *samples: tuple[int, int]) -> int:

@@ -54,6 +54,9 @@ class Breaking(Fcfs):
     def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
         self._now("served", lambda: None)
 
+    def decoded(self, standings: Sequence[Standing]) -> None:
+        self._now("decoded", lambda: None)
+
     def left(self, standing: Standing) -> None:
         self._now("left", lambda: None)
 
@@ -65,7 +68,7 @@ def raising() -> None:
     raise RuntimeError("out of\npatience")
 
 
-METHODS = ("push", "first", "remove", "victim", "served", "left", "yielding")
+METHODS = ("push", "first", "remove", "victim", "served", "decoded", "left", "yielding")
 
 
 @pytest.mark.parametrize("num_good", [0, 2])
@@ -111,6 +114,16 @@ class Answers:
 def test_a_pacing_rule_that_fails_is_replaced(answer: Callable[[], Any]) -> None:
     (message,) = run(pacing=Answers(answer))
     assert message.startswith("the pacing rule failed (")
+
+
+class BadLook(Answers):
+    def look(self, memory: object) -> None:
+        raise RuntimeError("nothing to see")
+
+
+def test_an_admission_rule_that_fails_to_look_is_replaced() -> None:
+    (message,) = run(admission=BadLook(lambda: True))
+    assert message.startswith("the admission rule failed (RuntimeError: nothing to see)")
 
 
 @pytest.mark.parametrize("answer", [raising, lambda: None, lambda: "yes", lambda: 1])

@@ -32,6 +32,22 @@ def test_what_has_used_its_level_up_sinks() -> None:
     assert drain(policy, long, standing(2, prompt=10)) == [2, 1]
 
 
+@pytest.mark.parametrize("num_tokens", [1, 9, 10, 11, 29, 30, 31, 500])
+def test_telling_of_all_who_decode_at_once_is_telling_of_each(num_tokens: int) -> None:
+    """Sinking after 10 tokens and 20 more; the last level has no end."""
+    each, once = Mlfq(levels=3, quantum=10), Mlfq(levels=3, quantum=10)
+    crowd = [standing(i, prompt=prompt) for i, prompt in enumerate((1, 5, 15, 100), start=1)]
+    for policy in (each, once):
+        wait(policy, *crowd[:3])
+        for one in crowd[:3]:  # the last is a further sample, which never waited
+            policy.remove(one)
+    for _ in range(num_tokens):
+        for one in crowd:
+            each.served(one, 0, 1)
+        once.decoded(crowd)
+    assert once._level == each._level and once._rest == each._rest
+
+
 def test_recomputed_prompts_do_not_use_a_level_up() -> None:
     policy = Mlfq(quantum=10)
     back = standing(1, prompt=9, num_preempted=1)
@@ -96,7 +112,7 @@ def test_nothing_is_kept_of_who_is_gone() -> None:
     drain(policy, gone)
     policy.served(gone, 1, 1)
     policy.left(gone)
-    assert not policy._level and not policy._used
+    assert not policy._level and not policy._rest
 
 
 def stream_of_short_ones(policy: Policy, depth: int) -> World:

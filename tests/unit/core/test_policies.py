@@ -130,6 +130,15 @@ def test_what_is_computed_again_is_not_charged() -> None:
     assert drain(policy, standing(3, user="b"), standing(4, user="a")) == [4, 3]
 
 
+def test_fair_share_charges_all_who_decode_at_once_as_it_does_each() -> None:
+    crowd = [standing(i, user="aab"[i % 3]) for i in range(10)]
+    each, once = FairShare(output=0.3), FairShare(output=0.3)
+    for one in crowd:
+        each.served(one, 0, 1)
+    once.decoded(crowd)
+    assert once._served == pytest.approx(each._served)
+
+
 def test_fair_shares_victim_is_the_newest_of_who_was_served_most() -> None:
     policy = FairShare()
     running = [standing(1, 1.0, user="a"), standing(2, 2.0, user="a"), standing(3, 3.0, user="b")]

@@ -1,14 +1,15 @@
 """What requests hold and may need, as admission rules count it."""
 
 from chairlift.core.policy import Standing
+from chairlift.core.request import Request
 
 
 def num_placed(running: Standing) -> int:
     """Known tokens that have a place: all of a prompt, but a sampled one gets it when it is computed."""
-    is_decoding = running.num_known - running.num_computed == 1
-    return running.num_computed if is_decoding else running.num_known
+    num_known, num_computed = running.num_known, running.num_computed
+    return num_computed if num_known - num_computed == 1 else num_known
 
 
-def num_places(standing: Standing, num_output: int) -> int:
+def num_places(request: Request, num_output: int) -> int:
     """Places that its text takes with so much output; the last token needs none."""
-    return len(standing.request.prompt) + num_output - 1
+    return len(request.prompt) + num_output - 1

@@ -9,8 +9,8 @@ requests that the other has running.
 """
 
 import heapq
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 
 from chairlift.core.ids import RequestId
 from chairlift.core.policy import Standing
@@ -63,10 +63,17 @@ class FairShare:
             del self._queues[user]
 
     def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
-        user = standing.request.user
         prompt, output = self._weights
-        charge = output * num_output + (0 if standing.num_preempted else prompt * num_prompt)
-        self._served[user] = self._served.get(user, self._floor) + charge
+        self._charge(
+            standing.request.user, output * num_output + (0 if standing.num_preempted else prompt * num_prompt)
+        )
+
+    def decoded(self, standings: Sequence[Standing]) -> None:
+        for user, num_output in Counter([standing.request.user for standing in standings]).items():
+            self._charge(user, self._weights[1] * num_output)
+
+    def _charge(self, user: str, tokens: float) -> None:
+        self._served[user] = self._served.get(user, self._floor) + tokens
 
     def _forget(self) -> None:
         """Keeps those that wait and the most served of the others, who would gain most by being forgotten."""

@@ -1,0 +1,92 @@
+"""What a step costs under each rule, counted in lines of Python so that a busy machine changes nothing."""
+
+import random
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+
+WARM, STEPS = 40, 10
+RULES = [*(("policy", name) for name in POLICIES), *(("prefill", name) for name in PACINGS)]
+RULES += [("admission", name) for name in ADMISSIONS]
+
+
+def crowd(outputs: tuple[int, int]) -> Iterator[tuple[Request]]:
+    rng, number = random.Random(0), 0
+    while True:
+        number += 1
+        output = rng.randint(*outputs)
+        params = SamplingParams(max_tokens=output)
+        id, user = RequestId(number), rng.choice("abcd")
+        yield (Request(id=id, prompt=(number, 2, 3), params=params, max_output=output, seed=0, user=user),)
+
+
+class Lines:
+    """Counts lines of Python while it is entered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
+        self.count += event == "line"
+        return self._line
+
+    def __enter__(self) -> None:
+        self._before = sys.gettrace()
+        sys.settrace(self._line)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+
+def step(scheduler: Scheduler, now: float) -> StepPlan:
+    plan = scheduler.schedule(now)
+    assert plan is not None
+    tokens = [7] * sum(len(chunk.samples) for chunk in plan.chunks)
+    scheduler.commit(plan, StepResult(plan.step, tokens), now + 0.01)
+    return plan
+
+
+@lru_cache
+def cost(kind: str, name: str, running: int, is_changing: bool) -> float:
+    """Lines per scheduled request, planning and committing, while all seats are taken."""
+    chosen = {"policy": "fcfs", "prefill": "mixed", "admission": "prompt"} | {kind: name}
+    limits = Limits(
+        vocab_size=100_000, max_model_len=256, block_size=16, num_blocks=8 * running, max_running=running,
+        max_step_tokens=4 * running,
+    )  # fmt: skip
+    rules = POLICIES[chosen["policy"]](), PACINGS[chosen["prefill"]](), ADMISSIONS[chosen["admission"]]()
+    scheduler, source, lines = Scheduler(limits, *rules), crowd((16, 48) if is_changing else (100, 100)), Lines()
+    num_scheduled = 0
+    for i in range(WARM + STEPS):
+        while len(scheduler.live) < running * (1 + is_changing):
+            scheduler.add(next(source), 0.01 * i)
+        if i < WARM:
+            step(scheduler, 0.01 * i)
+        else:
+            with lines:
+                num_scheduled += len(step(scheduler, 0.01 * i).chunks)
+        scheduler.take_events()
+    return lines.count / num_scheduled
+
+
+@pytest.mark.parametrize(("kind", "name"), RULES)
+def test_a_decode_costs_about_as_much_under_every_rule(kind: str, name: str) -> None:
+    assert cost(kind, name, 256, False) < 1.3 * cost("policy", "fcfs", 256, False)
+
+
+@pytest.mark.parametrize(("kind", "name"), RULES)
+def test_a_step_costs_the_same_per_request_however_many_run(kind: str, name: str) -> None:
+    """With requests that end and others that take their seats all the time."""
+    assert cost(kind, name, 512, True) < 1.2 * cost(kind, name, 64, True)
