@@ -28,6 +28,7 @@ class Layout:
     columns: list[NDArray[np.int32]]
     updates: list[tuple[int, int, int]]  # (row, place, block) that the device's tables lack
     tiles: list[tuple[int, int, int, int]]  # first row of the step, queries, position of the first, row of the table
+    counts: NDArray[np.int32]  # tokens of each chunk
     num_tokens: int
     num_samples: int
     max_context: int
@@ -75,4 +76,4 @@ def lay_out(plan: StepPlan, rows: Rows, block_size: int, num_queries: int) -> La
     slots = np.array(blocks, np.int32) * block_size + positions % block_size
     columns = [np.array(tokens, np.int32), np.array(refs, np.int32), positions.astype(np.int32), slots.astype(np.int32)]
     columns += [np.array(values, np.int32) for values in (table_rows, logit_rows, sample_rows)]
-    return Layout(columns, updates, tiles, low, len(logit_rows), int((firsts + counts).max()))
+    return Layout(columns, updates, tiles, counts, low, len(logit_rows), int((firsts + counts).max()))

@@ -7,6 +7,7 @@ import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
+from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
 from chairlift.runner.cuda.launch import launch_of
 from chairlift.runner.cuda.one_row import is_one_row, one_row
@@ -34,7 +35,8 @@ class CudaBatch(Batch):
     table_rows: Tensor  # int32 [T]
     num_splits: int  # that the longest context of the step needs, by `split_of`
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
-    short_positions: Tensor  # int32 [T]: positions again, -1 for rows that the tiles answer
+    short_positions: Tensor  # int32 [T]: positions again, -1 for rows that others answer: the tiles, or who has planned
+    planned: Planned | None = None  # rows that FlashInfer answers
 
 
 class CudaWeight:
@@ -96,6 +98,10 @@ class CudaOps:
         num_rows, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
+        if batch.planned is not None:
+            batch.planned.attend(q, keys, values, out)
+            if batch.planned.high - batch.planned.low == num_rows:
+                return out
         width = batch.tables.shape[1]
         if batch.tiles is not None:
             prefill_kernel[(len(batch.tiles), heads)](

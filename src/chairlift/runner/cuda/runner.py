@@ -22,6 +22,8 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed
 from chairlift.core.request import Request
 from chairlift.runner.answers import NOT_A_NUMBER, answer, sampled_rows, score_prompts
+from chairlift.runner.cuda.flash import Planned, Planner
+from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
 from chairlift.runner.cuda.ops import QUERIES, CudaBatch, split_of
 from chairlift.runner.cuda.rows import Rows
@@ -50,7 +52,9 @@ class _Step:
 class CudaRunner:
     depth = 2
 
-    def __init__(self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits) -> None:
+    def __init__(
+        self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None
+    ) -> None:
         self._model = model
         self._kv = kv
         self._device = device
@@ -59,6 +63,8 @@ class CudaRunner:
         width = -(-limits.max_model_len // kv.block_size)
         self._rows = Rows(num_rows - 1)
         self._tables = torch.zeros(num_rows, width, dtype=torch.int32, device=device)
+        self._planner = None if flash is None else Planner(flash, self._tables, most, LADDER[-1])
+        self._planned: Planned | None = None  # FlashInfer's part in the step that is being launched
         self._last = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._columns = torch.zeros(NUM_COLUMNS, most, dtype=torch.int32, device=device)
         self._pinned = [torch.zeros(NUM_COLUMNS, most, dtype=torch.int32, pin_memory=True) for _ in range(_NUM_BUFFERS)]
@@ -96,6 +102,7 @@ class CudaRunner:
         is_plain = all(_is_plain(chunk.request) for chunk in plan.chunks)
         num_padded = self._rung(layout, is_plain)
         self._send(layout, num_padded)
+        self._planned = self._planner.plan(layout, num_padded) if self._planner else None
         requests = [request.id for chunk in plan.chunks for request in chunk.samples]
         step = _Step(plan, requests, self._answers[self._turn], torch.cuda.Event())
         if not is_plain:
@@ -110,10 +117,11 @@ class CudaRunner:
         step.done.record()
         return step
 
-    @staticmethod
-    def _rung(layout: Layout, is_plain: bool) -> int | None:
+    def _rung(self, layout: Layout, is_plain: bool) -> int | None:
         """How many tokens the captured step has; None for one that is not captured."""
         if layout.tiles or layout.num_tokens > LADDER[-1] or not is_plain:
+            return None
+        if self._planner is not None and not self._planner.can_capture(layout):
             return None
         return next(rung for rung in LADDER if rung >= layout.num_tokens)
 
@@ -130,10 +138,14 @@ class CudaRunner:
             self._tables[moves[:, 0], moves[:, 1]] = moves[:, 2].int()
 
     def _tiles(self, layout: Layout) -> Tensor | None:
-        return torch.tensor(layout.tiles, dtype=torch.int32).to(self._device) if layout.tiles else None
+        if not layout.tiles or self._planned is not None:  # then it answers them
+            return None
+        return torch.tensor(layout.tiles, dtype=torch.int32).to(self._device)
 
     def _replay(self, num_tokens: int, layout: Layout) -> Tensor:
         splits = 1 << (_num_splits(layout, num_tokens) - 1).bit_length()  # rounded up, so that there are few graphs
+        if self._planned is not None:
+            splits = 1  # it splits as it likes
         num_samples = num_tokens if layout.num_samples > num_tokens // 2 else max(1, num_tokens // 2)
         key = (num_tokens, splits, num_samples)
         if key not in self._graphs:
@@ -167,6 +179,10 @@ class CudaRunner:
             short = positions.clone()
             for first, count, _, _ in tiles.tolist():
                 short[first : first + count] = -1
+        planned = self._planned
+        if planned is not None and planned.high - planned.low < num_tokens:
+            short = positions.clone()
+            short[planned.low : planned.high] = -1
         nothing = self._columns[0, :0]
         batch = CudaBatch(
             tokens=torch.where(rows >= 0, self._last[rows.clamp(min=0)], tokens.long()),
@@ -182,6 +198,7 @@ class CudaRunner:
             num_splits=num_splits,
             tiles=tiles,
             short_positions=short,
+            planned=planned,
         )
         return self._model.hidden(batch, self._kv)
 
