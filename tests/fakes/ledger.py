@@ -6,10 +6,11 @@ tokens of a request that has the machine to itself, without blocks, plans or a s
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import Chunk, StepPlan, StepResult
-from chairlift.core.ports import RunnerFailed
+from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.core.score import TokenScore
 
@@ -88,12 +89,16 @@ class LedgerRunner:
         self.last: dict[RequestId, int] = {}  # what each request sampled last
         self.plans: list[StepPlan] = []
         self.fail_steps: frozenset[int] = frozenset()
+        self.is_too_large: Callable[[StepPlan], bool] = lambda plan: False
         self._done: deque[StepResult] = deque()
 
     def submit(self, plan: StepPlan) -> None:
         self.plans.append(plan.snapshot())
         if plan.step in self.fail_steps:
             raise RunnerFailed(f"step {plan.step} was told to fail")
+        if self.is_too_large(plan):
+            self._spoil(plan)
+            raise RunnerFull(f"step {plan.step} does not fit")
         for copy in plan.swap_outs:
             self.host[copy.target] = list(self.memory[copy.source])
         for copy in plan.swap_ins:
@@ -120,6 +125,17 @@ class LedgerRunner:
 
     def collect(self) -> StepResult:
         return self._done.popleft()
+
+    def _spoil(self, plan: StepPlan) -> None:
+        """What a step that is broken off may leave behind: every place it was to write to holds nonsense."""
+        for copy in plan.swap_outs:
+            self.host[copy.target] = [EMPTY] * self.block_size
+        for copy in (*plan.swap_ins, *plan.copies):
+            self.memory[copy.target] = [EMPTY] * self.block_size
+        for chunk in plan.chunks:
+            self.last.update(dict.fromkeys((request.id for request in chunk.samples), EMPTY))
+            for i in range(chunk.start, chunk.start + chunk.count):
+                self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
 
     def _compute(self, chunk: Chunk) -> list[int]:
         assert 1 <= chunk.count <= len(chunk.request.prompt) + chunk.request.max_output - 1 - chunk.start

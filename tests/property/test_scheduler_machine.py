@@ -2,6 +2,7 @@
 any rules and any way to preempt."""
 
 from collections import deque
+from contextlib import suppress
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.ports import RunnerFull
 from chairlift.core.preemption import MODES, Preemption
 from chairlift.core.scheduler import Scheduler
 from fakes.ledger import LedgerRunner, expected, expected_beams
@@ -100,6 +102,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         if plan is not None:
             self.runner.submit(plan)
             self.in_flight.append(plan)
+
+    @precondition(lambda self: len(self.in_flight) < 3)
+    @rule()
+    def plan_what_does_not_fit(self) -> None:
+        """Whatever is under way is committed before the next plan."""
+        plan = self.scheduler.schedule(self._tick())
+        if plan is not None:
+            self.runner.is_too_large = lambda _: True
+            with suppress(RunnerFull):
+                self.runner.submit(plan)
+            self.runner.is_too_large = lambda _: False
+            self.scheduler.put_back(plan, "does not fit", self._tick())
+        while self.in_flight:
+            self.commit()
 
     @precondition(lambda self: self.in_flight)
     @rule()

@@ -5,7 +5,7 @@ from collections import deque
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
-from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed
+from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 
@@ -36,9 +36,11 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Keeps the runner supplied, waits for its oldest step, and says what happened."""
-        while len(self._in_flight) < self.runner.depth and (plan := self._plan()):
-            self._submit(plan)
-        if self._in_flight:
+        has_room = True
+        while has_room and len(self._in_flight) < self.runner.depth and (plan := self._plan()):
+            has_room = self._submit(plan)
+        # The runner cannot be asked for what it sampled last after a step that did not fit: all of it must be known.
+        for _ in range(min(1, len(self._in_flight)) if has_room else len(self._in_flight)):
             self._collect(self._in_flight.popleft())
         events = self.scheduler.take_events()
         if self.observer is not None:
@@ -52,13 +54,18 @@ class Engine:
             self.observer.planned(plan, now)
         return plan
 
-    def _submit(self, plan: StepPlan) -> None:
+    def _submit(self, plan: StepPlan) -> bool:
+        """False when it did not fit the runner's memory."""
         try:
             self.runner.submit(plan)
+        except RunnerFull as error:
+            self._put_back(plan, str(error))
+            return False
         except RunnerFailed as error:
             self._fail(plan, str(error))
         else:
             self._in_flight.append(plan)
+        return True
 
     def _collect(self, plan: StepPlan) -> None:
         try:
@@ -70,6 +77,12 @@ class Engine:
         self.scheduler.commit(plan, result, now)
         if self.observer is not None:
             self.observer.committed(plan, result, now)
+
+    def _put_back(self, plan: StepPlan, message: str) -> None:
+        now = self.clock.now()
+        self.scheduler.put_back(plan, message, now)
+        if self.observer is not None:
+            self.observer.put_back(plan, message, now)
 
     def _fail(self, plan: StepPlan, message: str) -> None:
         now = self.clock.now()

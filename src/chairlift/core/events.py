@@ -75,4 +75,13 @@ class RuleFailed(NamedTuple):
     message: str
 
 
-Event = Queued | Admitted | Forked | Preempted | Computed | PromptScored | Token | Finished | RuleFailed
+class Shrunk(NamedTuple):
+    """A step did not fit the runner's memory: nothing came of it, and steps are smaller for a while."""
+
+    request: RequestId  # 0: none in particular
+    at: float
+    max_tokens: int  # of the next step
+    message: str
+
+
+Event = Queued | Admitted | Forked | Preempted | Computed | PromptScored | Token | Finished | RuleFailed | Shrunk

@@ -11,6 +11,7 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policy import Allowance, StepView
 from chairlift.core.request import Progress, Request
 from chairlift.core.seats import Seats
+from chairlift.core.step_budget import StepBudget
 
 
 class Running(NamedTuple):
@@ -23,6 +24,7 @@ class Planner:
     def __init__(self, seats: Seats) -> None:
         self.num_steps = 0
         self.issued: dict[int, float] = {}  # steps not committed yet, and when they were planned
+        self.budget = StepBudget(seats.limits.max_step_tokens)
         self.last_prompt_s = 0.0  # how long the last step took that computed prompts
         self._seats = seats
         self._rules = seats.rules
@@ -88,9 +90,9 @@ class Planner:
                 if not is_urgent:
                     num_new = min(allowance.num_new, self._allow(running, True, now).num_new)
                     allowance = allowance._replace(num_new=num_new)
-            self._plan_decodes(running.decodes, chunks, now)
+            self._plan_decodes(running.decodes[: self.budget.num_tokens], chunks, now)
         num_decodes = len(chunks)
-        budget = self._limits.max_step_tokens - num_decodes
+        budget = self.budget.num_tokens - num_decodes
         num_prompts = self._limits.max_step_prompts or self._limits.max_running
         for progress in running.prompts[:num_prompts] if allowance.prompts else ():
             if budget == 0:
@@ -107,7 +109,7 @@ class Planner:
             return None
         self.num_steps += 1
         self.issued[self.num_steps] = now
-        return self._tables.seal(self.num_steps, chunks, self._limits.max_step_tokens - budget, num_decodes)
+        return self._tables.seal(self.num_steps, chunks, self.budget.num_tokens - budget, num_decodes)
 
     def _make_room(self, now: float) -> Running:
         """Victims step off until every decode that is left has room to grow."""

@@ -13,6 +13,14 @@ class RunnerFailed(Exception):
     """The runner could not carry out a step; its requests are failed and the engine goes on."""
 
 
+class RunnerFull(RunnerFailed):
+    """A step did not fit the runner's memory; its requests go on in smaller steps.
+
+    Raised by `submit` alone. Nothing of the plan counts, but every place it was to write to may have changed, and so
+    may what the runner sampled last for its requests.
+    """
+
+
 class Runner(Protocol):
     """Carries out plans in the order they were submitted.
 
@@ -49,6 +57,10 @@ class Observer(Protocol):
 
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         """The runner could not carry the plan out."""
+        ...
+
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        """The plan did not fit the runner's memory."""
         ...
 
     def happened(self, events: Sequence[Event]) -> None: ...

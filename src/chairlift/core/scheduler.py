@@ -9,7 +9,7 @@ Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
 
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.beams import Beams
-from chairlift.core.events import Event, Queued, RuleFailed
+from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
 from chairlift.core.guard import Guard
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
@@ -90,11 +90,24 @@ class Scheduler:
         planned = self._planner.issued.pop(plan.step)
         if plan.num_decodes < len(plan.chunks):
             self._planner.last_prompt_s = now - planned
+        self._planner.budget.grow()
         self._results.commit(plan, result, now)
+
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        """Undoes the last issued plan, which did not fit the runner's memory: its requests go on in smaller steps. One
+        of a single token cannot be made smaller and fails. Plans issued before must be committed before the next."""
+        if plan.num_tokens == 1:
+            self.fail(plan, message, now)
+            return
+        del self._planner.issued[plan.step]
+        self._planner.budget.shrink(plan.num_tokens)
+        self._seats.events.append(Shrunk(_NOBODY, now, self._planner.budget.num_tokens, message))
+        self._seats.put_back(plan, now)
 
     def fail(self, plan: StepPlan, message: str, now: float) -> None:
         """Ends every request of a plan that could not be carried out."""
         del self._planner.issued[plan.step]
+        self._seats.forget_moves(plan)
         for chunk in plan.chunks:
             for request in (chunk.request, *chunk.samples):
                 progress = self.live.get(request.id)

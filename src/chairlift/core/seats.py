@@ -9,6 +9,7 @@ from chairlift.core.events import Admitted, Event, Finished, Forked, Preempted
 from chairlift.core.guard import Guard
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.plan import StepPlan
 from chairlift.core.policy import MemoryView, Standing
 from chairlift.core.queue import RankedQueue
 from chairlift.core.request import FinishReason, Progress, Request, State
@@ -112,6 +113,32 @@ class Seats:
         is_swapped = self.tables.step_off(progress)
         self.events.append(Preempted(progress.id, now, num_computed, is_swapped))
         progress.num_preempted += 1
+
+    def put_back(self, plan: StepPlan, now: float) -> None:
+        """Nothing came of the last plan: who was in it stands where it stood before."""
+        self.forget_moves(plan)
+        moved = {move.target for move in (*plan.swap_ins, *plan.copies)}
+        for chunk in plan.chunks:
+            for request in dict.fromkeys((chunk.request, *chunk.samples)):
+                progress = self.live[request.id]
+                progress.num_computed = chunk.start
+                progress.num_pending -= request in chunk.samples
+                # Another list: a runner that knows a table by its identity may have noted what it never wrote.
+                progress.blocks = list(progress.blocks)
+                # Who had moved in or just been born has lost what it was to start from.
+                if len(chunk.samples) > 1 or not moved.isdisjoint(progress.blocks):
+                    self._leave_seat(progress)
+                    self.tables.give_back(progress)
+                    self.events.append(Preempted(progress.id, now, chunk.start, is_swapped=False))
+                    progress.num_preempted += 1
+                    self.queue_again(progress)
+
+    def forget_moves(self, plan: StepPlan) -> None:
+        """The plan was not carried out: what it was to move out is lost, and has to be computed again."""
+        lost = {move.target for move in plan.swap_outs}
+        for progress in self.live.values() if lost else ():
+            if progress.host_blocks and progress.host_blocks[0] in lost:
+                self.tables.give_back(progress)
 
     def queue_again(self, progress: Progress) -> None:
         progress.state = State.PREEMPTED

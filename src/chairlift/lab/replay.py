@@ -14,7 +14,7 @@ from chairlift.core.scheduler import Scheduler
 from chairlift.core.score import TokenScore
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, EventLine, Fail, Plan, line_of
+from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, EventLine, Fail, Plan, PutBack, line_of
 from chairlift.telemetry.trace import Trace, samples_of
 
 
@@ -62,6 +62,8 @@ class _Repeat:
                 self._scheduler.commit(plan, _result(plan, line), line.at)
             case Fail():
                 self._scheduler.fail(self._plans.pop(line.step), line.message, line.at)
+            case PutBack():
+                self._scheduler.put_back(self._plans.pop(line.step), line.message, line.at)
             case _:
                 self._event(line)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.events import Admitted, Event, Finished, Forked, PromptScored, RuleFailed, Token
+from chairlift.core.events import Admitted, Event, Finished, Forked, PromptScored, RuleFailed, Shrunk, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.request import FinishReason, Request
@@ -91,6 +91,8 @@ class Switchboard:
                     outputs.setdefault(line.front_end, []).append(output)
             elif isinstance(event, RuleFailed):
                 _log.warning("%s; the plain one takes its place", event.message)
+            elif isinstance(event, Shrunk):
+                _log.warning("a step did not fit (%s); the next has %d tokens at most", event.message, event.max_tokens)
         return outputs
 
     def _output(self, event: Event, line: Line) -> Output | None:

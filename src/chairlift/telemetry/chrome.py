@@ -26,6 +26,7 @@ from chairlift.telemetry.lines import (
     Forked,
     Plan,
     Preempted,
+    PutBack,
     Token,
 )
 from chairlift.telemetry.trace import Trace
@@ -116,6 +117,8 @@ class _Picture:
                 yield from self._plan(line)
             case Commit() | Fail():
                 yield from self._step(line.step, line.at)
+            case PutBack():
+                del self._plans[line.step]
             case Admitted() | Forked():
                 yield from self._off.leave(line.request, line.at)
                 self._seats.enter(line.request, line.at)

@@ -1,7 +1,8 @@
 """The lines of a trace file, field by field; docs/formats.md describes them in words.
 
-A file is one `Header`, then inputs (what a scheduler was told: `Add`, `Abort`, `Plan`, `Commit`, `Fail`) and events
-(what it said), in the order in which they came. Times are the clock's own, unrounded, so that a replay sees the same.
+A file is one `Header`, then inputs (what a scheduler was told: `Add`, `Abort`, `Plan`, `Commit`, `Fail`, `PutBack`)
+and events (what it said), in the order in which they came. Times are the clock's own, unrounded, so that a replay sees
+the same.
 """
 
 from typing import Any, ClassVar
@@ -94,6 +95,13 @@ class Fail(Line, frozen=True, tag="fail"):
     message: str
 
 
+class PutBack(Line, frozen=True, tag="put_back"):
+    """The step did not fit the runner's memory."""
+
+    step: int
+    message: str
+
+
 class EventLine(Line, frozen=True):
     """Has the fields of its event, but for scores."""
 
@@ -149,15 +157,21 @@ class RuleFailed(EventLine, frozen=True, tag="rule_failed"):
     message: str
 
 
+class Shrunk(EventLine, frozen=True, tag="shrunk"):
+    event = events.Shrunk
+    max_tokens: int
+    message: str
+
+
 EVENT_LINES: tuple[type[EventLine], ...] = (
-    Queued, Admitted, Forked, Preempted, Computed, PromptScored, Token, Finished, RuleFailed,
+    Queued, Admitted, Forked, Preempted, Computed, PromptScored, Token, Finished, RuleFailed, Shrunk,
 )  # fmt: skip
 _BY_EVENT = {line.event: line for line in EVENT_LINES}
 _SCORES: dict[type[events.Event], dict[str, Any]] = {events.Token: {"score": None}, events.PromptScored: {"scores": ()}}
 
 AnyLine = (
-    Add | Abort | Plan | Commit | Fail
-    | Queued | Admitted | Forked | Preempted | Computed | PromptScored | Token | Finished | RuleFailed
+    Add | Abort | Plan | Commit | Fail | PutBack
+    | Queued | Admitted | Forked | Preempted | Computed | PromptScored | Token | Finished | RuleFailed | Shrunk
 )  # fmt: skip
 
 

@@ -14,18 +14,18 @@ import msgspec
 
 from chairlift.config.version import VERSION as RELEASE
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.events import Admitted, Event, Preempted, Queued, RuleFailed
+from chairlift.core.events import Admitted, Event, Preempted, Queued, RuleFailed, Shrunk
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Header, Plan, Rules, line_of
+from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Header, Plan, PutBack, Rules, line_of
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 1.0
 _FLUSH_BYTES = 1 << 16
-_EARLY = (Queued, Admitted, Preempted, RuleFailed)  # only planning tells of these
+_EARLY = (Queued, Admitted, Preempted, RuleFailed, Shrunk)  # no commit tells of these
 
 
 class Recorder:
@@ -95,6 +95,9 @@ class Recorder:
 
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(Fail(now, plan.step, message))
+
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        self._write(PutBack(now, plan.step, message))
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:

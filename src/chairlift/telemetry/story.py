@@ -21,6 +21,7 @@ from chairlift.telemetry.lines import (
     Forked,
     Plan,
     Preempted,
+    PutBack,
     Token,
 )
 from chairlift.telemetry.trace import Trace
@@ -137,7 +138,7 @@ class _Teller:
             case Plan():
                 if line.step is not None:
                     self._plans[line.step] = line
-            case Commit() | Fail():
+            case Commit() | Fail() | PutBack():
                 self._plans.pop(line.step, None)
             case Admitted() | Forked():
                 self._seated.add(line.request)

@@ -93,6 +93,9 @@ class Timeline:
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         """Events follow."""
 
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        """Events follow."""
+
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
             self.add(event)

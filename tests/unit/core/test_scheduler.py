@@ -2,10 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from chairlift.core.events import Admitted, Finished, Forked, Preempted, PromptScored, Token
+from chairlift.core.events import Admitted, Finished, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.plan import StepPlan
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.preemption import Preemption
 from chairlift.core.request import FinishReason
+from chairlift.core.scheduler import Scheduler
 from fakes.requests import make_request, make_samples
 from fakes.world import World
 
@@ -120,6 +124,59 @@ def test_a_scored_prompt_is_computed_even_when_it_is_cached() -> None:
     world = World(ROOMY, arrivals={0: [(plain,)], 3: [(scored,)]})
     world.run()
     assert [e.num_cached for e in world.events if isinstance(e, Admitted)] == [0, 0]
+
+
+def test_what_a_failed_step_was_to_move_out_is_computed_again() -> None:
+    limits = Limits(vocab_size=50, max_model_len=16, block_size=2, num_blocks=8, max_running=3, max_step_tokens=12)
+    arrivals = {i: [(make_request(i + 1, range(4 + i), 8),)] for i in range(4)}
+    swapping = Preemption(mode="swap", num_host_blocks=20)
+    calm = World(limits, arrivals=arrivals, preemption=swapping)
+    calm.run()
+    moves = [plan.step for plan in calm.runner.plans if plan.swap_outs]
+    assert moves
+    world = World(limits, arrivals=arrivals, preemption=swapping)
+    world.runner.fail_steps = frozenset(moves[:1])
+    world.run()
+    assert any(isinstance(e, Finished) for e in world.events)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_step_that_does_not_fit_is_made_of_smaller_ones_and_nothing_is_computed_twice(depth: int) -> None:
+    world = World(ROOMY, depth=depth, arrivals={0: [(make_request(i, range(i, i + 20), 6),) for i in range(1, 4)]})
+    sizes: list[int] = []
+
+    def is_too_large(plan: StepPlan) -> bool:
+        sizes.append(plan.num_tokens)
+        return plan.num_tokens > 5
+
+    world.runner.is_too_large = is_too_large
+    world.run()
+    assert not any(isinstance(e, Finished | Preempted) for e in world.events)
+    assert next(e.max_tokens for e in world.events if isinstance(e, Shrunk)) == sizes[0] // 2
+    # Every token but each request's last, once.
+    assert sum(size for size in sizes if size <= 5) == 3 * (20 + 6 - 1)
+
+
+def test_a_table_that_is_put_back_is_another_list() -> None:
+    """Runners know by it what they hold of a table; they may not have got round to writing it."""
+    scheduler = Scheduler(ROOMY, Fcfs())
+    scheduler.add((make_request(1, range(9), 4),), 0.0)
+    plan = scheduler.schedule(1.0)
+    assert plan is not None
+    before = scheduler.running[RequestId(1)].blocks
+    scheduler.put_back(plan, "full", 2.0)
+    after = scheduler.running[RequestId(1)]
+    assert after.blocks == before and after.blocks is not before and after.num_computed == 0
+
+
+def test_a_single_token_that_does_not_fit_fails_its_request_alone() -> None:
+    world = World(ROOMY, arrivals={0: [(make_request(1, range(3), 4),)], 5: [(make_request(2, range(3), 4),)]})
+    world.runner.is_too_large = lambda plan: any(chunk.request.id == 1 for chunk in plan.chunks)
+    world.run()
+    (end,) = [e for e in world.events if isinstance(e, Finished)]
+    assert (end.request, end.finish) == (1, FinishReason.ERROR)
+    assert "does not fit" in end.message
+    assert len(world.outputs()[RequestId(2)]) == 4
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -19,10 +19,11 @@ from chairlift.runner.torch_runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.sim.setup import make_scheduler
-from chairlift.telemetry.lines import Plan, Rules
+from chairlift.telemetry.lines import Plan, Rules, Shrunk
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from fakes.crowds import crowd
+from fakes.full_world import full_world
 from fakes.model_world import CONFIG, world_limits
 from fakes.requests import make_request
 from fakes.traces import record
@@ -125,6 +126,15 @@ def test_a_step_that_failed_is_replayed(tmp_path: Path) -> None:
     trace = Trace(tmp_path / "t")
     assert '"kind":"fail"' in (tmp_path / "t").read_text()
     assert replay(trace).difference is None
+
+
+def test_steps_that_did_not_fit_are_replayed(tmp_path: Path) -> None:
+    num_shrunk = 0
+    for seed in range(60):
+        trace = record(full_world(seed), tmp_path / "trace.jsonl")
+        num_shrunk += sum(isinstance(line, Shrunk) for line in trace)
+        assert replay(trace, full_world(seed).scheduler).difference is None
+    assert num_shrunk > 60
 
 
 @pytest.mark.parametrize(("kind", "changes"), [("commit", {"step": 99}), ("commit", {"tokens": [1, 2, 3]})])

@@ -167,6 +167,18 @@ def test_a_step_that_fails_ends_its_requests_with_the_reason_and_the_next_one_wo
     assert num_free(switchboard) == 256
 
 
+def test_a_step_that_does_not_fit_costs_nobody_a_token_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    switchboard = ledger_switchboard()
+    runner = switchboard.engine.runner
+    assert isinstance(runner, LedgerRunner)
+    runner.is_too_large = lambda plan: plan.step == 2
+    for key in (1, 2):
+        switchboard.submit(HERE, Submit(key, PROMPT, SamplingParams(max_tokens=9, seed=key)))
+    outputs = drain(switchboard)[HERE]
+    assert [len(tokens_of(outputs, key)) for key in (1, 2)] == [9, 9]
+    assert "a step did not fit (step 2 does not fit); the next has 1 tokens at most" in caplog.text
+
+
 def test_a_beam_search_is_heard_as_its_best_answers_once_it_is_over() -> None:
     switchboard = ledger_switchboard()
     params = SamplingParams(max_tokens=5, beam_width=4, n=2, seed=1)

@@ -1,6 +1,7 @@
 import itertools
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from chairlift.core.events import Preempted
 from chairlift.core.limits import Limits
 from chairlift.telemetry.chrome import entries, render
+from fakes.full_world import full_world
 from fakes.requests import make_request
 from fakes.traces import record
 from fakes.world import World, random_world
@@ -43,9 +45,12 @@ def test_who_stepped_off_is_shown_until_it_comes_back(tmp_path: Path) -> None:
     assert any(entry["name"].startswith("again") for entry in slices(found, SEATS))
 
 
+@pytest.mark.parametrize("make", [random_world, full_world])
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_shares_a_track_and_there_are_no_more_tracks_than_seats(tmp_path: Path, seed: int) -> None:
-    world = random_world(seed)
+def test_nobody_shares_a_track_and_there_are_no_more_tracks_than_seats(
+    tmp_path: Path, seed: int, make: Callable[[int], World]
+) -> None:
+    world = make(seed)
     found = list(entries(record(world, tmp_path / "t")))
     tracks = defaultdict(list)
     for entry in slices(found, SEATS):

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from chairlift.core.preemption import Preemption
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add
 from chairlift.telemetry.story import AGAIN, DECODE, OFF, PROMPT, QUEUED, slowest, tell
+from fakes.full_world import full_world
 from fakes.requests import make_request, make_samples
 from fakes.traces import record
 from fakes.world import World, random_world
@@ -21,9 +23,12 @@ def one(number: int, length: int, max_output: int = 4, **more: object) -> tuple:
     return (make_request(number, range(number, number + length), max_output, **more),)
 
 
+@pytest.mark.parametrize("make", [random_world, full_world])
 @pytest.mark.parametrize("seed", range(40))
-def test_the_parts_of_every_request_add_up_to_its_latency(tmp_path: Path, seed: int) -> None:
-    trace = record(random_world(seed), tmp_path / "t")
+def test_the_parts_of_every_request_add_up_to_its_latency(
+    tmp_path: Path, seed: int, make: Callable[[int], World]
+) -> None:
+    trace = record(make(seed), tmp_path / "t")
     for line in trace:
         heard = line.requests[: line.n if line.beam_width else None] if isinstance(line, Add) else ()
         for request in heard:

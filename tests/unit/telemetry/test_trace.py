@@ -30,6 +30,7 @@ EXAMPLES: tuple[events.Event, ...] = (
     events.Token(RequestId(1), 0.1 + 0.2, 9, None, FinishReason.STOP),
     events.Finished(RequestId(1), 0.5, FinishReason.ERROR, "broke"),
     events.RuleFailed(RequestId(0), 0.5, "no"),
+    events.Shrunk(RequestId(0), 0.5, 8, "no room"),
 )
 
 
