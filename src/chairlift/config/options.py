@@ -58,6 +58,8 @@ OPTIONS: tuple[Option, ...] = (
     _choice("load_format", "model", ("auto", "dummy"), "dummy: random weights, for measuring"),
     _choice("device", "model", ("auto", "cpu", "cuda"), "where to compute"),
     _choice("dtype", "model", ("auto", *DTYPES), "what to compute in"),
+    _choice("kv_dtype", "model", ("auto", "fp8"), "what keys and values are kept in; fp8: half the memory, on a GPU"),
+    _choice("quantize", "model", ("none", "fp8"), "what layers' weights are kept in; fp8: half the memory, on a GPU"),
     _choice("kernels", "model", ("auto", "torch", "native", "triton"), "which operations to use"),
     Option("threads", "model", whole(0, 4096), "N", "CPU threads; 0: all cores"),
     Option("max_model_len", "engine", whole(2), "N", "longest prompt plus output (default: the model's)"),

@@ -31,6 +31,8 @@ class Settings:
     load_format: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
+    kv_dtype: str = "auto"  # auto: as dtype
+    quantize: str = "none"
     kernels: str = "auto"
     threads: int = 0  # 0: all cores
     max_model_len: int | None = None

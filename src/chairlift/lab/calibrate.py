@@ -30,7 +30,7 @@ from chairlift.workload.requests import requests_of
 
 _MAX_MOVED = 64  # blocks that a step copies when copying is timed
 _ROUNDS, _QUICK_ROUNDS = 9, 3
-_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
+_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1}
 
 Watch = Callable[[int, int], None]  # steps done, of how many
 
@@ -102,7 +102,7 @@ def calibrate(
 def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found: Calibration) -> Profile:
     limits, facts = loaded.limits, hardware.describe()
     device = f"{facts['cpu']}, {loaded.threads} threads" if loaded.device == "cpu" else facts["gpu 0"]
-    kv_token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _ITEM_BYTES[loaded.dtype]
+    kv_token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _ITEM_BYTES[loaded.kv_dtype]
     error = f"{found.fit.mean_error:.1%} on average, {found.fit.max_error:.1%} at most"
     return Profile(
         name=name,

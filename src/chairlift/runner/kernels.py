@@ -4,13 +4,14 @@ from importlib.util import find_spec
 
 import torch
 
+from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner import hardware
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.ops import Ops
+from chairlift.runner.ops import MakeWeight, Ops
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
 
@@ -47,6 +48,42 @@ def _why_not_triton(dtype: torch.dtype, head_dim: int) -> str:
     if torch.cuda.get_device_capability() < (8, 0):
         return "this GPU is too old for them"
     return "" if find_spec("triton") else "triton is not installed"
+
+
+def pick_kv_dtype(name: str, kernels: str, dtype: torch.dtype) -> torch.dtype:
+    """What keys and values are kept in."""
+    if name == "auto":
+        return dtype
+    if why_not := _why_not_fp8(kernels):
+        raise InvalidConfig(f"kv_dtype fp8: {why_not}; use --kv-dtype auto")
+    return torch.float8_e4m3fn
+
+
+def pick_layer_weight(quantize: str, kernels: str, dtype: torch.dtype, config: ModelConfig) -> MakeWeight | None:
+    """How the matrices of layers are kept; None: as all others are."""
+    if quantize == "none":
+        return None
+    widths, ways_out = (config.hidden_size, config.intermediate_size), "--quantize none"
+    why_not = _why_not_fp8(kernels)
+    if not why_not and dtype is not torch.bfloat16:
+        why_not = f"products come out in bfloat16, not {hardware.dtype_name(dtype)}"
+        ways_out = f"--dtype bfloat16 or {ways_out}"
+    if not why_not and any(width % 16 for width in widths):
+        why_not = f"the widths {widths[0]} and {widths[1]} are not both multiples of 16"
+    if why_not:
+        raise InvalidConfig(f"quantize fp8: {why_not}; use {ways_out}")
+    from chairlift.runner.cuda.fp8 import Fp8Weight
+
+    return Fp8Weight
+
+
+def _why_not_fp8(kernels: str) -> str:
+    if kernels != "triton":
+        return f"only the triton kernels do it, on a GPU, and the {kernels} ones are used"
+    major, minor = torch.cuda.get_device_capability()
+    if (major, minor) < (8, 9):
+        return f"it takes a GPU of compute capability 8.9 (Ada, Hopper) or above, and this one has {major}.{minor}"
+    return ""
 
 
 def make_ops(kernels: str, threads: int) -> Ops:

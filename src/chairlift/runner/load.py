@@ -14,7 +14,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner, RunnerFailed
 from chairlift.runner import hardware
-from chairlift.runner.kernels import make_ops, make_runner, pick_kernels
+from chairlift.runner.kernels import make_ops, make_runner, pick_kernels, pick_kv_dtype, pick_layer_weight
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.assemble import build_model
@@ -36,6 +36,8 @@ class Loaded:
     runner: Runner
     limits: Limits
     dtype: str
+    kv_dtype: str
+    quantize: str  # "none", or what the layers' weights are kept in
     device: str
     kernels: str
     threads: int
@@ -47,18 +49,24 @@ class Loaded:
 
 def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Loaded:
     device = hardware.pick_device(settings.device)
-    dtype = hardware.resolve_dtype(settings.dtype, device, config.dtype)
+    # The products of weights in fp8 come out in bfloat16, whatever the weights were stored in.
+    stored = config.dtype if settings.quantize == "none" else "bfloat16"
+    dtype = hardware.resolve_dtype(settings.dtype, device, stored)
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
     kernels = pick_kernels(settings.kernels, device, dtype, config.head_dim)
+    kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
+    layer_weight = pick_layer_weight(settings.quantize, kernels, dtype, config)
     max_model_len = _max_model_len(settings, config)
     try:
         tensors = _tensors(settings, source, config, threads)
-        model = build_model(config, make_ops(kernels, threads), tensors, dtype, device, max_model_len)
+        model = build_model(config, make_ops(kernels, threads), tensors, dtype, device, max_model_len, layer_weight)
         del tensors  # unmaps the file
-        limits = _limits(settings, source, config, dtype, device, max_model_len)
-        num_host_blocks = _num_host_blocks(settings, config, limits, dtype)
-        kv = KvCache(config, limits.num_blocks, limits.block_size, dtype, device, num_host_blocks)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # of matrices that were read only to be rounded
+        limits = _limits(settings, source, config, kv_dtype, device, max_model_len)
+        num_host_blocks = _num_host_blocks(settings, config, limits, kv_dtype)
+        kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, device, num_host_blocks)
         runner = make_runner(kernels, model, kv, device, limits)
         warm_up(runner, limits)
         has_choice = settings.preemption == "auto"
@@ -73,6 +81,8 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         runner,
         limits,
         hardware.dtype_name(dtype),
+        hardware.dtype_name(kv_dtype),
+        settings.quantize,
         device.type,
         kernels,
         threads,
@@ -106,13 +116,13 @@ def _max_model_len(settings: Settings, config: ModelConfig) -> int:
 
 
 def _limits(
-    settings: Settings, source: Source, config: ModelConfig, dtype: torch.dtype, device: torch.device, max_len: int
+    settings: Settings, source: Source, config: ModelConfig, kv_dtype: torch.dtype, device: torch.device, max_len: int
 ) -> Limits:
     max_running = settings.max_running or min(_MAX_RUNNING[device.type], settings.max_step_tokens or 1 << 30)
     max_step_tokens = settings.max_step_tokens or max(_MAX_STEP_TOKENS[device.type], max_running)
     num_blocks = settings.num_blocks
     if num_blocks is None:
-        block_bytes = kv_bytes_per_block(config, settings.block_size, dtype)
+        block_bytes = kv_bytes_per_block(config, settings.block_size, kv_dtype)
         kv_bytes = settings.kv_memory or _kv_bytes(device, source)
         # More than all running requests at full length can never be used.
         num_blocks = min(kv_bytes // block_bytes, max_running * -(-max_len // settings.block_size))
@@ -132,10 +142,10 @@ def _limits(
     )
 
 
-def _num_host_blocks(settings: Settings, config: ModelConfig, limits: Limits, dtype: torch.dtype) -> int:
+def _num_host_blocks(settings: Settings, config: ModelConfig, limits: Limits, kv_dtype: torch.dtype) -> int:
     if settings.preemption == "recompute":
         return 0
-    block_bytes = kv_bytes_per_block(config, limits.block_size, dtype)
+    block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)
     if settings.host_memory is None:
         return min(limits.num_blocks, hardware.free_memory(torch.device("cpu")) // 4 // block_bytes)
     if settings.host_memory < block_bytes:

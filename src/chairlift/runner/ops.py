@@ -3,6 +3,7 @@
 The model file speaks only in these, so it reads the same on every device.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -40,6 +41,9 @@ class Weight(Protocol):
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the matrix, as an embedding table: ids [T] -> [T, in]."""
         ...
+
+
+MakeWeight = Callable[[Tensor, Tensor | None], Weight]  # of a matrix and a bias, as `Ops.weight` does
 
 
 class Ops(Protocol):

@@ -61,6 +61,18 @@ def test_no_moves_are_no_work() -> None:
     assert contents(kv) == before
 
 
+def test_blocks_in_fp8_are_moved_as_they_are() -> None:
+    kv = KvCache(CONFIG, 4, 4, torch.float8_e4m3fn, CPU, num_host_blocks=1)
+    for number, memory in enumerate((*kv.keys, *kv.values)):
+        memory.view(torch.uint8).copy_((torch.arange(memory.numel()) + number).view_as(memory))
+    before = [memory.view(torch.uint8).clone() for memory in (*kv.keys, *kv.values)]
+    kv.copy(moves((0, 3)))
+    kv.swap_out(moves((1, 0)))
+    kv.swap_in(moves((0, 2)))
+    for memory, was in zip((*kv.keys, *kv.values), before, strict=True):
+        assert torch.equal(memory.view(torch.uint8), was[[0, 1, 1, 0]])
+
+
 @pytest.mark.parametrize("block_size", [1, 16])
 def test_a_block_takes_the_bytes_it_is_said_to_take(block_size: int) -> None:
     kv = KvCache(CONFIG, 3, block_size, torch.bfloat16, CPU)

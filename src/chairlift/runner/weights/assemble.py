@@ -12,7 +12,7 @@ from torch import Tensor
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import Ops, Weight
+from chairlift.runner.ops import MakeWeight, Ops, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.source import TensorSource
 
@@ -23,17 +23,21 @@ _COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_f
 
 
 def build_model(
-    config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device, max_len: int
-) -> Decoder:
-    return _Assembly(config, ops, source, dtype, device).build(max_len)
+    config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device, max_len: int,
+    layer_weight: MakeWeight | None = None,
+) -> Decoder:  # fmt: skip
+    """layer_weight: how the matrices of layers are kept, if not as the embedding and the head are."""
+    return _Assembly(config, ops, source, dtype, device, layer_weight or ops.weight).build(max_len)
 
 
 class _Assembly:
     def __init__(
-        self, config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device
-    ) -> None:
+        self, config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device,
+        layer_weight: MakeWeight,
+    ) -> None:  # fmt: skip
         self._config = config
         self._ops = ops
+        self._layer_weight = layer_weight
         self._source = source
         self._dtype = dtype
         self._device = device
@@ -42,10 +46,10 @@ class _Assembly:
         config = self._config
         hidden, vocab = config.hidden_size, config.vocab_size
         self._refuse_unknown(self._source.names)
-        embedding = self._weight({EMBEDDING: vocab}, hidden)
+        embedding = self._ops.weight(self._read(EMBEDDING, (vocab, hidden)))
         layers = tuple(self._layer(index) for index in range(config.num_layers))
         norm = self._read("model.norm.weight", (hidden,))
-        head = embedding if config.is_tied else self._weight({HEAD: vocab}, hidden)
+        head = embedding if config.is_tied else self._ops.weight(self._read(HEAD, (vocab, hidden)))
         return Decoder(config, self._ops, embedding, layers, norm, head, self._rotation(max_len))
 
     def _layer(self, index: int) -> Layer:
@@ -71,10 +75,10 @@ class _Assembly:
         )
 
     def _weight(self, parts: dict[str, int], columns: int, biases: dict[str, int] | None = None) -> Weight:
-        """One matrix of the named parts (name -> rows) stacked."""
+        """One matrix of a layer, of the named parts (name -> rows) stacked."""
         matrix = self._stack({name: (rows, columns) for name, rows in parts.items()})
         bias = self._stack({name: (rows,) for name, rows in biases.items()}) if biases else None
-        return self._ops.weight(matrix, bias)
+        return self._layer_weight(matrix, bias)
 
     def _stack(self, parts: dict[str, tuple[int, ...]]) -> Tensor:
         rows = sum(shape[0] for shape in parts.values())

@@ -1,0 +1,66 @@
+"""Where fp8 cannot be had it is refused in one line that names the way out."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source, load_model_config
+from chairlift.core.errors import InvalidConfig
+from chairlift.runner.kernels import pick_kv_dtype, pick_layer_weight
+from chairlift.runner.kv_cache import kv_bytes_per_block
+from chairlift.runner.load import load_runner
+from fakes.model_world import CONFIG
+from fakes.tiny_model import write_tiny_model
+
+
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ({"kv_dtype": "fp8"}, "kv_dtype fp8: only the triton kernels .* the torch ones are used; use --kv-dtype auto"),
+        ({"quantize": "fp8"}, "quantize fp8: only the triton kernels .* the torch ones are used; use --quantize none"),
+    ],
+)
+def test_a_cpu_keeps_nothing_in_fp8(tmp_path: Path, option: dict[str, str], complaint: str) -> None:
+    source = Source("folder", write_tiny_model(tmp_path), "tiny")
+    settings = Settings(device="cpu", kernels="torch", **option)  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfig, match=f"^{complaint}$"):
+        load_runner(settings, source, load_model_config(source))
+
+
+def test_an_older_gpu_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
+    with pytest.raises(InvalidConfig, match=r"8\.9 .* this one has 8\.6; use --kv-dtype auto$"):
+        pick_kv_dtype("fp8", "triton", torch.bfloat16)
+    with pytest.raises(InvalidConfig, match=r"8\.9 .* this one has 8\.6; use --quantize none$"):
+        pick_layer_weight("fp8", "triton", torch.bfloat16, CONFIG)
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(
+    ("dtype", "config", "complaint"),
+    [
+        (torch.float16, CONFIG, "bfloat16, not float16; use --dtype bfloat16 or --quantize none"),
+        (torch.bfloat16, replace(CONFIG, intermediate_size=56), "32 and 56 are not both multiples of 16; use --quan"),
+    ],
+)
+def test_products_that_fp8_does_not_have_are_refused(dtype: torch.dtype, config: ModelConfig, complaint: str) -> None:
+    with pytest.raises(InvalidConfig, match=complaint):
+        pick_layer_weight("fp8", "triton", dtype, config)
+
+
+@pytest.mark.usefixtures("hopper")
+def test_keys_and_values_in_fp8_take_a_byte_each_beside_any_type() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        assert pick_kv_dtype("fp8", "triton", dtype) is torch.float8_e4m3fn
+        assert pick_kv_dtype("auto", "torch", dtype) is dtype
+    sizes = [kv_bytes_per_block(CONFIG, 16, kept) for kept in (torch.float8_e4m3fn, torch.bfloat16)]
+    assert sizes == [2 * 2 * 2 * 16 * 8, 2 * sizes[0]]
