@@ -5,6 +5,7 @@ Always: every tensor of the source is used or known to be redundant; anything el
 
 import re
 from collections.abc import Collection
+from contextlib import closing
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import MakeWeight, Ops, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.source import TensorSource
+from chairlift.runner.weights.transfer import Transfer, transfer_to
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -27,13 +29,14 @@ def build_model(
     layer_weight: MakeWeight | None = None,
 ) -> Decoder:  # fmt: skip
     """layer_weight: how the matrices of layers are kept, if not as the embedding and the head are."""
-    return _Assembly(config, ops, source, dtype, device, layer_weight or ops.weight).build(max_len)
+    with closing(transfer_to(device, torch.get_num_threads())) as transfer:
+        return _Assembly(config, ops, source, dtype, device, layer_weight or ops.weight, transfer).build(max_len)
 
 
 class _Assembly:
     def __init__(
         self, config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device,
-        layer_weight: MakeWeight,
+        layer_weight: MakeWeight, transfer: Transfer,
     ) -> None:  # fmt: skip
         self._config = config
         self._ops = ops
@@ -41,6 +44,7 @@ class _Assembly:
         self._source = source
         self._dtype = dtype
         self._device = device
+        self._transfer = transfer
 
     def build(self, max_len: int) -> Decoder:
         config = self._config
@@ -86,7 +90,7 @@ class _Assembly:
         stacked = torch.empty((rows, *columns), dtype=self._dtype, device=self._device)
         low = 0
         for name, shape in parts.items():
-            stacked[low : low + shape[0]] = self._source.read(name, shape)  # converts and moves as it copies
+            self._transfer.copy(self._source.read(name, shape), stacked[low : low + shape[0]])
             low += shape[0]
         return stacked
 

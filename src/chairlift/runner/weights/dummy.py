@@ -1,4 +1,7 @@
-"""Random weights of a model's shape: for measuring, without a download."""
+"""Random weights of a model's shape: for measuring, without a download.
+
+Always: the same values on every device, rounded to the type they are asked for in.
+"""
 
 import zlib
 from collections.abc import Collection
@@ -9,12 +12,15 @@ from torch import Tensor
 _STD = 0.02
 # Normal numbers are slow to draw; a large matrix repeats a drawn stretch, whose odd length no row width divides.
 _DRAWN = (1 << 22) + 15
+_CPU = torch.device("cpu")
 
 
 class DummyTensors:
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, dtype: torch.dtype = torch.float32, device: torch.device = _CPU, seed: int = 0) -> None:
+        """Tensors are made where they are wanted, in the type they are wanted in: nothing else has to be moved."""
         self._seed = seed
-        self._drawn = torch.empty(_DRAWN).normal_(0.0, _STD, generator=torch.Generator().manual_seed(seed))
+        drawn = torch.empty(_DRAWN).normal_(0.0, _STD, generator=torch.Generator().manual_seed(seed))
+        self._drawn = drawn.to(device, dtype)
 
     @property
     def names(self) -> Collection[str]:
@@ -24,9 +30,10 @@ class DummyTensors:
         return "dummy weights"
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        drawn = self._drawn
         if name.endswith("norm.weight"):
-            return torch.ones(shape)
+            return torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
         count = int(torch.Size(shape).numel())
         start = zlib.crc32(f"{self._seed} {name}".encode()) % _DRAWN
-        parts = [self._drawn[start:]] + [self._drawn] * (count // _DRAWN + 1)
+        parts = [drawn[start:]] + [drawn] * (count // _DRAWN + 1)
         return torch.cat(parts)[:count].view(shape)

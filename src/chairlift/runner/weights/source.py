@@ -13,7 +13,7 @@ class TensorSource(Protocol):
     def names(self) -> Collection[str]: ...
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor on the CPU in whatever type it is stored or cheapest to make; a view of a mapped file will do.
+        """The tensor where and in whatever type it is stored or cheapest to make; a view of a mapped file will do.
         Raises `InvalidConfig` naming tensor and file when it is missing, damaged or of another shape."""
         ...
 

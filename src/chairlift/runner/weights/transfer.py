@@ -1,0 +1,114 @@
+"""Moves tensors to where a model keeps them.
+
+To a GPU they go in pieces on several lanes: a thread copies from the mapped file into pinned memory, which is when the
+file is read, and the device fetches that by itself while the thread fills another buffer.
+
+    file, mapped  ->  thread 0: buffers 0 1  ->  device
+                      thread 1: buffers 0 1  ->
+
+Always: when `copy` returns, the target holds the tensor, rounded to the target's type. On the host it takes no more
+than the buffers.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+PIECE = 4 * 2**20  # bytes
+NUM_BUFFERS = 2
+_MAX_LANES = 8
+
+
+class Lane(Protocol):
+    """One thread's way to the device, with buffers that take turns."""
+
+    def start(self) -> None:
+        """What the device was told to do before comes first."""
+        ...
+
+    def buffer(self, turn: int) -> Tensor:
+        """PIECE bytes, once the device has fetched what they held."""
+        ...
+
+    def send(self, part: Tensor, turn: int, target: Tensor) -> None:
+        """Has the device fetch a part of a buffer, without waiting for it."""
+        ...
+
+    def drain(self) -> None:
+        """Returns when the device has everything."""
+        ...
+
+
+class Transfer:
+    def __init__(self, make_lanes: Callable[[], list[Lane]]) -> None:
+        """Lanes are made when something is to travel on them."""
+        self._make_lanes = make_lanes
+        self._lanes: list[Lane] = []
+        self._threads: ThreadPoolExecutor | None = None
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """`target` is contiguous."""
+        if source.device == target.device or source.nbytes <= PIECE:
+            target.copy_(source)
+            return
+        if self._threads is None:
+            self._lanes = self._make_lanes()
+            self._threads = ThreadPoolExecutor(len(self._lanes), "load")
+        stored, place = source.contiguous().flatten(), target.view(-1)
+        # All lanes take from one iterator: who is quicker carries more.
+        firsts = iter(range(0, len(stored), PIECE // stored.itemsize))
+        for done in [self._threads.submit(_carry, lane, stored, place, firsts) for lane in self._lanes]:
+            done.result()
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+
+def transfer_to(device: torch.device, num_threads: int) -> Transfer:
+    return Transfer(lambda: [CudaLane(device) for _ in range(min(num_threads, _MAX_LANES))])
+
+
+def _carry(lane: Lane, stored: Tensor, place: Tensor, firsts: Iterator[int]) -> None:
+    count = PIECE // stored.itemsize
+    lane.start()
+    for i, low in enumerate(firsts):
+        turn, piece = i % NUM_BUFFERS, stored[low : low + count]
+        part = lane.buffer(turn)[: piece.nbytes]
+        np.copyto(_bytes(part), _bytes(piece))  # by one thread, and without the interpreter's lock
+        lane.send(part.view(stored.dtype), turn, place[low : low + count])
+    lane.drain()
+
+
+def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    return tensor.view(torch.uint8).numpy()
+
+
+class CudaLane:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._buffers = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(NUM_BUFFERS)]
+        self._fetched = [torch.cuda.Event() for _ in range(NUM_BUFFERS)]
+
+    def start(self) -> None:
+        self._stream.wait_stream(torch.cuda.default_stream(self._device))
+
+    def buffer(self, turn: int) -> Tensor:
+        self._fetched[turn].synchronize()
+        return self._buffers[turn]
+
+    def send(self, part: Tensor, turn: int, target: Tensor) -> None:
+        with torch.cuda.stream(self._stream):
+            # Another type is rounded to on the device, which has the time.
+            target.copy_(part if part.dtype is target.dtype else part.to(self._device, non_blocking=True),
+                         non_blocking=True)  # fmt: skip
+            self._fetched[turn].record()
+
+    def drain(self) -> None:
+        self._stream.synchronize()

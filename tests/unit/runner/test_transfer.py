@@ -1,0 +1,91 @@
+"""Tensors in pieces over lanes, whose device here is a second place in host memory that fetches as late as it may."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.runner.weights.transfer import NUM_BUFFERS, PIECE, Lane, Transfer
+
+
+class LateLane:
+    """Fetches a buffer only when it is wanted again or everything has to be there."""
+
+    def __init__(self) -> None:
+        self.num_pieces = 0
+        self._buffers = [torch.empty(PIECE, dtype=torch.uint8) for _ in range(NUM_BUFFERS)]
+        self._under_way: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def start(self) -> None:
+        assert not self._under_way
+
+    def buffer(self, turn: int) -> Tensor:
+        self._fetch(turn)
+        return self._buffers[turn]
+
+    def send(self, part: Tensor, turn: int, target: Tensor) -> None:
+        assert turn not in self._under_way
+        self._under_way[turn] = (part, target)
+        self.num_pieces += 1
+
+    def drain(self) -> None:
+        for turn in list(self._under_way):
+            self._fetch(turn)
+
+    def _fetch(self, turn: int) -> None:
+        if turn in self._under_way:
+            part, target = self._under_way.pop(turn)
+            target.copy_(part)
+
+
+class Elsewhere(Tensor):
+    """Host memory that says it is not."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("meta")
+
+
+def elsewhere(source: Tensor) -> Tensor:
+    return torch.Tensor._make_subclass(Elsewhere, source)
+
+
+@pytest.mark.parametrize("num_lanes", [1, 3])
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("count", [PIECE // 2 + 1, 5 * PIECE // 2 - 3, 7 * PIECE])
+def test_every_piece_arrives_at_its_place_in_the_targets_type(num_lanes: int, stored: torch.dtype, count: int) -> None:
+    made: list[Lane] = [LateLane() for _ in range(num_lanes)]
+    transfer = Transfer(lambda: made)
+    source = torch.arange(count, dtype=torch.int32).remainder(251).to(stored).view(1, count)
+    around = torch.zeros(3, count, dtype=torch.bfloat16)
+    for _ in range(2):
+        around.zero_()
+        transfer.copy(elsewhere(source), around[1:2])
+        assert torch.equal(around[1], source[0].to(torch.bfloat16))
+        assert not around[0].any() and not around[2].any()
+    transfer.close()
+    num_pieces = sum(lane.num_pieces for lane in made if isinstance(lane, LateLane))
+    assert num_pieces == 2 * -(-source.nbytes // PIECE)
+
+
+def test_what_is_already_there_or_small_needs_no_lanes() -> None:
+    def none() -> list[Lane]:
+        raise AssertionError("lanes were made")
+
+    transfer = Transfer(none)
+    target = torch.zeros(PIECE)
+    transfer.copy(torch.ones(PIECE), target)
+    assert target.all()
+    transfer.copy(elsewhere(torch.full((10,), 2.0)), target[:10])
+    assert target[:10].eq(2.0).all()
+    transfer.close()
+
+
+def test_an_error_on_a_lane_reaches_who_asked() -> None:
+    class Broken(LateLane):
+        def send(self, part: Tensor, turn: int, target: Tensor) -> None:
+            raise RuntimeError("the device is gone")
+
+    transfer = Transfer(lambda: [Broken(), LateLane()])
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        transfer.copy(elsewhere(torch.ones(2 * PIECE)), torch.zeros(2 * PIECE))
+    transfer.close()
