@@ -135,6 +135,20 @@ def test_attention_reads_what_fp8_has_kept(heads: int, kv_heads: int, tiled: boo
     torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("width", [64, 2048, 3000])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_one_row_is_added_normed_and_multiplied_at_once(width: int, has_bias: bool) -> None:
+    x, residual, gain = torch.randn(1, width).bfloat16(), torch.randn(1, width).bfloat16(), torch.rand(width).bfloat16()
+    matrix = (torch.randn(10, width) / width**0.5).bfloat16()
+    bias = torch.randn(10).bfloat16() if has_bias else None
+    for name in ("project", "project_gated"):
+        fused, plain = CudaOps(), TorchOps()
+        got = getattr(fused, name)(x.clone(), residual.clone(), gain, 1e-5, fused.weight(matrix, bias))
+        want = getattr(plain, name)(x.clone(), residual.clone(), gain, 1e-5, plain.weight(matrix.clone(), bias))
+        torch.testing.assert_close(got[1], want[1])
+        torch.testing.assert_close(got[0].float(), want[0].float(), atol=0.03, rtol=2e-2)
+
+
 def test_padding_touches_nothing() -> None:
     case = Case([(5, 1), (9, 1)], 4, 4, dim=16, size=4)
     before = case.run(CudaOps())

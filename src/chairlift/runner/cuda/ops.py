@@ -10,9 +10,9 @@ from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, sing
 from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
 from chairlift.runner.cuda.launch import launch_of
-from chairlift.runner.cuda.one_row import is_one_row, one_row
+from chairlift.runner.cuda.one_row import is_one_row, one_row, one_row_normed
 from chairlift.runner.cuda.prefill import prefill_kernel
-from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.ops import Batch, Composed, Weight
 from chairlift.runner.torch_ops import TorchOps
 
 TILE = 64
@@ -41,28 +41,28 @@ class CudaBatch(Batch):
 
 class CudaWeight:
     def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
-        self._matrix = matrix.contiguous()
-        self._bias = bias
+        self.matrix = matrix.contiguous()
+        self.bias = bias
 
     def linear(self, x: Tensor) -> Tensor:
         if is_one_row(x):
-            return one_row(x, self._matrix, self._bias, x.dtype)
-        return torch.nn.functional.linear(x, self._matrix, self._bias)
+            return one_row(x, self.matrix, self.bias, x.dtype)
+        return torch.nn.functional.linear(x, self.matrix, self.bias)
 
     def logits(self, x: Tensor) -> Tensor:
         # Not rounded to 16 bits: close logits would become equal and the wrong one win.
         if is_one_row(x):
-            return one_row(x, self._matrix, self._bias, torch.float32)
+            return one_row(x, self.matrix, self.bias, torch.float32)
         if not x.is_cuda or x.dtype is torch.float32:
             return self.linear(x).float()
-        out = torch.mm(x, self._matrix.t(), out_dtype=torch.float32)
-        return out if self._bias is None else out + self._bias
+        out = torch.mm(x, self.matrix.t(), out_dtype=torch.float32)
+        return out if self.bias is None else out + self.bias
 
     def rows(self, ids: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(ids, self._matrix)
+        return torch.nn.functional.embedding(ids, self.matrix)
 
 
-class CudaOps:
+class CudaOps(Composed):
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return CudaWeight(matrix, bias)
 
@@ -78,6 +78,18 @@ class CudaOps:
             x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps, **launch_of(len(x))
         )  # fmt: skip
         return out, residual
+
+    def project(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight) -> tuple[Tensor, Tensor]:
+        if is_one_row(x) and isinstance(weight, CudaWeight):
+            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.bias, is_gated=False)
+        return super().project(x, residual, gain, eps, weight)
+
+    def project_gated(
+        self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight
+    ) -> tuple[Tensor, Tensor]:
+        if is_one_row(x) and isinstance(weight, CudaWeight):
+            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.bias, is_gated=True)
+        return super().project_gated(x, residual, gain, eps, weight)
 
     def rotate_and_store(
         self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
