@@ -61,6 +61,7 @@ OPTIONS: tuple[Option, ...] = (
     _choice("kv_dtype", "model", ("auto", "fp8"), "what keys and values are kept in; fp8: half the memory, on a GPU"),
     _choice("quantize", "model", ("none", "fp8"), "what layers' weights are kept in; fp8: half the memory, on a GPU"),
     _choice("kernels", "model", ("auto", "torch", "native", "triton"), "which operations to use"),
+    _choice("attention", "model", ("auto", "triton", "flashinfer"), "who computes attention on a GPU"),
     Option("threads", "model", whole(0, 4096), "N", "CPU threads; 0: all cores"),
     Option("max_model_len", "engine", whole(2), "N", "longest prompt plus output (default: the model's)"),
     Option("max_running", "engine", whole(1, 65536), "N", "requests that share a step (default: by device)"),

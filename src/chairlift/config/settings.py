@@ -34,6 +34,7 @@ class Settings:
     kv_dtype: str = "auto"  # auto: as dtype
     quantize: str = "none"
     kernels: str = "auto"
+    attention: str = "auto"
     threads: int = 0  # 0: all cores
     max_model_len: int | None = None
     max_running: int | None = None

@@ -9,12 +9,15 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner import hardware
+from chairlift.runner.cuda import flash_kernels
+from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import MakeWeight, Ops
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
 
+_FASTER_ON = (9, 0)  # where FlashInfer was measured to answer long prompts faster than our kernels do
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -86,6 +89,30 @@ def _why_not_fp8(kernels: str) -> str:
     return ""
 
 
+def pick_attention(
+    name: str, kernels: str, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig,
+    block_size: int,
+) -> FlashKernels | None:  # fmt: skip
+    """What FlashInfer is used for, compiled or being compiled; None: our own kernels compute all attention."""
+    if kernels == "triton":
+        why_not = "" if name == "triton" else flash_kernels.why_not(dtype, kv_dtype, config.head_dim)
+    else:
+        why_not = f"it is for the triton kernels, on a GPU, and the {kernels} ones are used; use --attention auto"
+    if name != "auto" and why_not:
+        raise InvalidConfig(f"attention {name}: {why_not}")
+    if name == "triton" or why_not:
+        return None
+    shape = Shape(config.num_heads, config.num_kv_heads, config.head_dim, block_size, config.sliding_window, dtype)
+    flash = FlashKernels(shape, device, is_whole=name == "flashinfer")
+    if flash.is_whole:
+        flash.compile()
+    elif torch.cuda.get_device_capability() == _FASTER_ON:
+        flash.compile_beside()
+    else:
+        return None
+    return flash
+
+
 def make_ops(kernels: str, threads: int) -> Ops:
     if kernels == "native":
         from chairlift.runner.native.ops import NativeOps
@@ -98,9 +125,11 @@ def make_ops(kernels: str, threads: int) -> Ops:
     return TorchOps()
 
 
-def make_runner(kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits) -> Runner:
+def make_runner(
+    kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None
+) -> Runner:
     if kernels == "triton":
         from chairlift.runner.cuda.runner import CudaRunner
 
-        return CudaRunner(model, kv, device, limits)
+        return CudaRunner(model, kv, device, limits, flash)
     return TorchRunner(model, kv, device)

@@ -14,7 +14,14 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner, RunnerFailed
 from chairlift.runner import hardware
-from chairlift.runner.kernels import make_ops, make_runner, pick_kernels, pick_kv_dtype, pick_layer_weight
+from chairlift.runner.kernels import (
+    make_ops,
+    make_runner,
+    pick_attention,
+    pick_kernels,
+    pick_kv_dtype,
+    pick_layer_weight,
+)
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.assemble import build_model
@@ -57,6 +64,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     kernels = pick_kernels(settings.kernels, device, dtype, config.head_dim)
     kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
     layer_weight = pick_layer_weight(settings.quantize, kernels, dtype, config)
+    flash = pick_attention(settings.attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
     max_model_len = _max_model_len(settings, config)
     try:
         tensors = _tensors(settings, source, config, threads)
@@ -67,7 +75,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         limits = _limits(settings, source, config, kv_dtype, device, max_model_len)
         num_host_blocks = _num_host_blocks(settings, config, limits, kv_dtype)
         kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, device, num_host_blocks)
-        runner = make_runner(kernels, model, kv, device, limits)
+        runner = make_runner(kernels, model, kv, device, limits, flash)
         warm_up(runner, limits)
         has_choice = settings.preemption == "auto"
         block_copy_s, token_s = time_recovery(runner, limits, num_host_blocks) if has_choice else (0.0, 0.0)
@@ -84,7 +92,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         hardware.dtype_name(kv_dtype),
         settings.quantize,
         device.type,
-        kernels,
+        kernels if flash is None else f"{kernels} and flashinfer",
         threads,
         num_host_blocks=num_host_blocks,
         block_copy_s=block_copy_s,
