@@ -151,10 +151,9 @@ class LLM:
                 _raise_failure(output)
                 if output.token is None:
                     continue
-                piece = text.push(output.token)
-                if piece.text:
-                    yield piece.text
-                if piece.stop is not None:
+                if piece := text.push(output.token):
+                    yield piece
+                if text.stop is not None:
                     return
                 if output.finish is not None:
                     break
@@ -266,10 +265,9 @@ class LLM:
 
     def _add_text(self, output: Output, sample: Sample, stream: TextStream) -> None:
         assert output.token is not None
-        piece = stream.push(output.token)
-        sample.text += piece.text
-        if piece.stop is not None:
-            sample.finish_reason, sample.stop_reason = "stop", piece.stop
+        sample.text += stream.push(output.token)
+        if stream.stop is not None:
+            sample.finish_reason, sample.stop_reason = "stop", stream.stop
             self._switchboard.abort(_HERE, Abort(output.key, output.sample))
         elif output.finish is not None:
             sample.text += stream.finish()

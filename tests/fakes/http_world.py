@@ -17,6 +17,7 @@ from chairlift.server.context import ServerContext
 from chairlift.server.run import serve
 from fakes.scripted_client import ScriptedClient
 from fakes.small_tokenizer import small_tokenizer
+from fakes.wire import wired
 
 
 class HttpWorld:
@@ -50,7 +51,7 @@ class HttpWorld:
         self.app = create_app(self.context)
 
     def http(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test")
+        return httpx.AsyncClient(transport=httpx.ASGITransport(wired(self.app)), base_url="http://test")
 
     async def post(self, path: str, body: object) -> httpx.Response:
         async with self.http() as http:

@@ -1,7 +1,7 @@
 """An engine client that plays a script: the same requests give the same tokens, and every abort is written down."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,6 +10,7 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+from chairlift.live.client import Generation, Listener
 from chairlift.live.messages import EngineInfo, Output, Submit
 
 Script = Callable[[Sequence[int], int], Sequence[int]]  # prompt and sample index to tokens
@@ -24,71 +25,12 @@ class Submitted:
     user: str
     deadline_s: float | None
     aborts: list[int | None] = field(default_factory=list)  # a sample, or None for the whole request
-    is_done: bool = False
-
-
-class ScriptedGeneration:
-    def __init__(self, client: "ScriptedClient", request: Submitted) -> None:
-        self._client = client
-        self._request = request
-        self._outputs = self._play()
-
-    def __aiter__(self) -> AsyncIterator[Output]:
-        return self
-
-    async def __anext__(self) -> Output:
-        return await anext(self._outputs)
-
-    def abort(self) -> None:
-        if not self._request.is_done and None not in self._request.aborts:
-            self._request.aborts.append(None)
-
-    def abort_sample(self, sample: int) -> None:
-        self._request.aborts.append(sample)
-
-    async def _play(self) -> AsyncIterator[Output]:
-        request, client = self._request, self._client
-        params = request.params
-        if client.refusal is not None:
-            error_field, message = client.refusal
-            yield Output(0, 0, None, "error", error=message, error_field=error_field)
-            return
-        if params.prompt_logprobs is not None:
-            scores = [client.score(token, params.prompt_logprobs) for token in request.prompt[1:]]
-            yield Output(0, 0, None, prompt_scores=scores, num_cached=client.num_cached)
-        scripts = [list(client.script(request.prompt, sample)) for sample in range(params.num_samples)]
-        live = set(range(params.num_samples))
-        step = 0
-        while live:
-            await asyncio.sleep(client.delay_s)
-            if step == client.dies_at:
-                raise EngineUnavailable("the engine is gone")
-            for sample in sorted(live):
-                output = self._output(sample, step, scripts[sample])
-                if output.finish is not None or sample in request.aborts:
-                    live.discard(sample)
-                request.is_done = not live and output.finish != "error"
-                yield output
-            step += 1
-
-    def _output(self, sample: int, step: int, script: list[int]) -> Output:
-        client, params = self._client, self._request.params
-        if step == client.fails_at:
-            return Output(0, sample, None, "error", error="the runner failed")
-        token = script[step]
-        finish = None
-        ends = set(params.stop_token_ids) | (set() if params.ignore_eos else {client.eos_id})
-        if token in ends:
-            finish = "stop"
-        elif step + 1 in (params.max_tokens, len(script)):
-            finish = "length"
-        has_score = params.logprobs is not None or params.best_of > 0
-        score = client.score(token, params.logprobs or 0) if has_score else None
-        return Output(0, sample, token, finish, score, client.num_cached)
 
 
 @dataclass
 class ScriptedClient:
+    """The generations are the real client's; this one stands for the wire and the engine."""
+
     script: Script
     eos_id: int
     limits: Limits
@@ -101,6 +43,7 @@ class ScriptedClient:
     fails_at: int | None = None  # the step at which a request is given up
     refusal: tuple[str | None, str] | None = None  # field and message
     requests: list[Submitted] = field(default_factory=list)
+    _plays: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
     @property
     def info(self) -> EngineInfo | None:
@@ -110,12 +53,13 @@ class ScriptedClient:
         self,
         prompt: list[int],
         params: SamplingParams,
+        listener: Listener,
         *,
         cache_salt: str = "",
         priority: int = 0,
         user: str = "",
         deadline_s: float | None = None,
-    ) -> ScriptedGeneration:
+    ) -> Generation:
         if not self.is_ready:
             raise EngineUnavailable("the engine is starting")
         # The real client's message, so that what cannot cross the wire fails here too.
@@ -123,9 +67,57 @@ class ScriptedClient:
             msgspec.msgpack.encode(Submit(1, prompt, params, cache_salt, 0, priority, user, deadline_s)), type=Submit
         )
         assert sent.params == params
-        request = Submitted(prompt, params, cache_salt, priority, user, deadline_s)
-        self.requests.append(request)
-        return ScriptedGeneration(self, request)
+        key = len(self.requests)
+        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s))
+        generation = Generation(self, key, params.num_samples, listener)  # type: ignore[arg-type]
+        self._plays[key] = asyncio.ensure_future(self._play(self.requests[key], generation))
+        return generation
+
+    def abort(self, key: int, sample: int | None) -> None:
+        self.requests[key].aborts.append(sample)
+        if sample is None:
+            self.forget(key)
+
+    def forget(self, key: int) -> None:
+        self._plays.pop(key)
+
+    async def _play(self, request: Submitted, generation: Generation) -> None:
+        params = request.params
+        if self.refusal is not None:
+            error_field, message = self.refusal
+            generation.put(Output(0, 0, None, "error", error=message, error_field=error_field))
+            return
+        if params.prompt_logprobs is not None:
+            scores = [self.score(token, params.prompt_logprobs) for token in request.prompt[1:]]
+            generation.put(Output(0, 0, None, prompt_scores=scores, num_cached=self.num_cached))
+        scripts = [list(self.script(request.prompt, sample)) for sample in range(params.num_samples)]
+        live = set(range(params.num_samples))
+        step = 0
+        while live and None not in request.aborts:
+            await asyncio.sleep(self.delay_s)
+            if step == self.dies_at:
+                generation.lose(EngineUnavailable("the engine is gone"))
+                return
+            for sample in sorted(live):
+                output = self._output(params, sample, step, scripts[sample])
+                if output.finish is not None or sample in request.aborts:
+                    live.discard(sample)
+                generation.put(output)
+            step += 1
+
+    def _output(self, params: SamplingParams, sample: int, step: int, script: list[int]) -> Output:
+        if step == self.fails_at:
+            return Output(0, sample, None, "error", error="the runner failed")
+        token = script[step]
+        finish = None
+        ends = set(params.stop_token_ids) | (set() if params.ignore_eos else {self.eos_id})
+        if token in ends:
+            finish = "stop"
+        elif step + 1 in (params.max_tokens, len(script)):
+            finish = "length"
+        has_score = params.logprobs is not None or params.best_of > 0
+        score = self.score(token, params.logprobs or 0) if has_score else None
+        return Output(0, sample, token, finish, score, self.num_cached)
 
     def score(self, token: int, num_top: int) -> TokenScore:
         """Token t has logit t/4 and log-probability -t/8; the most likely tokens are 0, 1, 2, ..."""

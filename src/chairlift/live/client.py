@@ -1,53 +1,44 @@
-"""The front end's end of the wire: submit a request, read its outputs as they come.
+"""The front end's end of the wire: submit a request, and hear of its outputs as they come.
 
-Always: a generation ends by itself, by its owner's abort, or with `EngineUnavailable` when the engine goes away; none
-waits for ever. When the engine comes back, so does the client.
+Always: a request ends by itself, by its owner's abort, or with `EngineUnavailable` when the engine goes away; none
+waits for ever. When the engine comes back, so does the client. Outputs are handed out where they arrive, by a call and
+without a task between; a listener that fails loses its own request and no other.
 """
 
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator
+from typing import Protocol
 
 import msgspec
 import zmq
-import zmq.asyncio
-from zmq.utils.monitor import recv_monitor_message
 
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
-from chairlift.live.messages import Abort, EngineInfo, FromEngine, Hello, Output, Ready, Step, Submit, ToEngine
+from chairlift.live.messages import Abort, EngineInfo, FromEngine, Hello, Output, Step, Submit, ToEngine
+
+
+class Listener(Protocol):
+    """Who asked for a request. Nothing comes after the last output of its last sample, nor after `fail`."""
+
+    def put(self, output: Output) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
 
 
 class Generation:
-    """The outputs of one request, all samples together."""
+    """One request in the engine, all samples together. While it is held, what comes is kept for later."""
 
-    def __init__(self, client: "EngineClient", key: int, num_samples: int) -> None:
+    __slots__ = ("_client", "_held", "_is_held", "_key", "_listener", "_lost", "_open")
+
+    def __init__(self, client: "EngineClient", key: int, num_samples: int, listener: Listener) -> None:
         self._client = client
         self._key = key
-        self._open = set(range(num_samples))  # samples whose last output has not been read or aborted
-        self._outputs: deque[Output] = deque()
-        self._wake: asyncio.Future[None] | None = None
-        self._lost: str | None = None
-
-    def __aiter__(self) -> AsyncIterator[Output]:
-        return self
-
-    async def __anext__(self) -> Output:
-        while self._open:
-            if self._outputs:
-                output = self._outputs.popleft()
-                if output.sample not in self._open:
-                    continue
-                if output.finish is not None:
-                    self._close(output.sample)
-                return output
-            if self._lost is not None:
-                self._open.clear()
-                raise EngineUnavailable(self._lost)
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
-        raise StopAsyncIteration
+        self._listener = listener
+        self._open = set(range(num_samples))  # samples whose last output has not been handed out or aborted
+        self._held: deque[Output] = deque()
+        self._is_held = False
+        self._lost: Exception | None = None
 
     def abort(self) -> None:
         """Frees the request in the engine; may be called at any time and more than once."""
@@ -61,22 +52,48 @@ class Generation:
             self._close(sample)
             self._client.abort(self._key, sample)
 
+    def hold(self) -> None:
+        self._is_held = True
+
+    def release(self) -> None:
+        """Hands out what was kept; the listener may hold it again meanwhile."""
+        self._is_held = False
+        while self._held and not self._is_held:
+            self._hand_out(self._held.popleft())
+        if self._lost is not None and not self._is_held:
+            self._fail(self._lost)
+
+    def put(self, output: Output) -> None:
+        if self._is_held:
+            self._held.append(output)
+        else:
+            self._hand_out(output)
+
+    def lose(self, error: Exception) -> None:
+        self._lost = error
+        if not self._is_held:
+            self._fail(error)
+
+    def _hand_out(self, output: Output) -> None:
+        if output.sample not in self._open:
+            return
+        if output.finish is not None:
+            self._close(output.sample)
+        try:
+            self._listener.put(output)
+        except Exception as error:
+            self.abort()
+            self._listener.fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._open:
+            self._open.clear()
+            self._listener.fail(error)
+
     def _close(self, sample: int) -> None:
         self._open.discard(sample)
         if not self._open:
             self._client.forget(self._key)
-
-    def put(self, output: Output) -> None:
-        self._outputs.append(output)
-        self._notify()
-
-    def lose(self, reason: str) -> None:
-        self._lost = reason
-        self._notify()
-
-    def _notify(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
 
 
 class EngineClient:
@@ -86,7 +103,9 @@ class EngineClient:
         self.num_waiting = 0
         self._address = address
         self._name = name.encode()
-        self._socket: zmq.asyncio.Socket | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._over: asyncio.Future[None]  # done when the engine has gone away
+        self._will_read = False
         self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
@@ -97,6 +116,7 @@ class EngineClient:
         self,
         prompt: list[int],
         params: SamplingParams,
+        listener: Listener,
         *,
         cache_salt: str = "",
         priority: int = 0,
@@ -106,7 +126,7 @@ class EngineClient:
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         key = next(self._keys)
-        generation = self._generations[key] = Generation(self, key, params.num_samples)
+        generation = self._generations[key] = Generation(self, key, params.num_samples, listener)
         self._send(Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s))
         return generation
 
@@ -124,43 +144,76 @@ class EngineClient:
 
     async def run(self) -> None:
         """Stays connected until cancelled."""
-        context = zmq.asyncio.Context.instance()
         while True:
-            socket = context.socket(zmq.DEALER)
-            socket.setsockopt(zmq.IDENTITY, self._name)
-            socket.setsockopt(zmq.SNDHWM, 0)
-            socket.setsockopt(zmq.RCVHWM, 0)
-            socket.setsockopt(zmq.LINGER, 0)
-            monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-            socket.connect(self._address)
-            self._socket = socket
-            self._send(Hello())
-            reader = asyncio.ensure_future(self._read(socket))
-            gone = asyncio.ensure_future(_until_disconnected(monitor))
-            try:
-                await asyncio.wait([reader, gone], return_when=asyncio.FIRST_COMPLETED)
-                if reader.done():
-                    reader.result()  # a broken wire is a bug: let it show
-            finally:
-                reader.cancel()
-                gone.cancel()
-                self._lose_all("the engine went away; try again in a moment")
-                socket.disable_monitor()
-                monitor.close()
-                socket.close()
+            await self._connect()
 
-    async def _read(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
-            message = self._decoder.decode(await socket.recv())
-            if isinstance(message, Step):
-                self.num_running, self.num_waiting = message.num_running, message.num_waiting
-                for output in message.outputs:
-                    generation = self._generations.get(output.key)
-                    if generation is not None:
-                        generation.put(output)
-            elif isinstance(message, Ready):
-                self.info = message.info
-                self._is_ready.set()
+    async def _connect(self) -> None:
+        """Returns when the engine has gone away; a broken wire is a bug, and raises."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, self._name)
+        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
+            socket.setsockopt(option, 0)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        socket.connect(self._address)
+        self._socket = socket
+        loop.add_reader(socket, self._read)
+        loop.add_reader(monitor, self._watch, monitor)
+        try:
+            self._send(Hello())
+            self._watch(monitor)
+            await self._over
+        finally:
+            loop.remove_reader(socket)
+            loop.remove_reader(monitor)
+            self._socket = None
+            self._lose_all("the engine went away; try again in a moment")
+            socket.disable_monitor()
+            monitor.close()
+            socket.close()
+
+    def _read(self) -> None:
+        """Takes one message; whatever else is due in this process has its turn before the next."""
+        self._will_read = False
+        if self._socket is None or not _has_message(self._socket):
+            return
+        try:
+            self._hear(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
+        except Exception as error:
+            self._end(error)
+        self._read_soon()
+
+    def _read_soon(self) -> None:
+        # A file becomes readable only after its socket was found empty, and sending may take the sign away: so whoever
+        # uses the socket looks again, until there is nothing.
+        if not self._will_read:
+            self._will_read = True
+            asyncio.get_running_loop().call_soon(self._read)
+
+    def _hear(self, message: FromEngine) -> None:
+        if isinstance(message, Step):
+            self.num_running, self.num_waiting = message.num_running, message.num_waiting
+            generations = self._generations
+            for output in message.outputs:
+                generation = generations.get(output.key)
+                if generation is not None:
+                    generation.put(output)
+        else:
+            self.info = message.info
+            self._is_ready.set()
+
+    def _watch(self, monitor: zmq.Socket[bytes]) -> None:
+        if _has_message(monitor):
+            self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
 
     def _lose_all(self, reason: str) -> None:
         self.info = None
@@ -168,12 +221,13 @@ class EngineClient:
         self.num_running = self.num_waiting = 0
         lost, self._generations = self._generations, {}
         for generation in lost.values():
-            generation.lose(reason)
+            generation.lose(EngineUnavailable(reason))
 
     def _send(self, message: ToEngine) -> None:
         assert self._socket is not None
-        self._socket.send(self._encoder.encode(message))
+        self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
+        self._read_soon()
 
 
-async def _until_disconnected(monitor: zmq.asyncio.Socket) -> None:
-    await recv_monitor_message(monitor)
+def _has_message(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)

@@ -1,18 +1,15 @@
-"""One HTTP exchange below the framework: a bounded body in, a stream of bytes out, and noticing that the client left.
+"""One HTTP exchange below the framework: a bounded body in, and noticing that the client left.
 
-Always: nothing is sent before the first bytes are there, so a request that fails until then still gets a proper status;
-when the client leaves, the work for it is cancelled at once and its request freed.
+Always: when the client leaves, the work for it is cancelled at once and its request freed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
-Header = tuple[bytes, bytes]
 T = TypeVar("T")
 
 
@@ -52,45 +49,3 @@ async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-class ByteStream(Response):
-    """Sends `parts` as they come and calls `close` at the end, however that comes about.
-
-    An exception after the first part is turned into last bytes by `on_error`; without that it ends the connection.
-    """
-
-    def __init__(
-        self,
-        parts: AsyncIterator[bytes],
-        *,
-        headers: list[Header],
-        close: Callable[[], None],
-        on_error: Callable[[Exception], bytes] | None = None,
-    ) -> None:
-        self.status_code = 200
-        self.background = None
-        self.raw_headers = headers
-        self._parts = parts
-        self._close = close
-        self._on_error = on_error
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await until_gone(receive, self._pump(send))
-        finally:
-            self._close()
-
-    async def _pump(self, send: Send) -> None:
-        is_started = False
-        try:
-            async for part in self._parts:
-                if not is_started:
-                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                    is_started = True
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-        except Exception as error:
-            if not is_started or self._on_error is None:
-                raise
-            await send({"type": "http.response.body", "body": self._on_error(error), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})

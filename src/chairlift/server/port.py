@@ -1,25 +1,21 @@
-"""What the HTTP front end needs from the engine's client: submit a request, read its outputs, abort it.
+"""What the HTTP front end needs from the engine's client: submit a request, hear of its outputs, abort it.
 
 The client in `live` has this shape, and so has the scripted one in the tests.
 """
 
-from collections.abc import AsyncIterator
 from typing import Protocol
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.messages import EngineInfo, Output
+from chairlift.live.client import Listener
+from chairlift.live.messages import EngineInfo
 
 
 class Generation(Protocol):
-    """The outputs of one request, all samples together; ends after every sample has finished.
+    """One request in the engine, all samples together.
 
-    Raises `EngineUnavailable` when the engine dies. A request that the engine refuses or fails ends with an output
-    whose `finish` is "error".
+    Its listener is told when the engine dies, with `EngineUnavailable`. A request that the engine refuses or fails ends
+    with an output whose `finish` is "error".
     """
-
-    def __aiter__(self) -> AsyncIterator[Output]: ...
-
-    async def __anext__(self) -> Output: ...
 
     def abort(self) -> None:
         """Free the request in the engine; may be called at any time and more than once."""
@@ -28,6 +24,12 @@ class Generation(Protocol):
     def abort_sample(self, sample: int) -> None:
         """Free one sample, whose text is complete before its tokens are."""
         ...
+
+    def hold(self) -> None:
+        """Keep what comes until `release`."""
+        ...
+
+    def release(self) -> None: ...
 
 
 class EngineClient(Protocol):
@@ -46,11 +48,12 @@ class EngineClient(Protocol):
         self,
         prompt: list[int],
         params: SamplingParams,
+        listener: Listener,
         *,
         cache_salt: str = "",
         priority: int = 0,
         user: str = "",
         deadline_s: float | None = None,
     ) -> Generation:
-        """Hand a request over; raises `EngineUnavailable`."""
+        """Hand a request over; raises `EngineUnavailable`. The listener hears nothing before this has returned."""
         ...

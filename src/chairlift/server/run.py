@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from chairlift.server.wire import WireProtocol
+
 _KEEP_ALIVE_S = 65  # longer than the idle time after which common clients and proxies close a connection
 
 
@@ -29,12 +31,13 @@ async def serve(app: ASGIApp, sock: socket.socket, *, stop: asyncio.Event | None
     """Runs in the calling event loop; returns after a graceful stop."""
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=WireProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
     server = _Server(config)

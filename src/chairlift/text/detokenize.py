@@ -16,12 +16,14 @@ _LONGEST_PART = 3  # bytes of a character that is not complete
 class Detokenizer:
     """Made in a time that does not depend on the prompt's length: only its last visible tokens are read."""
 
-    __slots__ = ("_decode", "_drops_space", "_hidden", "_spelling")
+    __slots__ = ("_decoder", "_drops_space", "_has_part", "_hidden", "_spelling", "_whole")
 
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], skip_special: bool = True) -> None:
         self._spelling = tokenizer.spelling
+        self._whole = tokenizer.whole_texts
         self._hidden = tokenizer.special_ids if skip_special else frozenset[int]()
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._has_part = False  # of a character, which the decoder holds
         tail = self._tail(prompt_ids)
         self._drops_space = tokenizer.spelling.drops_first_space and not tail
         self._decode(tail)
@@ -39,12 +41,19 @@ class Detokenizer:
     def push(self, token_id: int) -> str:
         if token_id in self._hidden:
             return ""
-        text = self._decode(self._spelling[token_id])
+        text = None if self._has_part else self._whole[token_id]
+        if text is None:
+            text = self._decode(self._spelling[token_id])
         return self._first(text) if self._drops_space else text
 
     def flush(self) -> str:
-        text = self._decode(b"", True)
+        text = self._decoder.decode(b"", True)
         return self._first(text) if self._drops_space else text
+
+    def _decode(self, spelled: bytes) -> str:
+        text = self._decoder.decode(spelled)
+        self._has_part = bool(self._decoder.getstate()[0])
+        return text
 
     def _first(self, text: str) -> str:
         if not text:

@@ -70,6 +70,24 @@ class Spelling(dict[int, bytes]):
         return (" " + token if self._is_spaced else token).encode()
 
 
+class WholeTexts(dict[int, str | None]):
+    """The text of each token id that spells whole characters, None for any other, worked out when first asked for."""
+
+    def __init__(self, spelling: Spelling) -> None:
+        super().__init__()
+        self._spelling = spelling
+
+    def __missing__(self, token_id: int) -> str | None:
+        text: str | None
+        try:
+            text = self._spelling[token_id].decode()
+        except UnicodeDecodeError:
+            text = None
+        if token_id in self._spelling:  # only ids of the vocabulary are kept
+            self[token_id] = text
+        return text
+
+
 def _parts(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
     if decoder is None:
         return []

@@ -1,12 +1,11 @@
 """The text of one sample as its tokens arrive: detokenised, and cut at the first stop string.
 
-Always: the texts of the pieces and of `finish` joined are the sample's text. The text of the first `min_tokens`
+Always: the texts of the pushes and of `finish` joined are the sample's text. The text of the first `min_tokens`
 tokens is never searched for stop strings. A token that ends the sample shows no text, unless special tokens are
 shown (an end-of-sequence token) or the stop is to be included (a token of `stop_token_ids`).
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from chairlift.core.params import SamplingParams
 from chairlift.text.detokenize import Detokenizer
@@ -14,13 +13,11 @@ from chairlift.text.stop import StopChecker
 from chairlift.text.tokenizer import Tokenizer
 
 
-class Piece(NamedTuple):
-    text: str
-    stop: str | None  # the stop string that ended the sample with this token
-
-
 class TextStream:
-    """`end_ids`: the ids that end the sample (a request's `stop_ids`); the tokenizer may not call them special."""
+    """`stop` is the stop string that ended the sample, once it has.
+
+    `end_ids`: the ids that end the sample (a request's `stop_ids`); the tokenizer may not call them special.
+    """
 
     __slots__ = ("_checker", "_detokenizer", "_ends", "_exempt", "stop")
 
@@ -37,15 +34,16 @@ class TextStream:
         self._ends = _silent_ends(params, end_ids)
         self.stop: str | None = None
 
-    def push(self, token_id: int) -> Piece:
+    def push(self, token_id: int) -> str:
+        """The text that may be shown now."""
         text = "" if token_id in self._ends else self._detokenizer.push(token_id)
+        if self._checker is None:
+            return text
         if self._exempt:
             self._exempt -= 1
-            return Piece(text, None)
-        if self._checker is None:
-            return Piece(text, None)
+            return text
         text, self.stop = self._checker.push(text)
-        return Piece(text, self.stop)
+        return text
 
     def finish(self) -> str:
         """The text still held back when the sample ended; empty after a stop string."""

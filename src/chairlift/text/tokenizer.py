@@ -12,7 +12,7 @@ from typing import Any
 import tokenizers
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.spelling import Spelling
+from chairlift.text.spelling import Spelling, WholeTexts
 
 
 class Tokenizer:
@@ -44,6 +44,7 @@ class Tokenizer:
         decoder = None if core.decoder is None else json.loads(core.decoder.__getstate__())
         texts = {token_id: token.content for token_id, token in added.items()}
         self.spelling = Spelling(decoder, core.id_to_token, texts)
+        self.whole_texts = WholeTexts(self.spelling)
         self._prefix = self._prefix_ids(add_bos)
 
     def _prefix_ids(self, add_bos: bool | None) -> list[int]:

@@ -12,7 +12,8 @@ import pytest
 
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
-from chairlift.live.client import EngineClient, Generation
+from chairlift.live.client import EngineClient
+from chairlift.live.messages import Output
 from fakes import ledger_process
 from fakes.ledger import expected
 from fakes.requests import make_request
@@ -53,8 +54,33 @@ async def until(condition, within_s: float = 10.0) -> None:
         await asyncio.sleep(0.005)
 
 
-async def tokens_of(generation: Generation) -> list[int]:
-    return [output.token async for output in generation if output.token is not None]
+class Heard:
+    """Submits a request and keeps what it hears of it."""
+
+    def __init__(self, client: EngineClient, prompt: list[int], params: SamplingParams) -> None:
+        self.outputs: list[Output] = []
+        self.error: Exception | None = None
+        self.generation = client.submit(prompt, params, self)
+        self._num_open = params.num_samples
+
+    def put(self, output: Output) -> None:
+        self.outputs.append(output)
+        self._num_open -= output.finish is not None
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+
+    async def any(self) -> None:
+        await until(lambda: self.outputs)
+
+    async def all(self) -> list[Output]:
+        await until(lambda: not self._num_open or self.error)
+        if self.error is not None:
+            raise self.error
+        return self.outputs
+
+    async def tokens(self) -> list[int]:
+        return [output.token for output in await self.all() if output.token is not None]
 
 
 @pytest.mark.usefixtures("engine")
@@ -68,15 +94,15 @@ class TestLiveEngine:
     async def test_many_generations_at_once_each_get_their_own_tokens(self, address: str) -> None:
         prompts = [[i, i + 1, i + 2] for i in range(200)]
         async with connected(address) as client:
-            generations = [client.submit(p, SamplingParams(max_tokens=12, seed=p[0])) for p in prompts]
-            got = await asyncio.gather(*map(tokens_of, generations))
+            heard = [Heard(client, p, SamplingParams(max_tokens=12, seed=p[0])) for p in prompts]
+            got = [await each.tokens() for each in heard]
         assert got == [expected(make_request(1, p, 12, seed=p[0]), VOCAB_SIZE) for p in prompts]
 
     async def test_two_front_ends_do_not_hear_each_other(self, address: str) -> None:
         async with connected(address, "one") as one, connected(address, "two") as two:
-            a = one.submit([1, 2], SamplingParams(max_tokens=9, seed=1))
-            b = two.submit([3, 4], SamplingParams(max_tokens=9, seed=2))
-            got = await asyncio.gather(tokens_of(a), tokens_of(b))
+            a = Heard(one, [1, 2], SamplingParams(max_tokens=9, seed=1))
+            b = Heard(two, [3, 4], SamplingParams(max_tokens=9, seed=2))
+            got = [await a.tokens(), await b.tokens()]
         assert got == [
             expected(make_request(1, [1, 2], 9, seed=1), VOCAB_SIZE),
             expected(make_request(1, [3, 4], 9, seed=2), VOCAB_SIZE),
@@ -84,45 +110,48 @@ class TestLiveEngine:
 
     async def test_an_abort_frees_the_request_and_the_numbers_show_it(self, address: str) -> None:
         async with connected(address) as client:
-            generation = client.submit([1, 2, 3], ENDLESS)
-            await anext(generation)
+            heard = Heard(client, [1, 2, 3], ENDLESS)
+            await heard.any()
             assert client.num_running == 1
-            generation.abort()
-            generation.abort()
+            heard.generation.abort()
+            heard.generation.abort()
+            count = len(heard.outputs)
             await until(lambda: client.num_running == 0)
-            assert await tokens_of(generation) == []
+            assert len(heard.outputs) == count
 
     async def test_the_other_front_end_sees_the_numbers_too(self, address: str) -> None:
         async with connected(address, "one") as one, connected(address, "two") as two:
-            generation = one.submit([1, 2, 3], ENDLESS)
+            heard = Heard(one, [1, 2, 3], ENDLESS)
             await until(lambda: two.num_running == 1)
-            generation.abort()
+            heard.generation.abort()
             await until(lambda: two.num_running == 0)
 
     async def test_aborting_one_sample_leaves_the_others(self, address: str) -> None:
         async with connected(address) as client:
-            generation = client.submit([1, 2, 3], SamplingParams(max_tokens=40, n=2, seed=6))
-            first = await anext(generation)
-            generation.abort_sample(1)
-            rest = [first, *[output async for output in generation]]
-        assert [o.token for o in rest if o.sample == 0] == expected(make_request(1, [1, 2, 3], 40, seed=6), VOCAB_SIZE)
-        assert not any(o.sample == 1 for o in rest[1:])
+            heard = Heard(client, [1, 2, 3], SamplingParams(max_tokens=4_000, n=2, seed=6, ignore_eos=True))
+            await heard.any()
+            heard.generation.abort_sample(1)
+            count = len(heard.outputs)
+            await until(lambda: client.num_running == 0)
+        tokens = expected(make_request(1, [1, 2, 3], 4_000, seed=6), VOCAB_SIZE)
+        assert [o.token for o in heard.outputs if o.sample == 0] == tokens
+        assert not any(o.sample == 1 for o in heard.outputs[count:])
 
     async def test_a_front_end_that_leaves_frees_its_requests(self, address: str) -> None:
         async with connected(address, "stays") as stays:
             async with connected(address, "leaves") as leaves:
-                leaves.submit([1, 2, 3], ENDLESS)
+                Heard(leaves, [1, 2, 3], ENDLESS)
                 await until(lambda: stays.num_running == 1)
             await until(lambda: stays.num_running == 0)
 
     async def test_a_refusal_comes_as_an_output(self, address: str) -> None:
         async with connected(address) as client:
-            (output,) = [o async for o in client.submit([VOCAB_SIZE + 1], SamplingParams())]
+            (output,) = await Heard(client, [VOCAB_SIZE + 1], SamplingParams()).all()
         assert (output.finish, output.error_field) == ("error", "prompt")
 
     async def test_an_idle_engine_uses_no_processor_time(self, address: str, engine: subprocess.Popen[bytes]) -> None:
         async with connected(address) as client:
-            await tokens_of(client.submit([1, 2], SamplingParams(max_tokens=3)))
+            await Heard(client, [1, 2], SamplingParams(max_tokens=3)).all()
             process = psutil.Process(engine.pid)
             await asyncio.sleep(0.1)
             before = process.cpu_times()
@@ -136,7 +165,7 @@ async def test_before_the_engine_is_there_requests_are_refused_at_once(tmp_path:
     running = asyncio.ensure_future(client.run())
     await asyncio.sleep(0.05)
     with pytest.raises(EngineUnavailable):
-        client.submit([1], SamplingParams())
+        Heard(client, [1], SamplingParams())
     running.cancel()
 
 
@@ -145,20 +174,18 @@ async def test_an_engine_that_dies_ends_every_generation_and_a_new_one_serves_ag
     process = ledger_process.start(address)
     try:
         async with connected(address) as client:
-            generations = [client.submit([i, 1], ENDLESS) for i in range(5)]
-            for generation in generations:
-                await anext(generation)
+            heard = [Heard(client, [i, 1], ENDLESS) for i in range(5)]
+            for each in heard:
+                await each.any()
             process.kill()
-            died = time.monotonic()
-            results = await asyncio.gather(*map(tokens_of, generations), return_exceptions=True)
-            assert time.monotonic() - died < 1.0
-            assert all(isinstance(result, EngineUnavailable) for result in results)
+            await until(lambda: all(each.error for each in heard), within_s=1.0)
+            assert all(isinstance(each.error, EngineUnavailable) for each in heard)
             with pytest.raises(EngineUnavailable):
-                client.submit([1, 2], SamplingParams())
+                Heard(client, [1, 2], SamplingParams())
             process.wait()
             process = ledger_process.start(address)
             await until(lambda: client.info is not None)
-            tokens = await tokens_of(client.submit([1, 2], SamplingParams(max_tokens=5, seed=3)))
+            tokens = await Heard(client, [1, 2], SamplingParams(max_tokens=5, seed=3)).tokens()
             assert tokens == expected(make_request(1, [1, 2], 5, seed=3), VOCAB_SIZE)
     finally:
         process.kill()

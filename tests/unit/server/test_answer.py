@@ -1,8 +1,10 @@
+import asyncio
+
 import pytest
 
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.core.params import SamplingParams
-from chairlift.server.answer import Answer, Delta, RequestFailed, merge
+from chairlift.server.answer import Answer, Delta, RequestFailed
 from fakes.http_world import HttpWorld
 
 
@@ -10,8 +12,34 @@ def ask(world: HttpWorld, **params: object) -> Answer:
     return Answer(world.context, world.tokenizer.encode("Hi"), SamplingParams(**params))
 
 
+class Reading:
+    """Reads answers until all of them have ended, or one has failed."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.heard: list[tuple[int, Delta]] = []
+        self.first = asyncio.get_running_loop().create_future()
+        self.done = asyncio.get_running_loop().create_future()
+        self._num_open = sum(answer.num_samples for answer in answers)
+        for index, answer in enumerate(answers):
+            answer.start(self, index)
+
+    def add(self, index: int, delta: Delta) -> None:
+        self.heard.append((index, delta))
+        if not self.first.done():
+            self.first.set_result(None)
+        self._num_open -= delta.finish is not None
+        if not self._num_open:
+            self.done.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
 async def read(answer: Answer) -> list[Delta]:
-    return [delta async for delta in answer.deltas()]
+    reading = Reading(answer)
+    await reading.done
+    return [delta for _, delta in reading.heard]
 
 
 async def test_every_token_is_a_delta_and_the_last_one_finishes() -> None:
@@ -66,10 +94,12 @@ async def test_a_stop_token_is_shown_when_asked_for() -> None:
 async def test_closing_an_unfinished_answer_aborts_it() -> None:
     world = HttpWorld()
     answer = ask(world)
-    deltas = answer.deltas()
-    await anext(deltas)
+    reading = Reading(answer)
+    await reading.first
     answer.close()
     answer.close()
+    await asyncio.sleep(0.01)
+    assert len(reading.heard) == 1
     assert world.client.requests[0].aborts == [None]
 
 
@@ -102,17 +132,62 @@ async def test_a_failure_of_the_engine_is_not_the_request_s_fault() -> None:
         await read(ask(world))
 
 
-async def test_several_answers_are_merged_as_they_come() -> None:
+async def test_a_sample_that_fails_frees_the_others() -> None:
+    world = HttpWorld()
+    world.client.fails_at = 2
+    with pytest.raises(RequestFailed):
+        await read(ask(world, n=2))
+    assert world.client.requests[0].aborts == [None]
+
+
+async def test_several_answers_are_read_as_they_come() -> None:
     world = HttpWorld("Hello there.")
-    answers = [ask(world), ask(world)]
-    merged = [item async for item in merge(answers)]
+    reading = Reading(ask(world), ask(world))
+    await reading.done
+    assert [index for index, _ in reading.heard[:4]] == [0, 1, 0, 1]
     for index in (0, 1):
-        assert "".join(delta.text for at, delta in merged if at == index) == "Hello there."
+        assert "".join(delta.text for at, delta in reading.heard if at == index) == "Hello there."
 
 
-async def test_one_failing_answer_ends_the_merge() -> None:
+async def test_an_engine_that_dies_fails_the_answer() -> None:
     world = HttpWorld()
     world.client.dies_at = 1
-    answers = [ask(world), ask(world)]
     with pytest.raises(EngineUnavailable):
-        _ = [item async for item in merge(answers)]
+        await read(ask(world))
+
+
+async def test_a_reader_that_fails_loses_its_answer_and_is_told() -> None:
+    world = HttpWorld()
+    answer = ask(world)
+    reading = Reading(answer)
+    reading.add = lambda index, delta: 1 / 0  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        await reading.done
+    assert world.client.requests[0].aborts == [None]
+
+
+async def test_a_held_answer_keeps_what_comes_and_hands_it_out_in_order() -> None:
+    world = HttpWorld("Hello there.")
+    answer = ask(world)
+    reading = Reading(answer)
+    await reading.first
+    answer.hold()
+    await asyncio.sleep(0.01)
+    assert len(reading.heard) == 1 and not reading.done.done()
+    answer.release()
+    assert [delta.token for _, delta in reading.heard] == world.answer
+    assert reading.done.done()
+
+
+async def test_an_engine_that_dies_while_an_answer_is_held_does_not_overtake_its_tokens() -> None:
+    world = HttpWorld("Hello there.")
+    world.client.dies_at = 2
+    answer = ask(world)
+    reading = Reading(answer)
+    answer.hold()
+    await asyncio.sleep(0.01)
+    assert reading.heard == [] and not reading.done.done()
+    answer.release()
+    assert [delta.token for _, delta in reading.heard] == world.answer[:2]
+    with pytest.raises(EngineUnavailable):
+        await reading.done

@@ -15,10 +15,9 @@ def run(ids: list[int], params: SamplingParams, end_ids: tuple[int, ...] = ()) -
     stream = TextStream(TOKENIZER, [0], params, end_ids)
     text = ""
     for count, token in enumerate(ids, 1):
-        piece = stream.push(token)
-        text += piece.text
-        if piece.stop is not None:
-            return text + stream.finish(), piece.stop, count
+        text += stream.push(token)
+        if stream.stop is not None:
+            return text + stream.finish(), stream.stop, count
     return text + stream.finish(), None, len(ids)
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from chairlift.core.score import TokenScore
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
-from chairlift.server.openai.chunks import Frame, Scores, stream
+from chairlift.server.openai.chunks import Frame, Scores
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
 from chairlift.server.openai.logprobs import chat_logprobs, prompt_logprobs
@@ -29,7 +29,7 @@ async def chat_completions(http: Request) -> Response:
     scores = _scores(context, request)
     if request.stream:
         frames = [Frame(job, job.answers[0], index, is_chat=True, scores=scores) for index in range(params.n)]
-        return event_stream(http, job, stream(job, frames, is_chat=True))
+        return event_stream(http, job, frames, is_chat=True)
     try:
         choices = await until_gone(http.receive, job.collect())
     finally:

@@ -7,12 +7,13 @@ sent for a choice before its first token, and its role (or its echoed prompt) co
     `----------------- head, made once ------------------'          `------------ tail, made once ---------'
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from chairlift.core.score import TokenScore
-from chairlift.server.answer import Answer, Delta, merge
+from chairlift.server.answer import Answer, Delta
+from chairlift.server.errors import describe
 from chairlift.server.openai.job import Choice, Job
 
 DONE = b"data: [DONE]\n\n"
@@ -100,17 +101,30 @@ class Frame:
         return b"".join(parts)
 
 
-async def stream(job: Job, frames: Sequence[Frame], *, is_chat: bool) -> AsyncIterator[bytes]:
-    n = job.params.n
-    async for index, delta in merge(job.answers):
-        frame = frames[index * n + delta.sample]
-        chunk = frame.only_echo() if job.hides_output else frame.add(delta)
-        if chunk:
-            yield chunk
-    options = job.request.stream_options
-    if options is not None and options.include_usage:
-        yield _lead(job, is_chat) + b'"choices":[],"usage":%s}\n\n' % _encode(job.usage())
-    yield DONE
+class Chunks:
+    """What a stream says: the chunks of all choices as their tokens come, and how it ends."""
+
+    def __init__(self, job: Job, frames: Sequence[Frame], *, is_chat: bool, name: str) -> None:
+        self._job = job
+        self._frames = frames
+        self._n = job.params.n
+        self._is_chat = is_chat
+        self._name = name  # the request's, for the log
+
+    def add(self, index: int, delta: Delta) -> bytes:
+        frame = self._frames[index * self._n + delta.sample]
+        return frame.only_echo() if self._job.hides_output else frame.add(delta)
+
+    def end(self) -> bytes:
+        options = self._job.request.stream_options
+        if options is None or not options.include_usage:
+            return DONE
+        return _lead(self._job, self._is_chat) + b'"choices":[],"usage":%s}\n\n' % _encode(self._job.usage()) + DONE
+
+    def fail(self, error: Exception, has_begun: bool) -> bytes:
+        if not has_begun:
+            raise error
+        return b"data: " + _encode(describe(error, self._name)) + b"\n\n" + DONE
 
 
 def _lead(job: Job, is_chat: bool) -> bytes:
@@ -121,8 +135,3 @@ def _lead(job: Job, is_chat: bool) -> bytes:
         job.created,
         _encode(job.model),
     )
-
-
-def failure(body: msgspec.Struct) -> bytes:
-    """What ends a stream that failed after it had begun."""
-    return b"data: " + _encode(body) + b"\n\n" + DONE

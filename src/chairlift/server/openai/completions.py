@@ -10,7 +10,7 @@ from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
-from chairlift.server.openai.chunks import Frame, stream
+from chairlift.server.openai.chunks import Frame
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
 from chairlift.server.openai.logprobs import CompletionScores, prompt_logprobs
@@ -29,7 +29,7 @@ async def completions(http: Request) -> Response:
     job = Job(context, request, "cmpl", asked, user=user_of(http, request), hides_output=is_echo_only(request))
     if request.stream:
         frames = [_frame(context, request, job, index) for index in range(len(prompts) * params.n)]
-        return event_stream(http, job, stream(job, frames, is_chat=False))
+        return event_stream(http, job, frames, is_chat=False)
     try:
         choices = await until_gone(http.receive, job.collect())
     finally:

@@ -1,6 +1,6 @@
 """What the OpenAI routes share: reading a body, naming the model, answering in JSON or as an event stream."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import TypeVar
 
@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.server.context import context_of
-from chairlift.server.errors import describe, request_id
-from chairlift.server.exchange import ByteStream, read_body
-from chairlift.server.openai.chunks import HEADERS, failure
+from chairlift.server.errors import request_id
+from chairlift.server.exchange import read_body
+from chairlift.server.openai.chunks import HEADERS, Chunks, Frame
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.job import Job, check_model
 from chairlift.server.openai.requests import (
@@ -21,6 +21,7 @@ from chairlift.server.openai.requests import (
     SamplingRequest,
     TokenizeRequest,
 )
+from chairlift.server.stream import ByteStream
 
 R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
 
@@ -46,6 +47,6 @@ def json_response(content: msgspec.Struct, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def event_stream(http: Request, job: Job, chunks: AsyncIterator[bytes]) -> ByteStream:
-    name = request_id(http)
-    return ByteStream(chunks, headers=HEADERS, close=job.close, on_error=lambda error: failure(describe(error, name)))
+def event_stream(http: Request, job: Job, frames: Sequence[Frame], *, is_chat: bool) -> ByteStream:
+    script = Chunks(job, frames, is_chat=is_chat, name=request_id(http))
+    return ByteStream(job.answers, script, headers=HEADERS)

@@ -1,5 +1,6 @@
 """One OpenAI request under way: its prompts in the engine, and what the answer must say about them."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
-from chairlift.server.answer import Answer, Delta, merge
+from chairlift.server.answer import Answer, Delta, Reader
 from chairlift.server.context import ServerContext
 from chairlift.server.errors import UnknownModel
 from chairlift.server.openai.requests import SamplingRequest
@@ -52,23 +53,22 @@ class Job:
         self.hides_output = hides_output
         # Tokens that never have text of their own; the text of any other is at most held back for a while.
         self.silent_ids = context.tokenizer.special_ids if self.params.skip_special_tokens else frozenset()
-        self.answers: list[Answer] = []
-        try:
-            for prompt, params in prompts:
-                self.answers.append(
-                    Answer(
-                        context,
-                        prompt,
-                        params,
-                        cache_salt=request.cache_salt or "",
-                        priority=request.priority or 0,
-                        user=user,
-                        deadline_s=request.deadline_s,
-                    )
-                )
-        except BaseException:
-            self.close()
-            raise
+        self.answers = [
+            Answer(
+                context,
+                prompt,
+                params,
+                cache_salt=request.cache_salt or "",
+                priority=request.priority or 0,
+                user=user,
+                deadline_s=request.deadline_s,
+            )
+            for prompt, params in prompts
+        ]
+
+    def start(self, reader: Reader) -> None:
+        for index, answer in enumerate(self.answers):
+            answer.start(reader, index)
 
     def close(self) -> None:
         for answer in self.answers:
@@ -76,9 +76,10 @@ class Job:
 
     async def collect(self) -> list[Choice]:
         """The n choices for the first prompt, complete, then those for the second, and so on."""
-        made = [[Choice() for _ in range(self.params.num_samples)] for _ in self.answers]
-        async for index, delta in merge(self.answers):
-            made[index][delta.sample].add(delta)
+        collector = _Collector(len(self.answers), self.params.num_samples)
+        self.start(collector)
+        await collector.done
+        made = collector.made
         if self.params.best_of:
             best = [likeliest([choice.scores for choice in samples], self.params.n) for samples in made]
             made = [[samples[i] for i in chosen] for samples, chosen in zip(made, best, strict=True)]
@@ -91,6 +92,26 @@ class Job:
         num_output = 0 if self.hides_output else sum(answer.num_output for answer in self.answers)
         num_cached = sum(answer.num_cached for answer in self.answers)
         return Usage(num_prompt, num_prompt + num_output, num_output, CachedTokens(num_cached))
+
+
+class _Collector:
+    """Reads answers to their end."""
+
+    def __init__(self, num_answers: int, num_samples: int) -> None:
+        self.made = [[Choice() for _ in range(num_samples)] for _ in range(num_answers)]
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._num_open = num_answers * num_samples
+
+    def add(self, index: int, delta: Delta) -> None:
+        self.made[index][delta.sample].add(delta)
+        if delta.finish is not None:
+            self._num_open -= 1
+            if not self._num_open and not self.done.done():
+                self.done.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 def check_model(context: ServerContext, model: str | None) -> None:

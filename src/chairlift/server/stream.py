@@ -1,0 +1,142 @@
+"""A response that is sent as it is made: every delta is turned into bytes and written where it arrives.
+
+Always: nothing is sent before the first bytes are there, so a request that fails until then still gets a proper status;
+when the client leaves, its request is freed at once. A client that reads too slowly is written no more than the
+connection's buffer holds; what comes meanwhile is kept as it came.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from chairlift.server.answer import Answer, Delta
+from chairlift.server.wire import Wire, wire_of
+
+Header = tuple[bytes, bytes]
+
+
+class Script(Protocol):
+    """What a streamed response says."""
+
+    def add(self, index: int, delta: Delta) -> bytes:
+        """The bytes that a delta of an answer makes; may be none."""
+        ...
+
+    def end(self) -> bytes: ...
+
+    def fail(self, error: Exception, has_begun: bool) -> bytes:
+        """The last bytes of a response that failed; raises what deserves a status of its own."""
+        ...
+
+
+class ByteStream(Response):
+    """Sends what `script` makes of `answers` as they come, and closes them at the end, however that comes about.
+
+    The answers are held until the response has begun, and while the client reads too slowly.
+    """
+
+    def __init__(self, answers: Sequence[Answer], script: Script, *, headers: list[Header]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = headers
+        self._answers = answers
+        self._script = script
+        self._num_open = sum(answer.num_samples for answer in answers)
+        self._kept: list[bytes] = []  # made before the response has begun
+        self._write = self._keep
+        self._error: Exception | None = None
+        self._is_over = False
+        self._wake: asyncio.Future[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wire = wire_of(scope)
+        wire.sender = self
+        try:
+            await self._send(wire, send)
+        finally:
+            self._is_over = True
+            wire.sender = None
+            for answer in self._answers:
+                answer.close()
+
+    async def _send(self, wire: Wire, send: Send) -> None:
+        self._start(wire)
+        if not self._kept and not self._is_over:
+            await self._woken()
+        last = b"" if self._kept else self._last(has_begun=False)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        for data in self._kept:
+            wire.write(data)
+        self._write = wire.write
+        if not wire.is_full:
+            self.release()
+        if not self._is_over:
+            await self._woken()
+        last = last or self._last(has_begun=True)
+        if last:
+            wire.write(last)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _start(self, wire: Wire) -> None:
+        if wire.is_gone:
+            raise ClientDisconnect
+        try:
+            for index, answer in enumerate(self._answers):
+                answer.start(self, index)
+        except Exception as error:
+            self.fail(error)
+
+    def _last(self, has_begun: bool) -> bytes:
+        if isinstance(self._error, ClientDisconnect):
+            raise self._error
+        return b"" if self._error is None else self._script.fail(self._error, has_begun)
+
+    def add(self, index: int, delta: Delta) -> None:
+        if self._is_over:
+            return
+        data = self._script.add(index, delta)
+        if delta.finish is not None:
+            self._num_open -= 1
+            if not self._num_open:
+                data += self._script.end()
+        if data:
+            self._write(data)
+        if not self._num_open:
+            self._end()
+
+    def fail(self, error: Exception) -> None:
+        if not self._is_over:
+            self._error = error
+            self._end()
+
+    def leave(self) -> None:
+        self.fail(ClientDisconnect())
+
+    def hold(self) -> None:
+        for answer in self._answers:
+            answer.hold()
+
+    def release(self) -> None:
+        for answer in self._answers:
+            answer.release()
+
+    def _keep(self, data: bytes) -> None:
+        self._kept.append(data)
+        self.hold()
+        self._notify()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._notify()
+
+    async def _woken(self) -> None:
+        self._wake = asyncio.get_running_loop().create_future()
+        await self._wake
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)

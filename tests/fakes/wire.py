@@ -1,0 +1,34 @@
+"""A wire for an application that runs in process: what is written goes into the body; the client is always there."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chairlift.server.wire import Sender, lend
+
+
+class MemoryWire:
+    is_full = False
+    is_gone = False
+    sender: Sender | None = None
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        assert data, "an empty chunk would end the body"
+        self.data += data
+
+
+def wired(app: ASGIApp) -> ASGIApp:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        wire = MemoryWire()
+        lend(scope, wire)
+
+        async def send_all(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": wire.data + message.get("body", b"")}
+                wire.data = b""
+            await send(message)
+
+        await app(scope, receive, send_all)
+
+    return call
