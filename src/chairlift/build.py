@@ -85,7 +85,8 @@ def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
     )
     engine = Engine(scheduler, loaded.runner, WallClock())
     if model.settings.trace is not None:
-        engine.observer = Recorder(model.settings.trace, scheduler, rules, model.name, "wall")
+        depth = loaded.runner.depth
+        engine.observer = Recorder(model.settings.trace, scheduler, rules, model.name, "wall", depth)
     return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
 
 

@@ -11,7 +11,7 @@ from fakes.world import World
 def record(world: World, path: Path, rules: Rules | None = None) -> Trace:
     """Runs the world; `rules` are those that the header names, whatever the world's are."""
     rules = rules or Rules(preemption=world.preemption, prefix_cache=world.has_prefix_index)
-    with Recorder(path, world.scheduler, rules, "ledger", "virtual") as recorder:
+    with Recorder(path, world.scheduler, rules, "ledger", "virtual", world.runner.depth) as recorder:
         world.engine.observer = recorder
         world.run()
     return Trace(path)

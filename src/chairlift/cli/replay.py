@@ -1,4 +1,4 @@
-"""`chairlift replay`: whether the scheduler decides again as it did in a recorded run."""
+"""`chairlift replay`: whether the simulator plans a recorded run as it was planned."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,8 @@ def add_command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "replay",
         help="check that a recorded run is planned the same again",
-        description="Feed a trace's arrivals, times and tokens to the scheduler again and compare every plan.",
+        description="Run a trace again in the simulator, with its arrivals, measured durations and tokens, and compare "
+        "every plan.",
         allow_abbrev=False,
     )
     parser.add_argument("trace", type=Path, metavar="TRACE")

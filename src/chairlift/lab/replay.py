@@ -1,21 +1,36 @@
-"""Replays a trace: the scheduler is told again what it was told, at the times it was told, and must decide the same.
+"""Replays a trace in the simulator: the engine on a virtual clock, with a runner that takes as long as the recorded one
+did and samples what it sampled. Every plan and every event must be the same again.
 
-Whatever the first run was, live on a device or simulated, a replay needs neither model nor clock: times and sampled
-tokens come from the trace. Any difference is a decision that did not depend on the scheduler's inputs alone.
+Whatever the first run was, live on a device or simulated, a replay needs no model: arrivals, durations and tokens come
+from the trace. Any difference is a decision that did not depend on these alone.
+
+    line of the trace   add  plan  commit          plan ...
+    virtual clock        |----|------|--------------|      stands at each moment that was recorded, and nowhere else
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import RunnerFailed, RunnerFull
+from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.score import TokenScore
+from chairlift.lab.script import Ended, Script
+from chairlift.sim.clock import VirtualClock
+from chairlift.sim.drive import arrive
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, EventLine, Fail, Plan, PutBack, line_of
+from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Line, Plan, PutBack, line_of
 from chairlift.telemetry.trace import Trace, samples_of
+
+T = TypeVar("T", bound=Line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,57 +46,107 @@ class _Differs(Exception):
 
 def replay(trace: Trace, scheduler: Scheduler | None = None) -> Replayed:
     """On a new scheduler with the rules that the trace names, unless one is given."""
-    repeat = _Repeat(scheduler or make_scheduler(trace.header.limits, trace.header.rules))
-    for number, line in trace.numbered():
-        try:
-            repeat.take(line)
-        except _Differs as difference:
-            return Replayed(repeat.num_steps, repeat.num_events, f"line {number}: {difference}")
-        except (KeyError, ValueError, IndexError, StopIteration) as error:
-            raise InvalidConfig(f"{trace.path}, line {number}: does not follow from the lines before it") from error
-    return Replayed(repeat.num_steps, repeat.num_events, None)
+    script, difference = Script(trace), None
+    rerun = _Rerun(script, scheduler or make_scheduler(trace.header.limits, trace.header.rules), trace.header.depth)
+    try:
+        rerun.run()
+    except _Differs as found:
+        difference = f"line {script.number}: {found}"
+    except (KeyError, ValueError, IndexError) as error:
+        number = script.next_number
+        raise InvalidConfig(f"{trace.path}, line {number}: does not follow from the lines before it") from error
+    return Replayed(rerun.num_steps, rerun.num_events, difference)
 
 
-class _Repeat:
-    def __init__(self, scheduler: Scheduler) -> None:
+class _Rerun:
+    """The runner of the recorded run, and an observer that compares."""
+
+    def __init__(self, script: Script, scheduler: Scheduler, depth: int) -> None:
+        self.depth = depth
         self.num_steps = self.num_events = 0
-        self._scheduler = scheduler
-        self._plans: dict[int, StepPlan] = {}
-        self._lines: deque[EventLine] = deque()
+        self._script = script
+        self._clock = VirtualClock()
+        self._engine = Engine(scheduler, self, self._clock, self)
+        self._in_flight: deque[StepPlan] = deque()
 
-    def take(self, line: AnyLine) -> None:
-        match line:
-            case Add():
-                self._scheduler.add(samples_of(line), line.at)
-            case Abort():
-                self._scheduler.abort(line.request, line.at)
-            case Plan():
-                self._plan(line)
-            case Commit():
-                plan = self._plans.pop(line.step)
-                self._scheduler.commit(plan, _result(plan, line), line.at)
-            case Fail():
-                self._scheduler.fail(self._plans.pop(line.step), line.message, line.at)
-            case PutBack():
-                self._scheduler.put_back(self._plans.pop(line.step), line.message, line.at)
-            case _:
-                self._event(line)
+    def run(self) -> None:
+        try:
+            while (line := self._script.peek()) is not None:
+                self._clock.advance_to(line.at)
+                match line:
+                    case Add():
+                        arrive(self._engine, samples_of(line), line.at)
+                    case Abort():
+                        self._engine.abort(line.request)
+                    case Plan():
+                        self._engine.step()
+                    case _:
+                        raise ValueError("a step ended that was not under way")
+            self.happened(self._engine.scheduler.take_events())
+            raise _Differs(f"the event was {self._script.take_event()}, now it is None")
+        except Ended:
+            pass
 
-    def _plan(self, line: Plan) -> None:
-        plan = self._scheduler.schedule(line.at)
-        if plan is not None:
-            self._plans[plan.step] = plan
-            self.num_steps += 1
+    def submit(self, plan: StepPlan) -> None:
+        match self._script.peek():
+            case PutBack(step=plan.step, message=message):
+                raise RunnerFull(message)
+            # If the next step was planned right away it makes no difference whether this one failed here or later.
+            case Fail(step=plan.step, message=message) if isinstance(self._script.peek(1), Plan):
+                raise RunnerFailed(message)
+        self._in_flight.append(plan)
+
+    def collect(self) -> StepResult:
+        plan = self._in_flight.popleft()
+        match self._script.peek():
+            case Commit(step=plan.step) as line:
+                return _result(plan, line)
+            case Fail(step=plan.step, message=message):
+                raise RunnerFailed(message)
+            case None:
+                raise Ended
+        raise ValueError("the oldest step that was under way did not end first")
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        line = self._over(Plan, now)
         if (None if plan is None else digest(plan)) != (line.digest or None):
             raise _Differs(f"the plan was {_recorded(line)}, now it is {_shown(plan)}")
+        self.num_steps += plan is not None
 
-    def _event(self, line: EventLine) -> None:
-        if not self._lines:
-            self._lines.extend(map(line_of, self._scheduler.take_events()))
-        found = self._lines.popleft() if self._lines else None
-        if found != line:
-            raise _Differs(f"the event was {line}, now it is {found}")
-        self.num_events += 1
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        self._over(Add, now)
+
+    def aborted(self, request: RequestId, now: float) -> None:
+        self._over(Abort, now)
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        self._over(Commit, now)
+
+    def failed(self, plan: StepPlan, message: str, now: float) -> None:
+        self._over(Fail, now)
+
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        self._over(PutBack, now)
+
+    def happened(self, events: Sequence[Event]) -> None:
+        for found in map(line_of, events):
+            line = self._script.take_event()
+            if found != line:
+                raise _Differs(f"the event was {line}, now it is {found}")
+            self.num_events += 1
+
+    def _over(self, kind: type[T], now: float) -> T:
+        """What was recorded next, which has happened again; the clock goes on to what follows."""
+        line = self._script.peek()
+        if line is None:
+            raise Ended
+        if not isinstance(line, kind) or line.at != now:
+            raise ValueError("another thing was done, or at another time")
+        self._script.take()
+        following = self._script.peek()
+        if following is not None:
+            self._clock.advance_to(following.at)
+        return line
 
 
 def _result(plan: StepPlan, line: Commit) -> StepResult:

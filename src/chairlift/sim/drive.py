@@ -35,7 +35,7 @@ def drive(
     following = next(feed, None)
     while following is not None or engine.has_work:
         while following is not None and (len(live) < concurrency if concurrency else following[0] <= clock.now()):
-            _add(engine, following[1], clock.now() if concurrency else following[0])
+            arrive(engine, (following[1],), clock.now() if concurrency else following[0])
             following = next(feed, None)
         if engine.has_work:
             engine.step()
@@ -45,7 +45,8 @@ def drive(
             clock.advance_to(following[0])
 
 
-def _add(engine: Engine, request: Request, arrival: float) -> None:
-    engine.scheduler.add((request,), arrival)
+def arrive(engine: Engine, samples: tuple[Request, ...], arrival: float) -> None:
+    """A prompt that came at that moment, perhaps while the last step was under way."""
+    engine.scheduler.add(samples, arrival)
     if engine.observer is not None:
-        engine.observer.added((request,), arrival)
+        engine.observer.added(samples, arrival)

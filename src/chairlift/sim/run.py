@@ -36,7 +36,7 @@ def run(
     with ExitStack() as files:
         observer: Observer = timeline
         if trace is not None:
-            recorder = files.enter_context(Recorder(trace, scheduler, rules, profile.model, "virtual"))
-            observer = Observers(timeline, recorder)
+            recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth)
+            observer = Observers(timeline, files.enter_context(recorder))
         simulate(arriving, scheduler, profile.cost, observer, arrivals.concurrency, profile.depth, watch)
     return timeline.report(slo)

@@ -33,6 +33,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="t
     chairlift: str  # which release wrote it
     model: str
     clock: str  # "wall" or "virtual"
+    depth: int  # plans that the runner took before the first was collected
     limits: Limits
     rules: Rules
 

@@ -31,7 +31,7 @@ _EARLY = (Queued, Admitted, Preempted, RuleFailed, Shrunk)  # no commit tells of
 class Recorder:
     """An engine's observer that writes what it is told."""
 
-    def __init__(self, path: Path, scheduler: Scheduler, rules: Rules, model: str, clock: str) -> None:
+    def __init__(self, path: Path, scheduler: Scheduler, rules: Rules, model: str, clock: str, depth: int) -> None:
         self._scheduler = scheduler
         self._encode = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
@@ -42,8 +42,8 @@ class Recorder:
             self._file = path.open("wb", buffering=0)
         except OSError as error:
             raise InvalidConfig(f"{path}: cannot be written: {error.strerror or error}") from error
-        header = Header(chairlift=RELEASE, model=model, clock=clock, limits=scheduler.limits, rules=rules)
-        self._write(header)
+        limits = scheduler.limits
+        self._write(Header(chairlift=RELEASE, model=model, clock=clock, depth=depth, limits=limits, rules=rules))
 
     def __enter__(self) -> "Recorder":
         return self

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import random
 from collections import Counter
@@ -22,7 +23,7 @@ from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Plan, Rules, Shrunk
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
-from fakes.crowds import crowd
+from fakes.crowds import crowd, with_searches
 from fakes.full_world import full_world
 from fakes.model_world import CONFIG, world_limits
 from fakes.requests import make_request
@@ -32,7 +33,11 @@ from fakes.world import World, random_world
 SMALL = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=7, max_running=3, max_step_tokens=8)
 
 
-def record_live(path: Path, rules: Rules, seed: int) -> tuple[Trace, Counter[str]]:
+class DeepRunner(TorchRunner):
+    depth = 2  # type: ignore[assignment]
+
+
+def record_live(path: Path, rules: Rules, seed: int, depth: int) -> tuple[Trace, Counter[str]]:
     """A real model on the wall clock, with arrivals and aborts at random moments."""
     rng = random.Random(seed)
     limits = world_limits(num_blocks=24, block_size=4, max_running=6, max_step_tokens=24)
@@ -41,9 +46,10 @@ def record_live(path: Path, rules: Rules, seed: int) -> tuple[Trace, Counter[str
     cache = KvCache(CONFIG, 24, 4, torch.float32, device, rules.preemption.num_host_blocks)
     scheduler = make_scheduler(limits, rules)
     kinds: Counter[str] = Counter()
-    groups = [group for groups in crowd(seed).values() for group in groups]
-    with Recorder(path, scheduler, rules, "tiny", "wall") as recorder:
-        engine = Engine(scheduler, TorchRunner(model, cache, device), WallClock(), recorder)
+    groups = [group for groups in with_searches(crowd(seed), seed).values() for group in groups]
+    runner = (TorchRunner if depth == 1 else DeepRunner)(model, cache, device)
+    with Recorder(path, scheduler, rules, "tiny", "wall", depth) as recorder:
+        engine = Engine(scheduler, runner, WallClock(), recorder)
         while groups or engine.has_work:
             while groups and rng.random() < 0.4:
                 engine.add(groups.pop())
@@ -68,10 +74,11 @@ def record_live(path: Path, rules: Rules, seed: int) -> tuple[Trace, Counter[str
         ),
     ],
 )
-def test_a_live_run_on_a_model_is_planned_the_same_in_a_replay(tmp_path: Path, rules: Rules) -> None:
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_live_run_on_a_model_is_planned_the_same_in_a_replay(tmp_path: Path, rules: Rules, depth: int) -> None:
     seen: Counter[str] = Counter()
     for seed in (1, 2):
-        trace, kinds = record_live(tmp_path / "trace.jsonl", rules, seed)
+        trace, kinds = record_live(tmp_path / "trace.jsonl", rules, seed, depth)
         seen += kinds
         replayed = replay(trace)
         assert replayed.difference is None
@@ -117,7 +124,7 @@ def test_another_event_is_noticed(tmp_path: Path) -> None:
 def test_a_step_that_failed_is_replayed(tmp_path: Path) -> None:
     world = World(SMALL, arrivals={0: [(make_request(1, range(9), 4),)], 3: [(make_request(2, range(5), 4),)]})
     world.runner.fail_steps = frozenset([2])
-    with Recorder(tmp_path / "t", world.scheduler, Rules(), "ledger", "virtual") as recorder:
+    with Recorder(tmp_path / "t", world.scheduler, Rules(), "ledger", "virtual", 1) as recorder:
         world.engine.observer = recorder
         for step in range(12):
             for samples in world.arrivals.get(step, ()):
@@ -135,6 +142,34 @@ def test_steps_that_did_not_fit_are_replayed(tmp_path: Path) -> None:
         num_shrunk += sum(isinstance(line, Shrunk) for line in trace)
         assert replay(trace, full_world(seed).scheduler).difference is None
     assert num_shrunk > 60
+
+
+def test_a_run_that_was_cut_off_is_replayed_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    whole = replay(small_trace(path))
+    lines = path.read_bytes().splitlines(keepends=True)
+    for num_lines in range(2, len(lines)):
+        path.write_bytes(b"".join(lines[:num_lines]))
+        replayed = replay(Trace(path))
+        assert replayed.difference is None
+        assert replayed.num_steps <= whole.num_steps
+    assert replayed.num_steps == whole.num_steps > 5
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_damaged_trace_is_refused_or_differs_but_never_breaks_anything(tmp_path: Path, seed: int) -> None:
+    """Lines lost, doubled, out of order."""
+    rng, path = random.Random(seed), tmp_path / "trace.jsonl"
+    record(random_world(seed), path)
+    header, *lines = path.read_bytes().splitlines(keepends=True)
+    for _ in range(rng.randint(1, 3)):
+        place = rng.randrange(len(lines))
+        line = lines.pop(place)
+        lines.insert(rng.randrange(len(lines) + 1), line)
+        lines[place : place + 1] = [line] * rng.choice([0, 1, 2])
+    path.write_bytes(b"".join([header, *lines]))
+    with contextlib.suppress(InvalidConfig):
+        replay(Trace(path), random_world(seed).scheduler)
 
 
 @pytest.mark.parametrize(("kind", "changes"), [("commit", {"step": 99}), ("commit", {"tokens": [1, 2, 3]})])

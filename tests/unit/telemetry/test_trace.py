@@ -110,7 +110,7 @@ def test_what_a_killed_process_left_half_written_is_passed_over(tmp_path: Path) 
 def test_everything_is_in_the_file_when_the_engine_is_idle(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [(make_request(1, range(9), 3),)]})
     path = tmp_path / "trace.jsonl"
-    with Recorder(path, world.scheduler, Rules(), "ledger", "virtual") as recorder:
+    with Recorder(path, world.scheduler, Rules(), "ledger", "virtual", 1) as recorder:
         world.engine.observer = recorder
         world.run()
         text = path.read_text()
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_written_any_more_ends_the_recording_not_the_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(LIMITS, arrivals={0: [(make_request(1, range(9), 3),)]})
-    world.engine.observer = Recorder(Path("/dev/full"), world.scheduler, Rules(), "ledger", "virtual")
+    world.engine.observer = Recorder(Path("/dev/full"), world.scheduler, Rules(), "ledger", "virtual", 1)
     with caplog.at_level(logging.WARNING):
         world.run()
     assert [record.getMessage() for record in caplog.records] == [
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_written_any_more_ends_the_recording_not_the_run(
 
 def test_a_file_that_cannot_be_opened_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot be written: No such file"):
-        Recorder(tmp_path / "no" / "trace.jsonl", World(LIMITS).scheduler, Rules(), "ledger", "virtual")
+        Recorder(tmp_path / "no" / "trace.jsonl", World(LIMITS).scheduler, Rules(), "ledger", "virtual", 1)
 
 
 def test_another_version_is_refused_in_a_line(tmp_path: Path) -> None:

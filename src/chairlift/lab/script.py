@@ -1,0 +1,57 @@
+"""The lines of a trace as a script: what the scheduler was told and what it said, apart, each in order.
+
+Lines are read as they are wanted: no more are held than lie between the two.
+"""
+
+from collections import deque
+
+from chairlift.telemetry.lines import Abort, Add, Commit, EventLine, Fail, Plan, PutBack
+from chairlift.telemetry.trace import Trace
+
+Input = Add | Abort | Plan | Commit | Fail | PutBack
+
+
+class Ended(Exception):
+    """The trace ends here; the run that wrote it may have been cut off."""
+
+
+class Script:
+    def __init__(self, trace: Trace) -> None:
+        self._lines = trace.numbered()
+        self._inputs: deque[tuple[int, Input]] = deque()
+        self._events: deque[tuple[int, EventLine]] = deque()
+        self.number = 1  # of the line that was taken last
+
+    @property
+    def next_number(self) -> int:
+        """Of the next input, as far as it has been looked at."""
+        return self._inputs[0][0] if self._inputs else self.number
+
+    def peek(self, ahead: int = 0) -> Input | None:
+        """The next input, or one after it; None at the end."""
+        while len(self._inputs) <= ahead:
+            if not self._read():
+                return None
+        return self._inputs[ahead][1]
+
+    def take(self) -> Input:
+        """The next input, which is then over."""
+        if self.peek() is None:
+            raise Ended
+        self.number, line = self._inputs.popleft()
+        return line
+
+    def take_event(self) -> EventLine:
+        while not self._events:
+            if not self._read():
+                raise Ended
+        self.number, line = self._events.popleft()
+        return line
+
+    def _read(self) -> bool:
+        number, line = next(self._lines, (0, None))
+        if isinstance(line, EventLine):
+            self._events.append((number, line))
+        elif line is not None:
+            self._inputs.append((number, line))
+        return line is not None
