@@ -10,22 +10,18 @@ a token gets the same bits in a prompt chunk and in a decode, in any batch.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
 def partial_kernel(
     q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr, EARLY: tl.constexpr,
+    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """GROUP is the number of query heads of a kv head, rounded up to what the tensor cores take."""
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     position = tl.load(positions + row)
     start = split * SPLIT
     first = 0
@@ -76,15 +72,12 @@ def partial_kernel(
 def single_kernel(
     q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
     HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr, EARLY: tl.constexpr,
+    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The same where every query head has keys of its own: there is nothing for the tensor cores to share."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     split = tl.program_id(2)
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     position = tl.load(positions + row)
     table = tables + tl.load(table_rows + row).to(tl.int64) * width
     start = split * SPLIT
@@ -126,14 +119,10 @@ def single_kernel(
 def combine_kernel(
     partials, stats, positions, out, window,
     HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     dims = tl.arange(0, DIM)
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     position = tl.load(positions + row)
     if position < 0:
         return

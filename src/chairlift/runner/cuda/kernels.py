@@ -6,18 +6,14 @@ Triton's interpreter too, which is how they are tested without a GPU.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
-def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr):
     """residual += x; out = residual / rms(residual) * gain. One row a program."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < width
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     summed = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     summed += tl.load(residual + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     # What the next layer adds to is the rounded sum, so the norm is taken of that.
@@ -30,14 +26,11 @@ def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr,
 
 
 @triton.jit
-def silu_mul_kernel(gate_up, out, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+def silu_mul_kernel(gate_up, out, width, BLOCK: tl.constexpr):
     """out = silu(first half) * second half, a stretch of a row a program."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < width
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     gate = tl.load(gate_up + row * 2 * width + columns, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + columns, mask=mask, other=0.0).to(tl.float32)
     tl.store(out + row * width + columns, (gate / (1.0 + tl.exp(-gate)) * up).to(out.dtype.element_ty), mask=mask)
@@ -47,7 +40,7 @@ def silu_mul_kernel(gate_up, out, width, BLOCK: tl.constexpr, EARLY: tl.constexp
 def rotate_store_kernel(
     qkv, out, rotation, positions, slots, keys, values, q_gain, k_gain, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, DIM: tl.constexpr,
-    SIZE: tl.constexpr, HAS_NORM: tl.constexpr, EARLY: tl.constexpr,
+    SIZE: tl.constexpr, HAS_NORM: tl.constexpr,
 ):  # fmt: skip
     """One token a program: queries are rotated into `out`, keys rotated into the cache, values copied there.
 
@@ -55,9 +48,6 @@ def rotate_store_kernel(
     """
     HALF: tl.constexpr = DIM // 2
     token = tl.program_id(0).to(tl.int64)
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     slot = tl.load(slots + token)
     low = tl.arange(0, HALF)
     place = rotation + tl.maximum(tl.load(positions + token), 0) * DIM

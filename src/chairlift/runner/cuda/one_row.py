@@ -3,17 +3,13 @@ do at the speed of memory.
 
 A program has a few outputs and walks their weights in long stretches; the sums of a stretch stay apart until the end.
 As every program sees the whole row, it can add the residual and take the norm on the way, and apply the activation to
-pairs of outputs: three kernels less a layer. Launched early (see launch.py), it reads weights while the kernel before
-it is still finishing.
+pairs of outputs: three kernels less a layer.
 """
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-
-from chairlift.runner.cuda.launch import launch_of
 
 _DTYPES = (torch.bfloat16, torch.float16)
 _OUTPUTS = 2  # of a program
@@ -25,7 +21,7 @@ _WARPS = 4
 def one_row_kernel(
     x, residual, gain, weight, scales, bias, out, summed, num_rows, eps,
     WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, HAS_NORM: tl.constexpr, IS_GATED: tl.constexpr,
-    HAS_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, EARLY: tl.constexpr,
+    HAS_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
     """x, residual, gain, summed [WIDTH], weight [num_rows, WIDTH], scales, bias [num_rows] -> out [num_rows], or half
     as many where gated."""
@@ -42,9 +38,6 @@ def one_row_kernel(
     place = weight + rows[:, None].to(tl.int64) * WIDTH + columns[None, :]
     mask = is_row[:, None] & (columns < WIDTH)[None, :]
     part = tl.load(place, mask=mask, other=0.0, eviction_policy="evict_first")  # [OUTPUTS, STRETCH]
-    if EARLY:
-        gdc_launch_dependents()
-        gdc_wait()
     values, squares = _values(x, residual, gain, summed, columns, program, WIDTH, HAS_NORM)
     sums = part.to(tl.float32) * values[None, :]
     for low in tl.static_range(STRETCH, WIDTH, STRETCH):
@@ -74,13 +67,18 @@ def _values(x, residual, gain, summed, columns, program, WIDTH: tl.constexpr, HA
     """What the weights of some columns are multiplied by, and the squares that the norm sums."""
     mask = columns < WIDTH
     values = tl.load(x + columns, mask=mask, other=0.0)
-    if not HAS_NORM:
-        return values.to(tl.float32), values.to(tl.float32)
-    values = (values.to(tl.float32) + tl.load(residual + columns, mask=mask, other=0.0).to(tl.float32)).to(values.dtype)
-    if program == 0:
-        tl.store(summed + columns, values, mask=mask)
-    values = values.to(tl.float32)
-    return values * tl.load(gain + columns, mask=mask, other=0.0).to(tl.float32), values * values
+    if HAS_NORM:
+        more = tl.load(residual + columns, mask=mask, other=0.0)
+        values = (values.to(tl.float32) + more.to(tl.float32)).to(values.dtype)
+        if program == 0:
+            tl.store(summed + columns, values, mask=mask)
+        values = values.to(tl.float32)
+        squares = values * values
+        values *= tl.load(gain + columns, mask=mask, other=0.0).to(tl.float32)
+    else:
+        values = values.to(tl.float32)
+        squares = values
+    return values, squares
 
 
 def is_one_row(x: Tensor) -> bool:
@@ -114,5 +112,5 @@ def _launch(
     one_row_kernel[(triton.cdiv(num_rows, outputs),)](
         x, residual, gain, matrix, scales, bias, out, summed, num_rows, eps,
         WIDTH=width, OUTPUTS=outputs, STRETCH=stretch, HAS_NORM=gain is not None, IS_GATED=is_gated,
-        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=_WARPS, **launch_of(1),
+        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=_WARPS,
     )  # fmt: skip

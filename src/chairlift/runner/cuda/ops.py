@@ -9,7 +9,6 @@ from torch import Tensor
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
-from chairlift.runner.cuda.launch import launch_of
 from chairlift.runner.cuda.one_row import is_one_row, one_row, one_row_normed
 from chairlift.runner.cuda.prefill import prefill_kernel
 from chairlift.runner.ops import Batch, Composed, Weight
@@ -75,7 +74,7 @@ class CudaOps(Composed):
         block = triton.next_power_of_2(width)
         warps = max(1, min(16, block // 256))
         add_rms_norm_kernel[(len(x),)](
-            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps, **launch_of(len(x))
+            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps
         )  # fmt: skip
         return out, residual
 
@@ -101,7 +100,7 @@ class CudaOps(Composed):
             qkv, out, rotation, batch.positions, batch.slots, keys, values, q_gain, k_gain, eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
             KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, HAS_NORM=q_gain is not None,
-            num_warps=8, **launch_of(len(qkv)),
+            num_warps=8,
         )  # fmt: skip
         return out
 
@@ -134,18 +133,17 @@ class CudaOps(Composed):
         if members == 1:
             single_kernel[(num_rows, heads, splits)](
                 *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, NUM_SPLITS=splits,
-                TILE=_FEW_SINGLE_TILE if num_rows <= _FEW else _SINGLE_TILE, num_warps=1, **launch_of(num_rows),
+                TILE=_FEW_SINGLE_TILE if num_rows <= _FEW else _SINGLE_TILE, num_warps=1,
             )  # fmt: skip
         else:
             partial_kernel[(num_rows, kv_heads, splits)](
                 *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(members)), DIM=head_dim,
                 SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=TILE, num_warps=4, num_stages=3,
-                **launch_of(num_rows),
             )  # fmt: skip
         if splits > 1:
             combine_kernel[(num_rows, heads)](
                 partials, stats, positions, out, window,
-                HEADS=heads, DIM=head_dim, SPLIT=split, NUM_SPLITS=splits, num_warps=2, **launch_of(num_rows),
+                HEADS=heads, DIM=head_dim, SPLIT=split, NUM_SPLITS=splits, num_warps=2,
             )  # fmt: skip
         return out
 
@@ -153,9 +151,7 @@ class CudaOps(Composed):
         width = gate_up.shape[-1] // 2
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
         block = 1024
-        silu_mul_kernel[(len(gate_up), triton.cdiv(width, block))](
-            gate_up, out, width, BLOCK=block, num_warps=4, **launch_of(len(gate_up))
-        )
+        silu_mul_kernel[(len(gate_up), triton.cdiv(width, block))](gate_up, out, width, BLOCK=block, num_warps=4)
         return out
 
     def argmax(self, logits: Tensor) -> Tensor:
