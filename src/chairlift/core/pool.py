@@ -45,6 +45,10 @@ class BlockPool:
         return len(self._blank) + len(self._cached)
 
     @property
+    def num_held(self) -> int:
+        return self.num_blocks - self.num_free
+
+    @property
     def num_cached(self) -> int:
         """Free blocks that still hold an indexed prefix."""
         return len(self._cached)

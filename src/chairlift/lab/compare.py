@@ -42,6 +42,7 @@ COLUMNS = (
     Column("preemptions", "preempted", lambda r: r.preemptions, 0),
     Column("swaps", "swapped", lambda r: r.swaps, 0),
     Column("cache_hit_tokens", "cached tok", lambda r: r.cache_hit_tokens, 0),
+    Column("blocks_saved", "saved blocks", lambda r: r.blocks_saved.mean, 1),
     Column("fairness", "fairness", lambda r: r.fairness, 3),
 )
 
@@ -62,7 +63,7 @@ def compare(
 
 def shown_columns(rows: Sequence[Row]) -> list[Column]:
     """Without the figures that no row has, and those that nothing happened for in any row."""
-    rare = ("goodput_per_s", "preemptions", "swaps", "cache_hit_tokens")
+    rare = ("goodput_per_s", "preemptions", "swaps", "cache_hit_tokens", "blocks_saved")
     return [column for column in COLUMNS if column.name not in rare or any(column.value(r.report) for r in rows)]
 
 

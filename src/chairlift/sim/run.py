@@ -31,7 +31,8 @@ def run(
     """`items` are read once, as they arrive; `watch` hears the simulated time after each step."""
     limits = profile.limits(settings)
     rules = rules_of(settings, profile, limits)
-    scheduler, timeline = make_scheduler(limits, rules), Timeline()
+    scheduler = make_scheduler(limits, rules)
+    timeline = Timeline(scheduler.pool)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)
     with ExitStack() as files:
         observer: Observer = timeline

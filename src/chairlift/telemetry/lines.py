@@ -80,6 +80,7 @@ class Plan(Line, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
     waiting: int
     preempted: int
     blocks: int  # in use
+    blocks_saved: int = 0  # by sharing: what the tables of all requests list, less the blocks in use
 
 
 class Commit(Line, frozen=True, omit_defaults=True, kw_only=True, tag="commit"):

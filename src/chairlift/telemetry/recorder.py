@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 import msgspec
+from msgspec.structs import replace
 
 from chairlift.config.version import VERSION as RELEASE
 from chairlift.core.errors import InvalidConfig
@@ -67,25 +68,25 @@ class Recorder:
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         scheduler = self._scheduler
-        running, waiting, preempted = (len(p) for p in (scheduler.running, scheduler.waiting, scheduler.preempted))
-        blocks = scheduler.limits.num_blocks - scheduler.pool.num_free
-        if plan is None:
-            self._write(Plan(at=now, running=running, waiting=waiting, preempted=preempted, blocks=blocks))
-            return
         line = Plan(
             at=now,
-            step=plan.step,
-            digest=digest(plan),
-            num_decodes=plan.num_decodes,
-            chunks=[(chunk.request.id, chunk.start, chunk.count) for chunk in plan.chunks],
-            num_copies=len(plan.copies),
-            num_swap_outs=len(plan.swap_outs),
-            num_swap_ins=len(plan.swap_ins),
-            running=running,
-            waiting=waiting,
-            preempted=preempted,
-            blocks=blocks,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            preempted=len(scheduler.preempted),
+            blocks=scheduler.pool.num_held,
+            blocks_saved=scheduler.pool.num_shared,
         )
+        if plan is not None:
+            line = replace(
+                line,
+                step=plan.step,
+                digest=digest(plan),
+                num_decodes=plan.num_decodes,
+                chunks=[(chunk.request.id, chunk.start, chunk.count) for chunk in plan.chunks],
+                num_copies=len(plan.copies),
+                num_swap_outs=len(plan.swap_outs),
+                num_swap_ins=len(plan.swap_ins),
+            )
         self._write(line)
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:

@@ -42,6 +42,14 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """How a number stood over the steps."""
+
+    mean: float = 0.0
+    max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Slo:
     """What counts as served well: a request must stay within every limit that is given."""
 
@@ -126,6 +134,8 @@ class Report:
     preemptions: int
     swaps: int
     cache_hit_tokens: int
+    blocks: Level  # in use
+    blocks_saved: Level  # by sharing: what all requests' tables list, less the blocks in use
     rule_failures: int
     slo: Slo | None
     good: int | None  # finished requests within the slo
@@ -151,6 +161,7 @@ class Report:
             "tokens", f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached), {self.output_tokens} output"
         )
         yield _row("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
+        yield _row("blocks", f"{_level(self.blocks)} in use; sharing saved {_level(self.blocks_saved)}")
         if self.slo is not None:
             yield _row("goodput", f"{self.goodput_per_s:.2f} requests/s: {self.good} within {self.slo}")
         yield _row("fairness", f"{self.fairness:.3f} between {len(self.users)} user{'s' * (len(self.users) != 1)}")
@@ -178,6 +189,10 @@ class Report:
 
 def _row(name: str, text: str) -> str:
     return f"{name:<14}{text}"
+
+
+def _level(level: Level) -> str:
+    return f"{level.mean:.1f} (at most {level.max})"
 
 
 def _columns(name: str, *cells: str) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.pool import BlockPool
 from chairlift.core.request import FinishReason, Request
 from chairlift.telemetry import report
-from chairlift.telemetry.report import Report, Slo, Spread, UserShare
+from chairlift.telemetry.report import Level, Report, Slo, Spread, UserShare
 
 
 @dataclass(slots=True)
@@ -47,13 +48,33 @@ class _Live:
     num_tokens: int = 0
 
 
-class Timeline:
-    """An engine's observer; or fed by hand with `added` and `add`."""
+@dataclass(slots=True)
+class _Level:
+    """A number that is looked at in every step."""
 
-    def __init__(self) -> None:
+    num_seen: int = 0
+    total: int = 0
+    max: int = 0
+
+    def add(self, number: int) -> None:
+        self.num_seen += 1
+        self.total += number
+        if number > self.max:
+            self.max = number
+
+    def level(self) -> Level:
+        return Level(self.total / max(self.num_seen, 1), self.max)
+
+
+class Timeline:
+    """An engine's observer, which looks at `pool` after each plan; or fed by hand with `added`, `stepped` and `add`."""
+
+    def __init__(self, pool: BlockPool | None = None) -> None:
+        self._pool = pool
         self._live: dict[RequestId, _Live] = {}
         self._users: dict[str, _User] = {}
         self._done = report.Finished.none()
+        self._blocks, self._blocks_saved = _Level(), _Level()
         self._num_waiting_users = 0
         self._competing_s = 0.0  # time in which at least two users had requests waiting
         self._changed = 0.0  # when that time was last brought up to date
@@ -81,11 +102,15 @@ class Timeline:
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
-            self.stepped(plan.num_decodes)
+            pool = self._pool
+            self.stepped(plan.num_decodes, *((pool.num_held, pool.num_shared) if pool is not None else (0, 0)))
 
-    def stepped(self, num_decodes: int) -> None:
+    def stepped(self, num_decodes: int, num_blocks: int, num_saved: int) -> None:
+        """A step was planned; just then so many blocks were in use, and sharing saved so many."""
         self._num_steps += 1
         self._num_decode_steps += num_decodes > 0
+        self._blocks.add(num_blocks)
+        self._blocks_saved.add(num_saved)
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         """Events follow."""
@@ -210,6 +235,8 @@ class Timeline:
             preemptions=self._num_preempted,
             swaps=self._num_swapped,
             cache_hit_tokens=self._num_cached,
+            blocks=self._blocks.level(),
+            blocks_saved=self._blocks_saved.level(),
             rule_failures=self._num_rule_failures,
             slo=slo,
             good=good,

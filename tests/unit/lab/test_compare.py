@@ -39,6 +39,23 @@ def test_the_table_has_a_line_for_each_run_and_leaves_out_what_never_happened() 
     assert "goodput/s" in to_text(rows("policy=fcfs", slo=Slo(ttft=1.0)))
 
 
+def test_blocks_saved_have_a_column_where_prompts_begin_alike() -> None:
+    def alike() -> Iterator[Item]:
+        for i in range(12):
+            ids = (0, i + 1)  # the first 192 tokens are the same, the rest is its own
+            yield Item(prompt_tokens=200, output_tokens=20, hash_ids=ids, hash_block=192, arrival_s=0.5 * (i > 0))
+
+    wanted = cases(parse_vary(["prefix-cache=on,off"]), "trace", {"max_running": "12"}, None, {})
+    found = list(compare(wanted, alike, load_profile(DEFAULT)))
+    assert "saved blocks" in to_text(found)
+    assert "saved blocks" not in to_text(rows("policy=fcfs"))
+    shared, apart = [row.report for row in found]
+    assert shared.blocks_saved.max == 10 * 12  # eleven at once, twelve blocks of 16 tokens each, held once
+    assert apart.blocks_saved.max == 0
+    assert apart.blocks.max - shared.blocks.max == 10 * 12
+    assert to_json(found)[0]["report"]["blocks_saved"]["max"] == 120
+
+
 def test_csv_and_json_hold_the_same_figures() -> None:
     found = rows("policy=fcfs", "max-running=4,8")
     table = list(csv.DictReader(io.StringIO(to_csv(found))))

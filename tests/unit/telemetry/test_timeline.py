@@ -10,7 +10,7 @@ from chairlift.core.request import FinishReason
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.report import Slo, Spread
 from chairlift.telemetry.timeline import Timeline
-from fakes.requests import make_request, make_search
+from fakes.requests import make_request, make_samples, make_search
 from fakes.world import World
 
 ONE, TWO, THREE = RequestId(1), RequestId(2), RequestId(3)
@@ -52,6 +52,18 @@ def test_only_finished_requests_count_towards_latencies() -> None:
     assert (report.requests, report.finished, report.aborted, report.failed) == (3, 1, 1, 1)
     assert report.e2e_s.max == 1.0
     assert report.output_tokens == 2
+
+
+def test_blocks_that_samples_of_a_prompt_save_are_counted() -> None:
+    limits = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=20, max_running=3, max_step_tokens=30)
+    world = World(limits, arrivals={0: [make_samples(1, range(8), 3, 4)]})
+    world.engine.observer = timeline = Timeline(world.scheduler.pool)
+    world.run()
+    report = timeline.report()
+    # The prompt's two blocks once instead of three times in each of four steps; from the second step on a block each.
+    assert (report.blocks_saved.mean, report.blocks_saved.max) == (4.0, 4)
+    assert (report.blocks.mean, report.blocks.max) == ((2 + 5 + 5 + 5) / 4, 5)
+    assert "blocks        4.2 (at most 5) in use; sharing saved 4.0 (at most 4)" in report.to_text()
 
 
 def test_preemptions_and_swaps_are_counted_and_a_return_is_no_second_admission() -> None:
