@@ -120,8 +120,10 @@ def serve(settings: Settings) -> int:
     with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder, listener:
         address = f"ipc://{folder}/engine"
 
-        def on_ready(summary: str) -> None:
-            _say(f"ready in {time.monotonic() - started:.1f} s: {summary}")
+        def on_ready(summary: list[str]) -> None:
+            _say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
+            for line in summary[1:]:
+                _say(line)
             _say("try it:\n" + _example(settings.host, listener))
 
         starts = itertools.count(1)
@@ -219,16 +221,18 @@ async def _announce(report: Report, client: "EngineClient") -> None:
     report(None)
 
 
-def _summary(loaded: "Loaded") -> str:
+def _summary(loaded: "Loaded") -> list[str]:
+    """What is served with; and on a GPU where its memory goes."""
     limits = loaded.limits
     blocks = "1 block" if limits.num_blocks == 1 else f"{limits.num_blocks} blocks"
     weights = "" if loaded.quantize == "none" else f"{loaded.quantize} weights, "
     kept = "" if loaded.kv_dtype == loaded.dtype else f" in {loaded.kv_dtype}"
-    return (
+    first = (
         f"{loaded.device}, {loaded.dtype}, {weights}{loaded.kernels} kernels, {loaded.threads} threads; "
         f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
         f"KV cache of {blocks} for {limits.max_pool_tokens} tokens{kept}"
     )
+    return [first] if loaded.budget is None else [first, loaded.budget.in_words(limits)]
 
 
 def _example(host: str, listener: socket.socket) -> str:

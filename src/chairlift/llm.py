@@ -79,6 +79,7 @@ class LLM:
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
         self._switchboard, loaded = make_engine(model)
         self.limits = loaded.limits
+        self.memory = loaded.budget  # where a GPU's memory goes, in bytes; None on a CPU
         self.sampling_defaults: SamplingDefaults = model.config.sampling
         self._eos_ids = model.config.eos_ids
         self._next_key = 0

@@ -1,10 +1,16 @@
 import socket
+from dataclasses import replace
 
 import pytest
 
-from chairlift.build import find_model, serve
+from chairlift.build import _summary, find_model, serve
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.limits import Limits
+from chairlift.runner.budget import Budget
+from chairlift.runner.load import Loaded
+from fakes.gpu import GIB
+from fakes.ledger import LedgerRunner
 
 
 def test_the_end_token_of_an_llm_serving_file_ends_answers_as_the_models_own_do() -> None:
@@ -14,6 +20,18 @@ def test_the_end_token_of_an_llm_serving_file_ends_answers_as_the_models_own_do(
 
 def test_the_embedded_model_answers_greedily_unless_asked_otherwise() -> None:
     assert find_model(Settings()).config.sampling.temperature == 0.0
+
+
+def test_where_a_gpus_memory_goes_is_a_line_of_its_own() -> None:
+    limits = Limits(vocab_size=9, max_model_len=100, block_size=10, num_blocks=25, max_running=4, max_step_tokens=64)
+    loaded = Loaded(LedgerRunner(1, 1, 9), limits, "bfloat16", "bfloat16", "none", "cuda", "triton", 8)
+    (line,) = _summary(loaded)
+    assert "KV cache of 25 blocks for 250 tokens" in line
+    budget = Budget(total=8 * GIB, others=GIB, weights=2 * GIB, activations=GIB, graphs=0, kv=3 * GIB)
+    first, second = _summary(replace(loaded, budget=budget))
+    assert first == line
+    assert second.startswith("GPU memory of 8.0 GiB: weights 2.0, ")
+    assert "KV cache 3.0 (250 tokens, 2.5 requests of 100), free 1.0" in second
 
 
 def test_a_port_in_use_is_refused_before_anything_is_loaded() -> None:

@@ -5,8 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from chairlift.core.errors import InvalidConfig
+
 _KERNELS = {
     "native": "our own, made for this processor",
+    "triton": "our own, in Triton",
     "torch": "our own are for processors they can be built and run on",
 }
 
@@ -46,15 +49,22 @@ def format_report(report: Mapping[str, Mapping[str, str]]) -> str:
 def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
     """What is here, and what would be chosen of it and why."""
     from chairlift.runner import hardware
+    from chairlift.runner.gpu_memory import SHARE
     from chairlift.runner.kernels import pick_kernels
 
     device = hardware.pick_device("auto")
     dtype = hardware.resolve_dtype("auto", device, "bfloat16")
-    kernels = pick_kernels("auto", device, dtype)
+    try:
+        kernels = pick_kernels("auto", device, dtype)
+        told = f"{kernels} ({_KERNELS[kernels]})"
+    except InvalidConfig as error:
+        told = f"none: {error}"
     has_cuda, is_bf16 = device.type == "cuda", hardware.dtype_name(dtype) == "bfloat16"
     choices = {
         "device": f"{device.type} ({'torch sees it' if has_cuda else 'torch sees no CUDA device'})",
         "dtype": f"{hardware.dtype_name(dtype)} ({'in hardware' if is_bf16 else 'no bfloat16 in hardware'})",
-        "kernels": f"{kernels} ({_KERNELS[kernels]})",
+        "kernels": told,
     }
+    if has_cuda:
+        choices["memory"] = f"{SHARE:g} of the GPU's in all, what is in use already included (--memory)"
     return {name: fact for name, fact in hardware.describe().items() if name not in choices}, choices

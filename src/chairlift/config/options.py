@@ -19,7 +19,7 @@ from chairlift.config import llm_serving
 from chairlift.config.hf import DTYPES
 from chairlift.config.rules import rule_text
 from chairlift.config.settings import Settings
-from chairlift.config.values import Parser, boolean, existing_path, new_file, num_bytes, one_of, text, whole
+from chairlift.config.values import Parser, boolean, existing_path, new_file, num_bytes, one_of, share, text, whole
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.preemption import MODES
 
@@ -50,7 +50,7 @@ def _choice(name: str, group: Group, names: tuple[str, ...], help: str) -> Optio
     return Option(name, group, one_of(*names), "{" + ",".join(names) + "}", help)
 
 
-_KV_RULE = "KV blocks (default: a quarter of free memory, at most 256 MiB for the embedded model; nine tenths on a GPU)"
+_KV_RULE = "KV blocks (default: a quarter of free memory, at most 256 MiB for the embedded model; by --memory on a GPU)"
 OPTIONS: tuple[Option, ...] = (
     Option("model", "model", text, "MODEL", "folder, .gguf file or hub name (default: the embedded SmolLM2)"),
     Option("served_model_name", "server", text, "NAME", "name shown to clients (default: the model's)"),
@@ -62,6 +62,7 @@ OPTIONS: tuple[Option, ...] = (
     _choice("quantize", "model", ("none", "fp8"), "what layers' weights are kept in; fp8: half the memory, on a GPU"),
     _choice("kernels", "model", ("auto", "torch", "native", "triton"), "which operations to use"),
     _choice("attention", "model", ("auto", "triton", "flashinfer"), "who computes attention on a GPU"),
+    Option("memory", "model", share, "SHARE", "of a GPU's memory that may be used in all (default: 0.9)"),
     Option("threads", "model", whole(0, 4096), "N", "CPU threads; 0: all cores"),
     Option("max_model_len", "engine", whole(2), "N", "longest prompt plus output (default: the model's)"),
     Option("max_running", "engine", whole(1, 65536), "N", "requests that share a step (default: by device)"),

@@ -35,6 +35,7 @@ class Settings:
     quantize: str = "none"
     kernels: str = "auto"
     attention: str = "auto"
+    memory: float | None = None  # share of a GPU's memory that may be used; None: 0.9
     threads: int = 0  # 0: all cores
     max_model_len: int | None = None
     max_running: int | None = None

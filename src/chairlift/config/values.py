@@ -72,6 +72,13 @@ def number(value: object) -> float:
     return found
 
 
+def share(value: object) -> float:
+    found = number(value)
+    if not 0.0 < found <= 1.0:
+        raise ValueError("must be a number above 0 and at most 1")
+    return found
+
+
 def num_bytes(value: object) -> int:
     """A size: a number of bytes, or a number with a unit (256MiB, 2GB)."""
     match = _SIZE.fullmatch(str(value).strip()) if type(value) in (int, str) else None

@@ -60,6 +60,16 @@ def free_memory(device: torch.device) -> int:
     return min(int(psutil.virtual_memory().available), _container_room())
 
 
+def total_memory(device: torch.device) -> int:
+    """Bytes of a GPU's memory."""
+    return int(torch.cuda.mem_get_info(device)[1])
+
+
+def capability(device: torch.device) -> tuple[int, int]:
+    """The generation of a GPU: (8, 0) is Ampere, (9, 0) Hopper."""
+    return torch.cuda.get_device_capability(device)
+
+
 def describe() -> dict[str, str]:
     """The machine in words, for people."""
     device = pick_device("auto")
@@ -71,8 +81,9 @@ def describe() -> dict[str, str]:
         "torch": torch.__version__,
     }
     for index in range(torch.cuda.device_count()):
-        memory = torch.cuda.get_device_properties(index).total_memory / _GIB
-        facts[f"gpu {index}"] = f"{torch.cuda.get_device_name(index)}, {memory:.0f} GiB"
+        gpu = torch.device("cuda", index)
+        free, total = free_memory(gpu) / _GIB, total_memory(gpu) / _GIB
+        facts[f"gpu {index}"] = f"{torch.cuda.get_device_name(index)}, {total:.1f} GiB, {free:.1f} GiB free"
     if not torch.cuda.device_count():
         facts["gpu"] = "none"
     facts["device"] = str(device)

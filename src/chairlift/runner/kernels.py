@@ -18,6 +18,7 @@ from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
 
 _FASTER_ON = (9, 0)  # where FlashInfer was measured to answer long prompts faster than our kernels do
+_OLDEST = (8, 0)  # GPUs that our kernels run on
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -25,6 +26,11 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, head_dim: 
     """The named ones, or the fastest that can do this; named ones that cannot are refused."""
     if name == "torch":
         return name
+    if device.type == "cuda" and (found := hardware.capability(device)) < _OLDEST:
+        raise InvalidConfig(
+            f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "
+            "(Ampere) or above; use --kernels torch or --device cpu"
+        )
     fast = "native" if device.type == "cpu" else "triton"
     why_not = _why_not_native(dtype, head_dim) if fast == "native" else _why_not_triton(dtype, head_dim)
     if name == "auto":
@@ -48,8 +54,6 @@ def _why_not_native(dtype: torch.dtype, head_dim: int) -> str:
 def _why_not_triton(dtype: torch.dtype, head_dim: int) -> str:
     if dtype not in _TRITON_DTYPES or head_dim < 16 or head_dim & (head_dim - 1):
         return "they do not do this"
-    if torch.cuda.get_device_capability() < (8, 0):
-        return "this GPU is too old for them"
     return "" if find_spec("triton") else "triton is not installed"
 
 

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.ports import RunnerFailed
+from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.runner.answers import answer, sampled_rows, score_prompts
 from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
+
+_FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class TorchRunner:
@@ -36,7 +38,7 @@ class TorchRunner:
                 self._results.append(self._run(plan))
         except (RuntimeError, MemoryError) as error:
             self._previous = {}
-            raise RunnerFailed(first_line(error)) from error
+            raise failure(error) from error
 
     def collect(self) -> StepResult:
         return self._results.popleft()
@@ -64,5 +66,9 @@ def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
     return logits.repeat_interleave(torch.tensor(counts, device=logits.device), dim=0)
 
 
-def first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+def failure(error: RuntimeError | MemoryError) -> RunnerFailed:
+    """What a step's error means to the engine."""
+    first = (str(error) or type(error).__name__).strip().splitlines()[0]
+    # Not all of torch's and the driver's errors of this kind have a type of their own.
+    is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in _FULL)
+    return RunnerFull(first) if is_full else RunnerFailed(first)

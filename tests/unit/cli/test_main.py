@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from chairlift.cli.main import main
 from chairlift.config.options import OPTIONS
+from fakes.gpu import GIB, FakeGpu
 
 
 def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +114,23 @@ def test_doctor_reports_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) 
     assert "SmolLM2-135M-Instruct" in report["model"]["embedded"]
     assert set(report["would use"]) == {"device", "dtype", "kernels"}
     assert report["would use"]["dtype"] in text
+
+
+def test_doctor_on_a_gpu_says_how_much_of_it_would_be_used(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = FakeGpu(total=80 * GIB, taken=2 * GIB)
+    gpu.install(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "A GPU")
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["machine"]["gpu 0"] == "A GPU, 80.0 GiB, 78.0 GiB free"
+    assert report["would use"]["memory"].startswith("0.9 of the GPU's")
+    assert report["would use"]["kernels"].startswith("triton")
+    gpu.capability = (7, 0)
+    assert main(["doctor"]) == 0
+    assert "none: kernels auto: this GPU has compute capability 7.0" in capsys.readouterr().out
 
 
 def test_a_warning_of_the_configuration_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

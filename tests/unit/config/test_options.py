@@ -54,6 +54,11 @@ def test_sizes(given: object, expected: int) -> None:
     assert resolve({"kv_memory": given}).kv_memory == expected
 
 
+def test_a_share_of_the_memory_is_above_0_and_at_most_1() -> None:
+    assert resolve({"memory": "0.25"}).memory == 0.25
+    assert resolve({}, environment={"CHAIRLIFT_MEMORY": "1"}).memory == 1.0
+
+
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
@@ -68,6 +73,10 @@ def test_sizes(given: object, expected: int) -> None:
         ({"kv_memory": "lots"}, "--kv-memory must be a size"),
         ({"kv_memory": "3 parsecs"}, "--kv-memory must be a size"),
         ({"kv_memory": "-1GB"}, "--kv-memory must be a size"),
+        ({"memory": 0}, "--memory must be a number above 0 and at most 1, got 0"),
+        ({"memory": "1.01"}, "--memory must be a number above 0 and at most 1, got '1.01'"),
+        ({"memory": "nan"}, "--memory must be a number, got 'nan'"),
+        ({"memory": "90%"}, "--memory must be a number, got '90%'"),
         ({"prefix_cache": "perhaps"}, "--prefix-cache must be true or false"),
         ({"tokenizer": "/no/such/file"}, "--tokenizer must be an existing file or folder"),
         ({"model": " "}, "--model must be text"),

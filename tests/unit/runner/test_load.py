@@ -13,6 +13,7 @@ from chairlift.core.plan import BlockCopy
 from chairlift.runner import hardware
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.load import load_runner
+from fakes.gpu import MIB, FakeGpu
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, step
 
 
@@ -112,6 +113,23 @@ def test_memory_that_cannot_be_had_is_one_line(twin: Twin) -> None:
 def test_cuda_without_a_device_is_refused(twin: Twin) -> None:
     with pytest.raises(InvalidConfig, match="--device cpu"):
         load(twin, device="cuda")
+
+
+def test_weights_too_large_for_the_gpu_are_refused_before_anything_is_read(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = FakeGpu(total=8 * MIB, taken=8 * MIB)
+    gpu.install(monkeypatch)
+    with pytest.raises(InvalidConfig, match=r"^the weights need 0.0 GiB .*; use --dtype bfloat16, .* --device cpu$"):
+        load(twin, device="cuda")
+
+
+def test_a_share_of_a_gpu_is_warned_of_on_a_cpu(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    load(twin, memory=0.5)
+    assert "memory 0.5 is a share of a GPU's and means nothing on a CPU; see --kv-memory" in caplog.text
+    caplog.clear()
+    assert load(twin).budget is None
+    assert caplog.text == ""
 
 
 def test_auto_dtype_is_bfloat16_only_in_hardware(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan, StepResult
-from chairlift.core.ports import RunnerFailed
+from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.torch_ops import TorchOps
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch_runner import TorchRunner, failure
 from chairlift.runner.warm_up import warm_up
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -172,9 +172,25 @@ def test_an_error_of_the_device_fails_the_step_and_the_next_one_works(
 
     with monkeypatch.context() as patch:
         patch.setattr("chairlift.runner.torch_runner.batch_of", out_of_memory)
-        with pytest.raises(RunnerFailed, match=r"^out of memory: tried to allocate 2 GiB$"):
+        with pytest.raises(RunnerFull, match=r"^out of memory: tried to allocate 2 GiB$"):
             runner.submit(plan)
     assert list(carry_out(runner, plan).tokens) == [best(twin, tokens)]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), RunnerFull),
+        (MemoryError(), RunnerFull),
+        (RuntimeError("CUDA error: out of memory\nmore about it"), RunnerFull),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), RunnerFull),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), RunnerFull),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), RunnerFailed),
+    ],
+)
+def test_errors_that_a_smaller_step_may_avoid_are_told_apart(error: RuntimeError, kind: type[RunnerFailed]) -> None:
+    assert type(failure(error)) is kind
+    assert "\n" not in str(failure(error))
 
 
 @pytest.mark.parametrize("num_blocks", [1, 32])

@@ -19,7 +19,6 @@ from torch import Tensor
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.ports import RunnerFailed
 from chairlift.core.request import Request
 from chairlift.runner.answers import NOT_A_NUMBER, answer, sampled_rows, score_prompts
 from chairlift.runner.cuda.flash import Planned, Planner
@@ -29,7 +28,7 @@ from chairlift.runner.cuda.ops import QUERIES, CudaBatch, split_of
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.torch_runner import first_line
+from chairlift.runner.torch_runner import failure
 
 # Tokens of a captured step: beyond the last rung a step runs eagerly, where launching costs little beside computing.
 LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
@@ -79,7 +78,7 @@ class CudaRunner:
         try:
             self._steps.append(self._launch(plan))
         except (RuntimeError, MemoryError) as error:
-            raise RunnerFailed(first_line(error)) from error
+            raise failure(error) from error
 
     def collect(self) -> StepResult:
         step = self._steps.popleft()

@@ -1,0 +1,65 @@
+"""Where a GPU's memory goes, and what is left of it for keys and values. Numbers in, numbers and words out."""
+
+from dataclasses import dataclass
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.limits import Limits
+
+_GIB = 2**30
+_USEFUL_TOKENS = 256  # a cache that holds fewer is of no use to anybody
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """In bytes. Always: all of it adds up to `total`."""
+
+    total: int
+    others: int  # in use before anything was loaded: other programs, and what the driver takes for this one
+    weights: int
+    activations: int  # of the largest step
+    graphs: int  # captured steps
+    kv: int = 0
+
+    @property
+    def free(self) -> int:
+        return self.total - self.others - self.weights - self.activations - self.graphs - self.kv
+
+    def in_words(self, limits: Limits) -> str:
+        tokens, length = limits.max_pool_tokens, limits.max_model_len
+        return (
+            f"GPU memory of {gib(self.total)} GiB: {self._parts()}, KV cache {gib(self.kv)} "
+            f"({tokens} tokens, {tokens / length:.1f} requests of {length}), free {gib(self.free)}"
+        )
+
+    def num_blocks_within(self, share: float, block_bytes: int, limits: Limits, rounding: int) -> int:
+        """Blocks for which a share of the memory leaves room beside all else; refused when they are too few to use.
+        `rounding`: bytes that they may take beyond their own."""
+        room = max(0, self.free - int((1.0 - share) * self.total) - rounding)
+        num_tokens = room // block_bytes * limits.block_size
+        if num_tokens < min(limits.max_model_len, _USEFUL_TOKENS):
+            raise InvalidConfig(
+                f"memory {share:g} of the GPU's {gib(self.total)} GiB leaves {gib(room)} for keys and values, "
+                f"{num_tokens} tokens ({self._parts()}); raise --memory or lower --max-step-tokens, --max-running or "
+                "--max-model-len"
+            )
+        return room // block_bytes
+
+    def _parts(self) -> str:
+        return (
+            f"weights {gib(self.weights)}, activations {gib(self.activations)}, graphs {gib(self.graphs)}, "
+            f"others {gib(self.others)}"
+        )
+
+
+def check_weights(need: int, total: int, used: int, share: float, ways_out: str) -> None:
+    """Refuses weights that cannot fit, before any of them is read."""
+    room = max(0, int(share * total) - used)
+    if need > room:
+        raise InvalidConfig(
+            f"the weights need {gib(need)} GiB and memory {share:g} of the GPU's {gib(total)} GiB leaves {gib(room)} "
+            f"({gib(used)} are in use); use {ways_out}"
+        )
+
+
+def gib(num_bytes: int) -> str:
+    return f"{num_bytes / _GIB:.1f}"

@@ -1,0 +1,34 @@
+"""Steps of requests that nobody sent: for warming up and for measuring.
+
+They write into blocks as if these were theirs, so they must be run before any request, or on a cache that is thrown
+away.
+"""
+
+from collections.abc import Sequence
+
+from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.request import Request
+
+GREEDY = (SamplingParams(temperature=0.0),)
+MIXED = (*GREEDY, SamplingParams(), SamplingParams(top_p=0.9, top_k=50, logprobs=1))
+
+
+def made_up_step(
+    spans: Sequence[tuple[int, int]], limits: Limits, num_decodes: int, kinds: Sequence[SamplingParams] = MIXED
+) -> StepPlan:
+    """Each request computes (start, count) tokens and samples one; they all write to the same first blocks, over and
+    over where the pool is smaller than they are long."""
+    longest = max(start + count for start, count in spans)
+    tokens = tuple(position % limits.vocab_size for position in range(longest))
+    blocks = [BlockId(block % limits.num_blocks) for block in range(-(-longest // limits.block_size))]
+    chunks = []
+    for index, (start, count) in enumerate(spans):
+        end = start + count
+        own = blocks[: -(-end // limits.block_size)]
+        params = kinds[index % len(kinds)]
+        request = Request(id=RequestId(-1 - index), prompt=tokens[:end], params=params, max_output=1, seed=0)
+        chunks.append(Chunk(request, start, count, tokens, end, own, len(own), (request,)))
+    return StepPlan(0, tuple(chunks), (), sum(count for _, count in spans), num_decodes)
