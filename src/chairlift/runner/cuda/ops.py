@@ -8,6 +8,7 @@ from torch import Tensor
 
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.flash import Planned
+from chairlift.runner.cuda.fp8 import Fp8Weight
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
 from chairlift.runner.cuda.one_row import is_one_row, one_row, one_row_normed
 from chairlift.runner.cuda.prefill import prefill_kernel
@@ -39,6 +40,8 @@ class CudaBatch(Batch):
 
 
 class CudaWeight:
+    scales: Tensor | None = None
+
     def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
         self.matrix = matrix.contiguous()
         self.bias = bias
@@ -79,15 +82,15 @@ class CudaOps(Composed):
         return out, residual
 
     def project(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight) -> tuple[Tensor, Tensor]:
-        if is_one_row(x) and isinstance(weight, CudaWeight):
-            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.bias, is_gated=False)
+        if is_one_row(x) and isinstance(weight, CudaWeight | Fp8Weight):
+            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.scales, weight.bias, is_gated=False)
         return super().project(x, residual, gain, eps, weight)
 
     def project_gated(
         self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight
     ) -> tuple[Tensor, Tensor]:
-        if is_one_row(x) and isinstance(weight, CudaWeight):
-            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.bias, is_gated=True)
+        if is_one_row(x) and isinstance(weight, CudaWeight | Fp8Weight):
+            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.scales, weight.bias, is_gated=True)
         return super().project_gated(x, residual, gain, eps, weight)
 
     def rotate_and_store(
@@ -115,7 +118,7 @@ class CudaOps(Composed):
                 return out
         width = batch.tables.shape[1]
         if batch.tiles is not None:
-            prefill_kernel[(len(batch.tiles), heads)](
+            prefill_kernel[(heads, len(batch.tiles))](
                 q, keys, values, batch.tables, batch.tiles, out, scale, window, width,
                 HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=TILE, num_warps=4,
                 num_stages=3,
