@@ -3,20 +3,35 @@
 No state: a seeded request draws the same numbers in any batch, in any order, on any device.
 """
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
 def uniform(seed: int, sample_index: int, position: int, attempt: int = 0) -> float:
     """A number in [0, 1) with 52 random bits; attempts count the numbers that one token needs."""
-    state = _mixed(seed & _MASK)
-    for key in (sample_index, position, attempt):
-        state = _mixed(state ^ key)
+    state = _mixed(_mixed(stream(seed, sample_index) ^ position) ^ attempt)
     return float(state >> 12) * 2.0**-52
 
 
-def _mixed(x: int) -> int:
-    """The splitmix64 generator's step: neighbouring numbers come out unrelated."""
+def stream(seed: int, sample_index: int) -> int:
+    """What the numbers of one request have in common, in 64 bits."""
+    return int(_mixed(_mixed(seed & _MASK) ^ sample_index))
+
+
+def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.uint64], num_attempts: int) -> NDArray[np.float64]:
+    """As `uniform`, of many requests at once. -> [requests, attempts]"""
+    states = _mixed(streams ^ positions)
+    states = _mixed(states[:, None] ^ np.arange(num_attempts, dtype=np.uint64))
+    return np.asarray(states >> 12, np.float64) * 2.0**-52
+
+
+def _mixed(x: Any) -> Any:
+    """The splitmix64 generator's step: neighbouring numbers come out unrelated. Of an int or of uint64s."""
     x = (x + _STEP) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK

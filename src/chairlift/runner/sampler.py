@@ -20,11 +20,11 @@ from chairlift.runner.noise import uniform
 from chairlift.runner.ops import Drawing, Draws, Ops
 
 # Filters look at this many most likely tokens first; rows whose filters reach further take another way.
-_CANDIDATES = 256
+CANDIDATES = 256
 _GROUP = 16  # values of which only the largest is looked at first, when candidates are sought
-_MAX_ATTEMPTS = 8
+MAX_ATTEMPTS = 8
 # Below this a temperature is greedy in all but name, and dividing by it leaves the range of float32.
-_MIN_TEMPERATURE = 1e-6
+MIN_TEMPERATURE = 1e-6
 _SEED_BITS = 2**64 - 1
 _MAX_TOP_K = 2**31  # beyond any vocabulary
 
@@ -70,7 +70,7 @@ def _draws(rows: Sequence[Row], indices: list[int]) -> Draws:
     asked = [(rows[i], rows[i].request, rows[i].request.params) for i in indices]
     return Draws(
         rows=np.array(indices, np.int64),
-        temperature=np.array([max(p.temperature, _MIN_TEMPERATURE) for _, _, p in asked], np.float32),
+        temperature=np.array([max(p.temperature, MIN_TEMPERATURE) for _, _, p in asked], np.float32),
         top_k=np.array([min(p.top_k, _MAX_TOP_K) for _, _, p in asked], np.int64),
         top_p=np.array([p.top_p for _, _, p in asked], np.float32),
         min_p=np.array([p.min_p for _, _, p in asked], np.float32),
@@ -113,7 +113,7 @@ def _draw_plain(logits: Tensor, rows: Sequence[Row]) -> list[int]:
 
 def _temper(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """Divides by the temperature, in place; the largest is moved to 0 first, so that a tiny one leaves it finite."""
-    temperature = [max(row.request.params.temperature, _MIN_TEMPERATURE) for row in rows]
+    temperature = [max(row.request.params.temperature, MIN_TEMPERATURE) for row in rows]
     logits -= logits.amax(dim=-1, keepdim=True)
     logits /= _column(temperature, logits)
     return logits
@@ -121,9 +121,9 @@ def _temper(logits: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def _draw_filtered(logits: Tensor, rows: Sequence[Row]) -> list[int]:
     scaled = _temper(logits, rows)
-    if scaled.shape[-1] <= _CANDIDATES:
+    if scaled.shape[-1] <= CANDIDATES:
         return _draw_whole(scaled, rows)
-    values, ids = _largest(scaled, _CANDIDATES)
+    values, ids = _largest(scaled, CANDIDATES)
     order = ids.argsort(dim=-1)
     values, again = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     ids = ids.gather(-1, order).gather(-1, again)
@@ -146,7 +146,7 @@ def _redraw(tokens: list[int], indices: list[int], scaled: Tensor, rows: Sequenc
 def _draw_wide(scaled: Tensor, rows: Sequence[Row], attempt: int = 1) -> list[int]:
     """For filters that keep a large part of the vocabulary: draws from all of it until a token is one they keep.
     That takes a pass or two over the row where sorting takes many; a row that has no luck is sorted after all."""
-    if attempt > _MAX_ATTEMPTS:
+    if attempt > MAX_ATTEMPTS:
         return _draw_whole(scaled, rows)
     shares = scaled.softmax(dim=-1)
     drawn = _invert(shares, rows, attempt)[:, None]

@@ -12,17 +12,25 @@ def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list
     """Scores tokens[i] in logits[i] of [S, vocab], with its num_top[i] most likely rivals."""
     if not tokens:
         return []
-    vocab = logits.shape[-1]
+    chosen = torch.tensor(tokens, device=logits.device)
+    return told(measure(logits, chosen, max(num_top)), tokens, num_top)
+
+
+def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
+    """What there is to tell about tokens [S] in logits [S, vocab], where those are: [S, 3 + 2 * top] numbers."""
     logprobs = logits.log_softmax(dim=-1)
-    chosen = torch.tensor(tokens, device=logits.device)[:, None]
-    own_logits = logits.gather(-1, chosen)
-    ranks = (logits > own_logits).sum(dim=-1) + 1
-    best_logprobs, best = logprobs.topk(min(max(num_top), vocab), dim=-1)
-    own = zip(
-        tokens, own_logits.flatten().tolist(), logprobs.gather(-1, chosen).flatten().tolist(), ranks.tolist(),
-        best.tolist(), best_logprobs.tolist(), num_top, strict=True,
-    )  # fmt: skip
-    return [
-        TokenScore(token, logit, logprob, rank, tuple(zip(ids[:top], values[:top], strict=True)))
-        for token, logit, logprob, rank, ids, values, top in own
-    ]
+    own = logits.gather(-1, tokens[:, None])
+    ranks = (logits > own).sum(dim=-1, keepdim=True) + 1
+    values, ids = logprobs.topk(min(num_top, logits.shape[-1]), dim=-1)
+    # Ranks and ids are small enough to be exact as floats.
+    return torch.cat((own, logprobs.gather(-1, tokens[:, None]), ranks.to(own), values, ids.to(own)), dim=-1)
+
+
+def told(measured: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list[TokenScore]:
+    """The scores that `measure` measured."""
+    most = (measured.shape[-1] - 3) // 2
+    scores = []
+    for token, (logit, logprob, rank, *best), top in zip(tokens, measured.tolist(), num_top, strict=True):
+        ids = map(int, best[most:])
+        scores.append(TokenScore(token, logit, logprob, int(rank), tuple(zip(ids, best[:most], strict=True))[:top]))
+    return scores
