@@ -1,8 +1,9 @@
 """The memory of keys and values, in blocks; which request owns which block is the core's business.
 
     keys[layer], values[layer]: [num_blocks, kv_heads, block_size, head_dim]
+    tokens: [num_blocks, block_size], what was computed there; kept up by runners that read it
 
-Always: every value is finite until the model itself writes something else. Knows nothing of requests or tokens.
+Always: every value is finite until the model itself writes something else. Knows nothing of requests.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.plan import BlockCopy, StepPlan
+from chairlift.runner.to_device import to_device
 
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
@@ -35,8 +37,9 @@ class KvCache:
         shape = (num_blocks, config.num_kv_heads, block_size, config.head_dim)
         self.keys = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
-        outside = (num_host_blocks, *shape[1:])
-        self._host = [_host_zeros(outside, dtype, device) for _ in range(2 * config.num_layers)]
+        self.tokens = _zeros((num_blocks, block_size), torch.int32, device)
+        self._inside = (*self.keys, *self.values, self.tokens)
+        self._outside = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._inside]
 
     def carry_out(self, plan: StepPlan) -> None:
         """All the moves of a plan, in the order that lets a block be given up and taken again."""
@@ -46,15 +49,15 @@ class KvCache:
 
     def swap_out(self, moves: Sequence[BlockCopy]) -> None:
         """Moves blocks to host memory."""
-        self._move(moves, (*self.keys, *self.values), self._host)
+        self._move(moves, self._inside, self._outside)
 
     def swap_in(self, moves: Sequence[BlockCopy]) -> None:
         """Moves blocks back from host memory."""
-        self._move(moves, self._host, (*self.keys, *self.values))
+        self._move(moves, self._outside, self._inside)
 
     def copy(self, copies: Sequence[BlockCopy]) -> None:
         """Copies whole blocks, all of them as if at once."""
-        self._move(copies, (*self.keys, *self.values), (*self.keys, *self.values))
+        self._move(copies, self._inside, self._inside)
 
     def _move(self, moves: Sequence[BlockCopy], origins: Sequence[Tensor], places: Sequence[Tensor]) -> None:
         if not moves:
@@ -64,7 +67,7 @@ class KvCache:
             for origin, place in zip(origins, places, strict=True):
                 _blocks(place)[targets] = _blocks(origin)[sources]
             return
-        read, write = torch.from_numpy(sources).to(origins[0].device), torch.from_numpy(targets).to(places[0].device)
+        read, write = to_device(sources, origins[0].device), to_device(targets, places[0].device)
         for origin, place in zip(origins, places, strict=True):
             # As bytes: torch does not index every type that a cache may have.
             place.view(torch.uint8)[write] = origin.view(torch.uint8)[read].to(place.device)

@@ -1,4 +1,4 @@
-from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, lay_out
 from chairlift.runner.cuda.rows import Rows
@@ -19,10 +19,10 @@ def plan(*chunks: Chunk) -> StepPlan:
 
 def test_tokens_positions_and_slots_follow_the_block_table() -> None:
     layout = lay_out(plan(chunk(1, 5, 1, [7, 3]), chunk(2, 0, 3, [9])), Rows(8), block_size=4, num_queries=64)
-    tokens, refs, positions, slots, table_rows, logit_rows, sample_rows = (c.tolist() for c in layout.columns)
+    tokens, refs, positions, slots, table_rows, logit_rows, sample_rows, short = (c.tolist() for c in layout.columns)
     assert tokens == [105, 100, 101, 102]
     assert refs == [-1] * 4
-    assert positions == [5, 0, 1, 2]
+    assert positions == short == [5, 0, 1, 2]
     assert slots == [3 * 4 + 1, 36, 37, 38]
     assert table_rows == [0, 1, 1, 1]
     assert (logit_rows, sample_rows) == ([0, 3], [0, 1])
@@ -31,7 +31,7 @@ def test_tokens_positions_and_slots_follow_the_block_table() -> None:
 
 def test_a_token_that_is_still_on_the_device_is_named_by_its_row() -> None:
     rows = Rows(8)
-    rows.of(RequestId(5))
+    rows.of(make_request(5, range(1)), [])
     layout = lay_out(plan(chunk(1, 5, 1, [7, 3], known=5)), rows, block_size=4, num_queries=64)
     assert layout.columns[0].tolist() == [0]
     assert layout.columns[1].tolist() == [1]
@@ -49,15 +49,20 @@ def test_only_new_blocks_travel_unless_the_table_was_replaced() -> None:
 
 
 def test_the_row_of_whoever_was_not_planned_for_longest_goes_to_another() -> None:
-    rows = Rows(2)
-    a, b = rows.of(RequestId(1)), rows.of(RequestId(2))
-    rows.of(RequestId(1))
-    assert rows.of(RequestId(3)) is b
-    assert rows.of(RequestId(1)) is a
+    rows, arrivals = Rows(2), []
+    one, two, three = (make_request(id, range(1)) for id in (1, 2, 3))
+    a, b = rows.of(one, arrivals), rows.of(two, arrivals)
+    rows.of(one, arrivals)
+    assert rows.of(three, arrivals) is b
+    assert rows.of(one, arrivals) is a
+    assert arrivals == [(a.index, one), (b.index, two), (b.index, three)]
 
 
 def test_a_long_prompt_is_cut_into_tiles_of_queries() -> None:
     count = 200
     assert count * count > MAX_ROW_PAIRS
-    layout = lay_out(plan(chunk(1, 0, count, list(range(50)))), Rows(4), block_size=4, num_queries=64)
-    assert layout.tiles == [(0, 64, 0, 0), (64, 64, 64, 0), (128, 64, 128, 0), (192, 8, 192, 0)]
+    long = chunk(2, 0, count, list(range(50)))
+    layout = lay_out(plan(chunk(1, 5, 1, [51, 52]), long), Rows(4), block_size=4, num_queries=64)
+    assert layout.tiles == [(1, 64, 0, 1), (65, 64, 64, 1), (129, 64, 128, 1), (193, 8, 192, 1)]
+    assert layout.columns[7].tolist() == [5, *[-1] * count]  # the other kernel leaves those rows alone
+    assert layout.positions.tolist() == [5, *range(count)]

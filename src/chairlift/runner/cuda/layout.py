@@ -7,6 +7,7 @@ slots       where keys and values go; -1 for padding
 table_rows  the row of the block tables
 logit_rows  rows of the step whose logits are wanted, one for each sample
 sample_rows where each sampled token is kept; -1 for padding
+short       positions again, -1 for padding and for what tiles of queries answer
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.plan import StepPlan
+from chairlift.core.request import Request
 from chairlift.runner.cuda.rows import Rows
 
-NUM_COLUMNS = 7
-FILLERS = (0, -1, -1, -1, 0, 0, -1)
+NUM_COLUMNS = 8
+FILLERS = (0, -1, -1, -1, 0, 0, -1, -1)
 # A prompt chunk with more pairs of queries and keys than this is answered by tiles of queries, not row by row.
 MAX_ROW_PAIRS = 64 * 256
 
@@ -27,16 +29,34 @@ MAX_ROW_PAIRS = 64 * 256
 class Layout:
     columns: list[NDArray[np.int32]]
     updates: list[tuple[int, int, int]]  # (row, place, block) that the device's tables lack
+    arrivals: list[tuple[int, Request]]  # who got which row
     tiles: list[tuple[int, int, int, int]]  # first row of the step, queries, position of the first, row of the table
     counts: NDArray[np.int32]  # tokens of each chunk
     num_tokens: int
     num_samples: int
     max_context: int
 
+    @property
+    def positions(self) -> NDArray[np.int32]:
+        return self.columns[2]
+
+    @property
+    def table_rows(self) -> NDArray[np.int32]:
+        return self.columns[4]
+
+    @property
+    def logit_rows(self) -> NDArray[np.int32]:
+        return self.columns[5]
+
+    @property
+    def sample_rows(self) -> NDArray[np.int32]:
+        return self.columns[6]
+
 
 def lay_out(plan: StepPlan, rows: Rows, block_size: int, num_queries: int) -> Layout:
     chunks = plan.chunks
     updates: list[tuple[int, int, int]] = []
+    arrivals: list[tuple[int, Request]] = []
     tiles: list[tuple[int, int, int, int]] = []
     tokens: list[int] = []
     refs: list[int] = []
@@ -46,7 +66,7 @@ def lay_out(plan: StepPlan, rows: Rows, block_size: int, num_queries: int) -> La
     blocks: list[int] = []  # of each token
     low = 0
     for chunk in chunks:
-        row = rows.of(chunk.request.id)
+        row = rows.of(chunk.request, arrivals)
         rows.fill(row, chunk.blocks, chunk.num_blocks, updates)
         start, count = chunk.start, chunk.count
         end = start + count
@@ -69,11 +89,14 @@ def lay_out(plan: StepPlan, rows: Rows, block_size: int, num_queries: int) -> La
         low += count
         for request in chunk.samples:
             logit_rows.append(low - 1)
-            sample_rows.append(rows.of(request.id).index)
+            sample_rows.append(rows.of(request, arrivals).index)
     firsts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
     counts = np.fromiter((chunk.count for chunk in chunks), np.int32, len(chunks))
     positions = np.arange(low, dtype=np.int32) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     slots = np.array(blocks, np.int32) * block_size + positions % block_size
     columns = [np.array(tokens, np.int32), np.array(refs, np.int32), positions.astype(np.int32), slots.astype(np.int32)]
     columns += [np.array(values, np.int32) for values in (table_rows, logit_rows, sample_rows)]
-    return Layout(columns, updates, tiles, counts, low, len(logit_rows), int((firsts + counts).max()))
+    columns.append(columns[2].copy() if tiles else columns[2])
+    for first, count, _, _ in tiles:
+        columns[-1][first : first + count] = -1
+    return Layout(columns, updates, arrivals, tiles, counts, low, len(logit_rows), int((firsts + counts).max()))

@@ -8,13 +8,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from chairlift.core.ids import BlockId, RequestId
+from chairlift.core.request import Request
 
 
 class Row:
-    __slots__ = ("blocks", "index", "num_filled")
+    __slots__ = ("blocks", "index", "num_filled", "request")
 
     def __init__(self, index: int) -> None:
         self.index = index
+        self.request: Request | None = None
         self.blocks: Sequence[BlockId] = ()
         self.num_filled = 0
 
@@ -24,14 +26,17 @@ class Rows:
         self._free = [Row(i) for i in reversed(range(capacity))]
         self._rows: OrderedDict[RequestId, Row] = OrderedDict()
 
-    def of(self, request: RequestId) -> Row:
-        row = self._rows.get(request)
+    def of(self, request: Request, arrivals: list[tuple[int, Request]]) -> Row:
+        """Notes (row, request) where the row was another's."""
+        row = self._rows.get(request.id)
         if row is None:
             row = self._free.pop() if self._free else self._rows.popitem(last=False)[1]
-            row.blocks, row.num_filled = (), 0
-            self._rows[request] = row
+            self._rows[request.id] = row
         else:
-            self._rows.move_to_end(request)
+            self._rows.move_to_end(request.id)
+        if row.request is not request:
+            row.request, row.blocks, row.num_filled = request, (), 0
+            arrivals.append((row.index, request))
         return row
 
     def fill(self, row: Row, blocks: Sequence[BlockId], num_blocks: int, updates: list[tuple[int, int, int]]) -> None:

@@ -1,0 +1,81 @@
+"""What each request has said so far, beside its keys and values, and the penalties that follow from it; in Triton.
+
+A place of the cache has a slot for the token that was computed there. So the block tables lead to the tokens as they do
+to keys and values, and what is shared, copied or moved brings its tokens along.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def remember_kernel(known, refs, slots, last, tokens, history, count, BLOCK: tl.constexpr):
+    """tokens: what each row of the step computes, where it is not known what its request sampled last; and into its
+    slot of the history with it. Padding has no slot."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_row = rows < count
+    ref = tl.load(refs + rows, mask=is_row, other=-1)
+    token = tl.load(known + rows, mask=is_row, other=0)
+    token = tl.where(ref >= 0, tl.load(last + ref, mask=ref >= 0, other=0).to(tl.int32), token)
+    tl.store(tokens + rows, token.to(tl.int64), mask=is_row)
+    slot = tl.load(slots + rows, mask=is_row, other=-1)
+    tl.store(history + slot, token, mask=slot >= 0)
+
+
+@triton.jit
+def count_kernel(
+    penalties, tables, history, counts, table_width, vocab,
+    WIDTH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """counts [penalised rows, vocab], 0 before: 2 for each time a token is in the output, 1 if it is in the prompt."""
+    ask = penalties + tl.program_id(0) * WIDTH
+    tokens, places, is_there = _said(ask, tables, history, table_width, SIZE, BLOCK)
+    is_prompt = places < tl.load(ask + 3)
+    own = counts + tl.program_id(0).to(tl.int64) * vocab + tokens
+    tl.atomic_or(own, 1, mask=is_there & is_prompt, sem="relaxed")
+    tl.atomic_add(own, 2, mask=is_there & (is_prompt == 0), sem="relaxed")
+
+
+@triton.jit
+def penalise_kernel(
+    logits, penalties, tables, history, counts, table_width, vocab,
+    WIDTH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Changes the logits of tokens that were counted, and takes the counts away: who finds one, changes the logit."""
+    ask = penalties + tl.program_id(0) * WIDTH
+    tokens, _, is_there = _said(ask, tables, history, table_width, SIZE, BLOCK)
+    own = counts + tl.program_id(0).to(tl.int64) * vocab + tokens
+    count = tl.atomic_xchg(own, 0, mask=is_there, sem="relaxed")
+    is_mine = is_there & (count > 0)
+    repetition = tl.load(ask + 4).to(tl.float32, bitcast=True)
+    presence = tl.load(ask + 5).to(tl.float32, bitcast=True)
+    frequency = tl.load(ask + 6).to(tl.float32, bitcast=True)
+    place = logits + tl.load(ask).to(tl.int64) * vocab + tokens
+    value = tl.load(place, mask=is_mine, other=0.0)
+    value = tl.where(value > 0, tl.div_rn(value, repetition), value * repetition)
+    times = (count >> 1).to(tl.float32)  # in the output
+    value = tl.where(times > 0, value - (presence + frequency * times), value)
+    tl.store(place, value, mask=is_mine)
+
+
+@triton.jit
+def _said(ask, tables, history, table_width, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """A stretch of what a penalised request has said: (tokens, their places, which are there)."""
+    places = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_there = places < tl.load(ask + 2)
+    table = tables + tl.load(ask + 1).to(tl.int64) * table_width
+    blocks = tl.load(table + places // SIZE, mask=is_there, other=0).to(tl.int64)
+    tokens = tl.load(history + blocks * SIZE + places % SIZE, mask=is_there, other=0)
+    return tokens, places, is_there
+
+
+@triton.jit
+def change_kernel(logits, changes, count, vocab, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Adds to single logits; of two changes to one at least one is infinite, so that their order does not matter."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_row = rows < count
+    change = changes + rows * WIDTH
+    row = tl.load(change, mask=is_row, other=0).to(tl.int64)
+    token = tl.load(change + 1, mask=is_row, other=0)
+    added = tl.load(change + 2, mask=is_row, other=0).to(tl.float32, bitcast=True)
+    tl.atomic_add(logits + row * vocab + token, added, mask=is_row, sem="relaxed")

@@ -1,0 +1,21 @@
+"""Numbers between the host and a device, without waiting for it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def to_device(numbers: NDArray[Any], device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(numbers)
+    if device.type != "cuda":
+        return tensor.to(device)
+    # Torch gives pinned memory to nobody else before it has travelled.
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def on_host(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Host memory that a GPU reads and writes by itself."""
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")

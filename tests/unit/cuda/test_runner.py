@@ -1,0 +1,125 @@
+"""The CUDA runner's own part of a step without a GPU: kernels in Triton's interpreter, nothing captured, a small model.
+
+Two steps are planned ahead, so a token is drawn before the host knows the one before it; the torch runner, one at a
+time, says what must come out.
+"""
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.engine import Engine
+from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScored, Token
+from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.ports import Runner
+from chairlift.core.preemption import Preemption
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.ops import Batch
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch_runner import TorchRunner
+from fakes.clocks import CountingClock
+from fakes.requests import make_request, make_samples, make_search
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+)
+
+CPU = torch.device("cpu")
+VOCAB, LONGEST = 61, 48
+CONFIG = ModelConfig(
+    architecture="LlamaForCausalLM", hidden_size=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=8,
+    intermediate_size=8, vocab_size=VOCAB, max_model_len=LONGEST, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+LIMITS = Limits(
+    vocab_size=VOCAB, max_model_len=LONGEST, block_size=4, num_blocks=10, max_running=6, max_step_tokens=16
+)  # fmt: skip
+STOPS = frozenset(range(0, VOCAB, 3))
+
+
+@dataclass
+class Pairs:
+    """A model to which only the last token and its position matter."""
+
+    ops: TorchOps = field(default_factory=TorchOps)
+
+    def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
+        numbers = torch.Generator().manual_seed(3)
+        by_token, by_position = (torch.randn(n, VOCAB, generator=numbers) * 2 for n in (VOCAB, LONGEST))
+        return by_token[batch.tokens] + by_position[batch.positions.long()]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return hidden.clone()
+
+
+class Event_:
+    """Done at once."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", Event_)
+    monkeypatch.setattr(CudaRunner, "_rung", lambda *_: None)
+
+
+def run(kind: Any, groups: list[tuple[Request, ...]], preemption: Preemption) -> tuple[list[Event], Counter[str]]:
+    """Tokens and scores in the order of requests, and how often what happened."""
+    kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, torch.float32, CPU, preemption.num_host_blocks)
+    runner: Runner = kind(Pairs(), kv, CPU, *[LIMITS][: kind is CudaRunner])
+    engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=preemption), runner, CountingClock())
+    for group in groups:
+        engine.add(group)
+    told: list[Any] = []
+    kinds: Counter[str] = Counter()
+    while engine.has_work:
+        for event in engine.step():
+            kinds[type(event).__name__] += 1
+            kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
+            kinds["swap"] += isinstance(event, Preempted) and event.is_swapped
+            if isinstance(event, Token):
+                told.append((event.request, event.token, event.score, event.finish))
+            elif isinstance(event, PromptScored):
+                told.append((event.request, event.scores))
+    return sorted(told, key=lambda one: one[0]), kinds
+
+
+SHARED = [7, 7, 1, 30, 12, 7, 44, 9, 2, 51, 13, 8]
+GROUPS = [
+    make_samples(0, SHARED, 3, 6, temperature=0.9, repetition_penalty=1.3, frequency_penalty=0.5),
+    (make_request(10, [*SHARED, 3, 3, 3], 9, temperature=0.0, presence_penalty=1.5, repetition_penalty=1.7),),
+    (make_request(11, SHARED[:9], 8, temperature=0.0),),
+    (make_request(12, SHARED[:6], 8, top_p=0.8, logprobs=3),),
+    (make_request(13, [5, 6], 8, temperature=0.0, logit_bias={4: 7.5, 9: -3.0}, logprobs=0),),
+    (make_request(14, [5, 6, 7], 10, temperature=0.0, min_tokens=5, stop_ids=STOPS),),
+    (
+        make_request(
+            15, SHARED, 8, top_k=7, min_p=0.02, prompt_logprobs=2, logprobs=5, repetition_penalty=1.2, min_tokens=3,
+            logit_bias={1: 3.0}, stop_ids=STOPS,
+        ),
+    ),
+    make_search(40, [1, 2, 3], 2, 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "preemption", [Preemption(), Preemption(mode="swap", num_host_blocks=40)], ids=lambda p: p.mode
+)
+def test_a_mixed_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) -> None:
+    got, kinds = run(CudaRunner, GROUPS, preemption)
+    want, _ = run(TorchRunner, GROUPS, preemption)
+    assert min(kinds[Preempted.__name__], kinds[Forked.__name__], kinds["hit"]) > 0
+    assert (kinds["swap"] > 0) is (preemption.mode == "swap")
+    assert got == want
