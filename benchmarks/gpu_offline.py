@@ -1,49 +1,81 @@
-"""A workload of lengths through the Python interface on a GPU, all requests at once: seconds and tokens per second.
+"""The offline rows on a GPU: a workload of lengths, one stream, long prompts, long answers, through `LLM.generate`.
 
-    python benchmarks/gpu_offline.py --model DIR --workload FILE [--policy longest-first] [--max-running 256]
+    python benchmarks/gpu_offline.py --model DIR --workload FILE [--settings tuned|default] [--rows contest,single,...]
 
 DIR needs only config.json and a tokenizer: weights are random. Each line of FILE has prompt_tokens and output_tokens;
-one token is added to each prompt, as a beginning-of-sequence token would be. Prefix caching is off, end-of-sequence
-ignored. The first of the runs also captures graphs. One stream of 128 + 256 tokens follows.
+one token is added to each prompt, as a beginning-of-sequence token would be. Token ids in, token ids out; greedy, full
+lengths, prefix caching off. `--first N`: the first N requests of the workload. Each row runs three times; the first run
+of a row also captures graphs. One line of JSON per run.
 """
 
 import argparse
 import json
 import random
 import time
+from pathlib import Path
+from typing import Any
 
 from chairlift import LLM, SamplingParams
 
+Lengths = list[tuple[int, int]]
+# What tuning means here: the longest answers first, and steps of a size that the matrix products like.
+TUNED: dict[str, dict[str, Any]] = {
+    "contest": {"policy": "longest-first", "max_running": 256, "max_step_tokens": 256},
+    "single": {"max_running": 256, "max_step_tokens": 256},
+    "prompts": {"max_running": 256, "max_step_tokens": 1024, "admission": "peak"},
+    "answers": {"max_running": 256, "max_step_tokens": 1024, "admission": "peak"},
+}
+REPEATS = 3
+
+
+def rows_of(workload: Path, first: int | None) -> dict[str, Lengths]:
+    with workload.open() as file:
+        contest = [(row["prompt_tokens"] + 1, row["output_tokens"]) for row in map(json.loads, file)]
+    return {
+        "contest": contest[:first],
+        "single": [(128, 256)],
+        "prompts": [(1024, 128)] * 256,
+        "answers": [(128, 1024)] * 256,
+    }
+
+
+def run(llm: LLM, lengths: Lengths, seed: int) -> float:
+    rng = random.Random(seed)
+    prompts = [[rng.randrange(16, llm.limits.vocab_size - 16) for _ in range(p)] for p, _ in lengths]
+    params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for _, n in lengths]
+    start = time.perf_counter()
+    answers = llm.generate(prompts, params, use_progress=False, detokenize=False)
+    seconds = time.perf_counter() - start
+    got = [len(answer.samples[0].tokens) for answer in answers]
+    assert got == [n for _, n in lengths], "an answer has not its full length"
+    return seconds
+
 
 def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--model", required=True)
-    arguments.add_argument("--workload", required=True)
-    arguments.add_argument("--policy", default="longest-first")
-    arguments.add_argument("--max-running", type=int, default=256)
-    arguments.add_argument("--max-step-tokens", type=int, default=512)
-    arguments.add_argument("--repeat", type=int, default=3)
-    args = arguments.parse_args()
-    llm = LLM(
-        args.model, load_format="dummy", dtype="bfloat16", max_model_len=2048, prefix_cache=False, policy=args.policy,
-        max_running=args.max_running, max_step_tokens=args.max_step_tokens,
-    )  # fmt: skip
-    rng = random.Random(0)
-    with open(args.workload) as file:
-        lengths = [(row["prompt_tokens"] + 1, row["output_tokens"]) for row in map(json.loads, file)]
-    for prompts, outputs, repeat in (
-        ([p for p, _ in lengths], [n for _, n in lengths], args.repeat),
-        ([128], [256], args.repeat),
-    ):
-        ids = [[rng.randrange(16, llm.limits.vocab_size - 16) for _ in range(p)] for p in prompts]
-        params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in outputs]
-        for _ in range(repeat):
-            start = time.perf_counter()
-            answers = llm.generate(ids, params, use_progress=False)
-            seconds = time.perf_counter() - start
-            got = sum(len(answer.samples[0].tokens) for answer in answers)
-            assert got == sum(outputs)
-            print(f"{len(ids)} requests, {got} tokens: {seconds:.2f} s, {got / seconds:.1f} tok/s", flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--workload", type=Path, required=True)
+    parser.add_argument("--settings", choices=("tuned", "default"), default="tuned")
+    parser.add_argument("--rows", default="contest,single,prompts,answers")
+    parser.add_argument("--first", type=int)
+    parser.add_argument("--max-model-len", type=int, default=4096)
+    args = parser.parse_args()
+    rows, wanted = rows_of(args.workload, args.first), args.rows.split(",")
+    base = {"load_format": "dummy", "dtype": "bfloat16", "max_model_len": args.max_model_len, "prefix_cache": False}
+    llm, built = None, None
+    for name in wanted:
+        settings = TUNED[name] if args.settings == "tuned" else {}
+        if built != settings:
+            del llm  # its memory is needed for the next
+            began = time.perf_counter()
+            llm, built = LLM(args.model, **base, **settings), settings
+            print(json.dumps({"built_s": round(time.perf_counter() - began, 1), "settings": settings}), flush=True)
+        assert llm is not None
+        for repeat in range(REPEATS):
+            seconds = run(llm, rows[name], repeat)
+            count = sum(n for _, n in rows[name])
+            figures = {"s": round(seconds, 3), "tok_s": round(count / seconds, 1)}
+            print(json.dumps({"row": name, "set": args.settings, "run": repeat, **figures}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,62 @@
+"""The Triton kernels compiled for GPUs that need not be there: what the interpreter takes, the compiler may not."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
+from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
+from chairlift.runner.cuda.one_row import one_row_kernel
+from chairlift.runner.cuda.prefill import prefill_kernel
+
+INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles"}
+FLOATS = {"partials", "stats", "rotation", "scales"}
+NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_rows": "i32"}
+
+def kind(name):
+    if name in NUMBERS:
+        return NUMBERS[name]
+    return "*i32" if name in INTEGERS else "*fp32" if name in FLOATS else "*bf16"
+
+def check(kernel, **constants):
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in constants else kind(name) for name in names}
+    fixed = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
+    triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32))
+
+heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
+splits = {"SPLIT": 128, "NUM_SPLITS": 4}
+check(single_kernel, **heads, **splits, TILE=8)
+check(partial_kernel, **heads, **splits, KV_HEADS=8, GROUP=16, TILE=64)
+check(combine_kernel, HEADS=32, DIM=128, **splits)
+check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64)
+check(add_rms_norm_kernel, BLOCK=4096)
+check(silu_mul_kernel, BLOCK=1024)
+for has_norm in (False, True):
+    gains = {} if has_norm else {"q_gain": None, "k_gain": None}
+    check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains)
+plain = {"scales": None, "bias": None, "HAS_SCALES": False, "HAS_BIAS": False}
+row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024}
+check(one_row_kernel, **row, **plain, HAS_NORM=False, IS_GATED=False, residual=None, gain=None, summed=None)
+check(one_row_kernel, **row, **plain, HAS_NORM=True, IS_GATED=False)
+check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True, HAS_NORM=True, IS_GATED=True)
+"""
+
+
+@pytest.mark.parametrize("capability", ["80", "90"])
+def test_every_kernel_compiles(capability: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, capability], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
