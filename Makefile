@@ -10,12 +10,13 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
-.PHONY: help serve setup test check format lint types arch unit slow wheel clean
+.PHONY: help serve setup test check format lint types arch unit slow test-gpu wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
 	@echo "make test    install and run everything that runs without a GPU"
 	@echo "make check   format, lint, types, contracts and the default tests: what to run while working"
+	@echo "make test-gpu what needs an NVIDIA GPU, with the Python and packages that are there; installs nothing"
 	@echo "make setup   only install;  make format   rewrite the code's layout;  make wheel   build wheel and sdist"
 
 serve: $(VENV)/.runtime
@@ -60,6 +61,11 @@ unit: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m "slow and not gpu"
+
+# Without the project's pytest settings: they name plugins that need not be there.
+test-gpu:
+	PYTHONPATH=src:tests:$$PYTHONPATH $(PYTHON) -m pytest -c /dev/null --rootdir . --import-mode=importlib -q \
+		-p no:cacheprovider -W ignore::pytest.PytestUnknownMarkWarning tests/gpu $(ARGS)
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist .
