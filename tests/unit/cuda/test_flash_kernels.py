@@ -36,7 +36,8 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.delenv("FLASHINFER_LOGGING_LEVEL", raising=False)
+    for name in ("FLASHINFER_LOGGING_LEVEL", "MAX_JOBS"):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
     monkeypatch.setattr(os, "setpriority", lambda *who: None)  # the thread is a test's, not a server's
 
 

@@ -16,12 +16,14 @@ from typing import Any
 import torch
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.runner import hardware
 
 _DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIMS = (64, 128, 256)
 # From so many query heads of a kv head on, tensor cores are the faster way to decode.
 _MIN_GROUP = 4
 _LOWEST_PRIORITY = 19
+_COMPILER_BYTES = 4 * 2**30  # that one compiler may need
 _OTHERWISE = "use --attention triton"
 _log = logging.getLogger(__name__)
 
@@ -76,9 +78,7 @@ class FlashKernels:
         try:
             specs = self._specs()
             if not all(spec.is_compiled for spec in specs):
-                print(
-                    "chairlift: compiling FlashInfer's kernels, once: about half a minute", file=sys.stderr, flush=True
-                )
+                print("chairlift: compiling FlashInfer's kernels, once: a minute or so", file=sys.stderr, flush=True)
             _build(specs)
         except Exception as error:
             raise InvalidConfig(f"attention flashinfer: {_summary(error)}; {_OTHERWISE}") from error
@@ -120,6 +120,8 @@ class FlashKernels:
 def _build(specs: list[Any]) -> None:
     from flashinfer.jit import build_jit_specs
 
+    num_jobs = min(hardware.num_cpus(), hardware.free_memory(torch.device("cpu")) // _COMPILER_BYTES)
+    os.environ.setdefault("MAX_JOBS", str(max(1, num_jobs)))
     build_jit_specs(specs, verbose=False)
 
 

@@ -1,0 +1,227 @@
+"""FlashInfer on a real GPU: its answers are torch's, captured or not, and whole runs keep their tokens."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.engine import Engine
+from chairlift.core.events import Event, Preempted, PromptScored, Token
+from chairlift.core.ids import BlockId
+from chairlift.core.limits import Limits
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.ports import Runner
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
+from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, Layout, lay_out
+from chairlift.runner.cuda.rows import Rows
+from chairlift.runner.kernels import make_ops, make_runner
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.ops import Batch
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from fakes.clocks import CountingClock
+from fakes.requests import make_request
+
+pytest.importorskip("flashinfer", exc_type=ImportError)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),  # the first one waits for the compiler
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+CONFIG = ModelConfig(
+    architecture="LlamaForCausalLM", hidden_size=512, num_layers=3, num_heads=8, num_kv_heads=8, head_dim=128,
+    intermediate_size=512, vocab_size=997, max_model_len=1120, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+LIMITS = Limits(vocab_size=997, max_model_len=1120, block_size=16, num_blocks=70, max_running=8, max_step_tokens=256)
+HEADS, DIM, DTYPE = 8, 128, torch.bfloat16  # a kernel is compiled for each size and type, which takes a minute
+# How much less likely than the likeliest a token may be: rounding makes up to 0.02, one wrong page of a few 0.4.
+MAX_REGRET = 0.05
+Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
+
+
+class Steps:
+    """Steps over shuffled blocks, answered by FlashInfer and by torch."""
+
+    def __init__(self, kv_heads: int, is_whole: bool = True, window: int = 0) -> None:
+        from chairlift.runner.cuda.flash import Planner
+
+        self.window = window
+        self.rows, self.tables = Rows(63), torch.zeros(64, 64, dtype=torch.int32, device="cuda")
+        self.rng = random.Random(1)
+        shape = (2000, kv_heads, 16, DIM)
+        self.keys, self.values = (torch.randn(shape, device="cuda", dtype=DTYPE) for _ in range(2))
+        kernels = FlashKernels(Shape(HEADS, kv_heads, DIM, 16, window, DTYPE), torch.device("cuda"), is_whole)
+        kernels.compile()
+        self.planner = Planner(kernels, self.tables, 4096, 64)
+
+    def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, Layout]:
+        chunks = []
+        for id, (start, count) in enumerate(spans, first_id):
+            end = start + count
+            blocks = [BlockId(block) for block in self.rng.sample(range(2000), -(-end // 16))]
+            request = make_request(id, range(end), 4)
+            chunks.append(Chunk(request, start, count, range(end), end, blocks, len(blocks), (request,)))
+        plan = StepPlan(1, tuple(chunks), (), sum(count for _, count in spans), 0)
+        layout = lay_out(plan, self.rows, 16, 64)
+        for row, place, block in layout.updates:
+            self.tables[row, place] = block
+        return plan, layout
+
+    def queries(self, count: int) -> Tensor:
+        return torch.randn(count, HEADS, DIM, device="cuda", dtype=DTYPE)
+
+    def wanted(self, plan: StepPlan, q: Tensor) -> Tensor:
+        contexts = torch.tensor([chunk.start + chunk.count for chunk in plan.chunks], dtype=torch.int32)
+        tables = torch.zeros(len(contexts), 64, dtype=torch.int32)
+        for r, chunk in enumerate(plan.chunks):
+            tables[r, : len(chunk.blocks)] = torch.tensor(chunk.blocks)
+        starts = torch.tensor([0, *(chunk.count for chunk in plan.chunks)]).cumsum(0).int()
+        nothing = starts[:0].cuda()
+        batch = Batch(
+            nothing, nothing, nothing, starts.cuda(), contexts.cuda(), tables.cuda(), 0, int(contexts.max()), nothing
+        )
+        exact = (x.float() for x in (q, self.keys, self.values))
+        return TorchOps().attention(*exact, batch, DIM**-0.5, self.window)
+
+
+def check(got: Tensor, want: Tensor) -> None:
+    torch.testing.assert_close(got.float(), want, atol=2e-2, rtol=2e-2)
+
+
+def check_mixed_steps(steps: Steps) -> None:
+    for first_id, spans in enumerate(([(500, 1), (3, 1), (40, 130), (0, 300), (7, 1)], [(0, 5)], [(900, 1), (15, 1)])):
+        plan, layout = steps.step(spans, 10 * first_id)
+        q = steps.queries(layout.num_tokens)
+        out = torch.empty(layout.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
+        planned = steps.planner.plan(layout, None)
+        assert planned is not None
+        planned.attend(q, steps.keys, steps.values, out)
+        check(out, steps.wanted(plan, q))
+
+
+@pytest.mark.parametrize("kv_heads", [8, 2, 1])
+def test_a_mixed_step_is_answered_as_torch_answers_it(kv_heads: int) -> None:
+    check_mixed_steps(Steps(kv_heads))
+
+
+def test_a_window_limits_what_is_seen() -> None:
+    check_mixed_steps(Steps(kv_heads=2, window=100))
+
+
+def test_long_prompts_between_other_rows_are_answered_alone() -> None:
+    steps = Steps(kv_heads=2, is_whole=False)
+    spans = [(30, 1), (0, 200), (0, 3), (100, 300), (0, 4)]
+    assert MAX_ROW_PAIRS < 200 * 200
+    plan, layout = steps.step(spans)
+    q = steps.queries(layout.num_tokens)
+    out = torch.zeros(layout.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
+    planned = steps.planner.plan(layout, None)
+    assert planned is not None
+    assert (planned.low, planned.high) == (1, 504)
+    planned.attend(q, steps.keys, steps.values, out)
+    check(out[1:504], steps.wanted(plan, q)[1:504])
+    assert not out[0].any() and not out[504:].any()
+
+
+@pytest.mark.parametrize("kv_heads", [8, 2])
+@pytest.mark.parametrize("rung", [4, 64])
+def test_a_captured_step_answers_by_its_latest_plan(kv_heads: int, rung: int) -> None:
+    steps = Steps(kv_heads)
+    q = steps.queries(rung)
+    out = torch.zeros(rung, HEADS * DIM, dtype=DTYPE, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    rng, pairs = random.Random(0), []
+    for turn in range(12):
+        spans = [(rng.choice([0, 15, 16, 100, 900]), 1) for _ in range(rng.randint(1, min(rung, 20)))]
+        plan, layout = steps.step(spans, 100 * turn)
+        planned = steps.planner.plan(layout, rung)
+        assert planned is not None
+        if turn == 0:
+            planned.attend(q, steps.keys, steps.values, out)
+            with torch.cuda.graph(graph):
+                planned.attend(q, steps.keys, steps.values, out)
+        graph.replay()
+        pairs.append((plan, out[: len(spans)].clone()))
+    # Only now, so that no step waited for another on the host: what was still to travel must not be written over.
+    for plan, kept in pairs:
+        check(kept, steps.wanted(plan, q[: len(kept)]))
+
+
+def make(config: ModelConfig, attention: str) -> Runner:
+    device = torch.device("cuda")
+    kernels = "torch" if attention == "torch" else "triton"
+    model = build_model(config, make_ops(kernels, 1), DummyTensors(), DTYPE, device, config.max_model_len)
+    kv = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, DTYPE, device)
+    shape = Shape(config.num_heads, config.num_kv_heads, config.head_dim, 16, config.sliding_window, DTYPE)
+    flash = None
+    if attention in ("flashinfer", "auto"):
+        flash = FlashKernels(shape, device, is_whole=attention == "flashinfer")
+        flash.compile()
+    return make_runner(kernels, model, kv, device, LIMITS, flash)
+
+
+def run(runner: Runner, requests: list[Request]) -> list[Event]:
+    engine = Engine(Scheduler(LIMITS, Fcfs()), runner, CountingClock())
+    for request in requests:
+        engine.add((request,))
+    events: list[Event] = []
+    while engine.has_work:
+        events += engine.step()
+    return events
+
+
+def crowd(**more: object) -> list[Request]:
+    rng = random.Random(0)
+    lengths = [rng.choice([3, 20, 70, 300, 900]) for _ in range(16)]
+    return [
+        make_request(i, [rng.randrange(997) for _ in range(n)], rng.randint(60, 150), **{"temperature": 0.0} | more)
+        for i, n in enumerate(lengths)
+    ]
+
+
+def outputs(events: list[Event]) -> dict[int, list[int]]:
+    tokens: dict[int, list[int]] = {}
+    for event in events:
+        if isinstance(event, Token):
+            tokens.setdefault(event.request, []).append(event.token)
+    return tokens
+
+
+def regrets(judge: Runner, requests: list[Request], tokens: dict[int, list[int]]) -> list[float]:
+    """How much less likely than the likeliest each token was in the eyes of another runner."""
+    asked = [
+        make_request(r.id, [*r.prompt, *tokens[r.id]], 1, temperature=0.0, prompt_logprobs=1) for r in requests
+    ]  # fmt: skip
+    lengths = {request.id: len(tokens[request.id]) for request in requests}
+    return [
+        score.top[0][1] - score.logprob
+        for event in run(judge, asked)
+        if isinstance(event, PromptScored)
+        for score in event.scores[-lengths[event.request] :]
+    ]
+
+
+@pytest.mark.parametrize("attention", ["flashinfer", "auto"])
+@pytest.mark.parametrize("kv_heads", [8, 2])
+def test_every_token_of_a_crowd_is_one_that_torch_finds_likeliest(attention: str, kv_heads: int) -> None:
+    config = replace(CONFIG, num_kv_heads=kv_heads)
+    requests = crowd()
+    events = run(make(config, attention), requests)
+    assert any(isinstance(event, Preempted) for event in events)
+    tokens = outputs(events)
+    assert {r.id: len(tokens[r.id]) for r in requests} == {r.id: r.max_output for r in requests}
+    assert max(regrets(make(config, "torch"), requests, tokens)) < MAX_REGRET
+
+
+def test_sampled_and_scored_requests_are_served_too() -> None:
+    requests = [*crowd()[:4], *crowd(logprobs=2)[4:8]]
+    events = run(make(CONFIG, "flashinfer"), requests)
+    assert max(regrets(make(CONFIG, "torch"), requests, outputs(events))) < MAX_REGRET
