@@ -93,13 +93,14 @@ def one_row(x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, 
 
 
 def one_row_normed(
-    x: Tensor, residual: Tensor, gain: Tensor, eps: float, matrix: Tensor, bias: Tensor | None, is_gated: bool
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, residual: Tensor, gain: Tensor, eps: float, matrix: Tensor, scales: Tensor | None, bias: Tensor | None,
+    is_gated: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(matrix times norm(x + residual), x + residual); where gated, silu(first half) * second half of the product."""
     out = torch.empty(1, len(matrix) // (2 if is_gated else 1), dtype=x.dtype, device=x.device)
     summed = torch.empty_like(residual)
     outputs = _GATED_OUTPUTS if is_gated else _OUTPUTS
-    _launch(x, residual, gain, eps, matrix, None, bias, out, summed, outputs, is_gated)
+    _launch(x, residual, gain, eps, matrix, scales, bias, out, summed, outputs, is_gated)
     return out, summed
 
 
