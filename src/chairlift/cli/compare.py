@@ -54,6 +54,9 @@ def run(options: argparse.Namespace) -> int:
             rows.append(row)
             if watch is not None:
                 print(f"\r{len(rows)} of {len(wanted)}: {row.case.label}", file=sys.stderr)
+    for row in rows:
+        for failure in row.report.rule_failures:
+            print(f"chairlift: warning: {row.case.label}: {failure}; the plain one took its place", file=sys.stderr)
     print(json.dumps(to_json(rows)) if options.json else to_text(rows))
     if options.out is not None:
         _write(rows, options.title or _title(options, list(varied)), options.out)

@@ -136,7 +136,7 @@ class Report:
     cache_hit_tokens: int
     blocks: Level  # in use
     blocks_saved: Level  # by sharing: what all requests' tables list, less the blocks in use
-    rule_failures: int
+    rule_failures: tuple[str, ...]  # what went wrong with scheduling rules, which were replaced
     slo: Slo | None
     good: int | None  # finished requests within the slo
     goodput_per_s: float | None
@@ -165,8 +165,8 @@ class Report:
         if self.slo is not None:
             yield _row("goodput", f"{self.goodput_per_s:.2f} requests/s: {self.good} within {self.slo}")
         yield _row("fairness", f"{self.fairness:.3f} between {len(self.users)} user{'s' * (len(self.users) != 1)}")
-        if self.rule_failures:
-            yield _row("rules", f"{self.rule_failures} failed and were replaced")
+        for failure in self.rule_failures:
+            yield _row("replaced", failure)
         yield ""
         yield _columns("milliseconds", "mean", "p50", "p90", "p99", "max")
         for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s"):

@@ -82,7 +82,8 @@ class Timeline:
         self._ended = -math.inf
         self._num_steps = self._num_decode_steps = self._num_requests = 0
         self._num_failed = self._num_aborted = 0
-        self._num_preempted = self._num_swapped = self._num_cached = self._num_rule_failures = 0
+        self._num_preempted = self._num_swapped = self._num_cached = 0
+        self._rule_failures: list[str] = []
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         """A prompt is queued, with all its samples."""
@@ -131,7 +132,7 @@ class Timeline:
             if live is not None:
                 self._token(live, event)
         elif isinstance(event, RuleFailed):
-            self._num_rule_failures += 1
+            self._rule_failures.append(event.message)
         else:
             self._change(live, event)
         self._ended = event.at
@@ -237,7 +238,7 @@ class Timeline:
             cache_hit_tokens=self._num_cached,
             blocks=self._blocks.level(),
             blocks_saved=self._blocks_saved.level(),
-            rule_failures=self._num_rule_failures,
+            rule_failures=tuple(self._rule_failures),
             slo=slo,
             good=good,
             goodput_per_s=None if good is None else good * per_s,

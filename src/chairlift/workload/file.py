@@ -19,9 +19,9 @@ MAX_LENGTH = 10_000_000
 
 def read(path: Path, limit: int | None = None, divide_lengths: float = 1.0) -> Iterator[Item]:
     """The first `limit` requests; prompts and outputs are divided, but no length falls below 1."""
+    last, count = 0.0, 0
     try:
-        with path.open(encoding="utf-8") as lines:
-            last, count = 0.0, 0
+        with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if count == limit:
                     return
@@ -35,8 +35,10 @@ def read(path: Path, limit: int | None = None, divide_lengths: float = 1.0) -> I
                     raise InvalidConfig(f"{path}, line {number}: {error}") from error
                 last, count = item.arrival_s, count + 1
                 yield item if divide_lengths == 1.0 else divided(item, divide_lengths)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
+    if count == 0:
+        raise InvalidConfig(f"{path}: there are no requests in it")
 
 
 def divided(item: Item, by: float) -> Item:
@@ -48,10 +50,10 @@ def divided(item: Item, by: float) -> Item:
     )
 
 
-def _item(line: str) -> Item:
+def _item(line: bytes) -> Item:
     """Raises ValueError with the rule that was broken."""
     try:
-        values = json.loads(line)
+        values = json.loads(line.decode())
     except RecursionError as error:
         raise ValueError("not JSON that can be read") from error
     except ValueError as error:

@@ -27,7 +27,9 @@ def _request(item: Item, index: int, prompts: Prompts, limits: Limits) -> Reques
     try:
         max_output = output_room(prompt, params, limits)
     except InvalidRequest as error:
-        raise InvalidConfig(f"request {index + 1} of the workload: {error.message}; lengths can be divided") from error
+        is_context = limits.max_model_len <= limits.max_pool_tokens
+        remedy = "--divide-lengths makes requests shorter" + ", --max-model-len the context longer" * is_context
+        raise InvalidConfig(f"request {index + 1} of the workload: {error.message}; {remedy}") from error
     return Request(
         id=RequestId(index + 1),
         prompt=prompt,

@@ -91,6 +91,7 @@ def test_a_trace_is_written(tmp_path: Path, workload: str, capsys: pytest.Captur
         (["--num-blocks", "2", "--kv-memory", "1MiB"], "give one of them"),
         (["--kv-memory", "1MiB"], "num_blocks must be at least 1"),
         (["--num-blocks", "2"], "in the whole KV cache of"),
+        (["--max-model-len", "20"], "--divide-lengths makes requests shorter, --max-model-len the context longer"),
         (["--trace", "/no/such/folder/file"], "--trace must be a file in an existing folder"),
     ],
 )

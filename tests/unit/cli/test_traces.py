@@ -81,3 +81,37 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     error = capsys.readouterr().err
     assert error.startswith("chairlift: error: ") and error.count("\n") == 1
     assert complaint in error
+
+
+TIRED = """
+from chairlift.core.policies.fcfs import Fcfs
+
+class Tired(Fcfs):
+    def __init__(self, after: int = 200) -> None:
+        super().__init__()
+        self._left = after
+
+    def first(self, now):
+        self._left -= 1
+        if self._left < 0:
+            raise RuntimeError("tired")
+        return super().first(now)
+"""
+
+
+def test_a_rule_that_fails_during_a_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 200 questions: more than it is tried out with, fewer than the run asks."""
+    (tmp_path / "tired.py").write_text(TIRED)
+    monkeypatch.chdir(tmp_path)
+    run = ["--workload", "lengths:prompt=10,output=5-30,count=300", "--max-running", "4"]
+    failure = "the policy failed (RuntimeError: tired)"
+    assert main(["simulate", *run, "--policy", "tired:Tired"]) == 0
+    out = capsys.readouterr().out
+    assert f"replaced      {failure}" in out and "300: 300 finished" in out
+    assert main(["simulate", *run, "--policy", "tired:Tired", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rule_failures"] == [failure]
+    assert main(["compare", *run, "--vary", "policy=fcfs,tired:Tired"]) == 0
+    warning = f"chairlift: warning: tired:Tired: {failure}; the plain one took its place\n"
+    assert capsys.readouterr().err == warning

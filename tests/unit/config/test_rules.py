@@ -80,6 +80,8 @@ def test_waiting_after_a_preemption_goes_with_other_parameters() -> None:
         ({"policy": "mlfq:levels=2.5"}, "--policy must have levels as a whole number"),
         ({"policy": "mlfq:starve=nan"}, "--policy must have starve as a number"),
         ({"policy": "mlfq:levels=0"}, "--policy mlfq levels, quantum and rate must be at least 1"),
+        ({"policy": "mlfq:levels=100000"}, "levels at most 32, rate at most 1e+06"),
+        ({"policy": "mlfq:rate=1e300"}, "levels at most 32, rate at most 1e+06"),
         ({"policy": "shortest-first:by=size"}, "--policy shortest-first by=size: there are output, prompt, total"),
         ({"policy": "mlfq:levels"}, "--policy must have parameters as key=value, separated by commas"),
         ({"policy": "mlfq:levels=1,"}, "--policy must have parameters as key=value, separated by commas"),

@@ -137,10 +137,11 @@ def test_an_observed_world_is_counted_completely_and_nothing_of_it_is_kept() -> 
     assert twin.report() == report
 
 
-def test_a_failed_rule_is_counted() -> None:
+def test_a_failed_rule_is_named() -> None:
     timeline = Timeline()
-    timeline.add(RuleFailed(RequestId(0), 1.0, "no"))
-    assert timeline.report().rule_failures == 1
+    timeline.add(RuleFailed(RequestId(0), 1.0, "the policy failed"))
+    assert timeline.report().rule_failures == ("the policy failed",)
+    assert "replaced      the policy failed" in timeline.report().to_text()
 
 
 def test_percentiles_lie_between_the_nearest_values() -> None:

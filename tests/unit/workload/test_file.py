@@ -47,6 +47,20 @@ def test_divided_lengths_stay_at_least_one_and_blocks_shrink_along(tmp_path: Pat
     assert (item.prompt_tokens, item.output_tokens, item.hash_block) == (64, 1, 32.0)
 
 
+def test_a_line_that_is_no_text_is_named_by_number(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\xfe\n")
+    with pytest.raises(InvalidConfig, match=r"w, line 2: not JSON: 'utf-8' codec"):
+        list(read(path))
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_file_without_requests_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "w").write_text(content)
+    with pytest.raises(InvalidConfig, match="w: there are no requests in it"):
+        list(read(tmp_path / "w"))
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -79,6 +93,5 @@ def test_a_bad_line_is_named_by_number(tmp_path: Path, line: object, complaint: 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="missing: cannot be read: No such file"):
         list(read(tmp_path / "missing"))
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe\n")
-    with pytest.raises(InvalidConfig, match="bytes: cannot be read"):
-        list(read(tmp_path / "bytes"))
+    with pytest.raises(InvalidConfig, match="cannot be read: Is a directory"):
+        list(read(tmp_path))

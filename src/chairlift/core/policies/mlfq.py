@@ -19,11 +19,14 @@ from itertools import chain, repeat
 from chairlift.core.ids import RequestId
 from chairlift.core.policy import Standing
 
+_MAX_LEVELS, _MAX_RATE = 32, 1e6
+
 
 class Mlfq:
     def __init__(self, levels: int = 6, quantum: int = 64, rate: float = 2.0, starve: float = 10.0) -> None:
-        if levels < 1 or quantum < 1 or rate < 1 or starve <= 0:
-            raise ValueError("levels, quantum and rate must be at least 1, starve above 0")
+        if not 1 <= levels <= _MAX_LEVELS or quantum < 1 or not 1 <= rate <= _MAX_RATE or starve <= 0:
+            most = f"levels at most {_MAX_LEVELS}, rate at most {_MAX_RATE:g}"
+            raise ValueError(f"levels, quantum and rate must be at least 1, starve above 0, {most}")
         self._starve = starve
         self._tokens = [float(quantum), *(quantum * rate**i for i in range(levels - 1)), math.inf]
         self._queues: list[OrderedDict[RequestId, float]] = [OrderedDict() for _ in self._tokens]  # since when
