@@ -16,6 +16,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.scheduler import Scheduler
+from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.load import Loaded, load_runner
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.transfer import PIECE, transfer_to
@@ -97,6 +98,22 @@ def test_steps_that_do_not_fit_are_cut_and_every_request_finishes(tmp_path: Path
     # With memory to spare again, the same runner does the same without.
     events = serve(loaded.runner, loaded.limits, 16, 4000)
     assert num_complete(events) == 16 and not any(isinstance(event, Shrunk) for event in events)
+
+
+def test_steps_that_cannot_be_captured_are_run_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(tmp_path, kernels="triton", kv_memory=GIB, max_running=8)
+    runner = loaded.runner
+    assert isinstance(runner, CudaRunner)
+    want = [event.token for event in serve(runner, loaded.limits, 8, 50) if isinstance(event, Token)]
+
+    def no_memory(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(CudaRunner, "_capture", no_memory)
+    runner._graphs.clear()
+    events = serve(runner, loaded.limits, 8, 50)
+    assert [event.token for event in events if isinstance(event, Token)] == want
+    assert sum(isinstance(event, Shrunk) for event in events) == 1
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:

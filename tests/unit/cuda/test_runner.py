@@ -5,6 +5,7 @@ time, says what must come out.
 """
 
 import os
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +16,16 @@ from torch import Tensor
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.engine import Engine
-from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScored, Token
+from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.limits import Limits
+from chairlift.core.plan import StepPlan
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.sampling import Sampling
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
@@ -122,4 +125,39 @@ def test_a_mixed_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) 
     want, _ = run(TorchRunner, GROUPS, preemption)
     assert min(kinds[Preempted.__name__], kinds[Forked.__name__], kinds["hit"]) > 0
     assert (kinds["swap"] > 0) is (preemption.mode == "swap")
+    assert got == want
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    rng = random.Random(seed)
+    num_tokens = 0
+
+    def submit(runner: CudaRunner, plan: StepPlan, submit: Any = CudaRunner.submit) -> None:
+        nonlocal num_tokens
+        num_tokens = plan.num_tokens
+        submit(runner, plan)
+
+    def may_fail(owner: type, name: str) -> None:
+        """Now and then, after it is done, in a step that can be made smaller."""
+        method = getattr(owner, name)
+
+        def wrapped(*args: Any) -> Any:
+            result = method(*args)
+            if num_tokens > 1 and rng.random() < 0.05:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return result
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    preemption = Preemption(mode="swap", num_host_blocks=40) if seed % 2 else Preemption()
+    want, _ = run(TorchRunner, GROUPS, preemption)
+    monkeypatch.setattr(CudaRunner, "submit", submit)
+    for owner, name in (
+        (KvCache, "carry_out"), (CudaRunner, "_send"), (CudaRunner, "_forward"), (CudaRunner, "_choose"),
+        (Sampling, "choose"),
+    ):  # fmt: skip
+        may_fail(owner, name)
+    got, kinds = run(CudaRunner, GROUPS, preemption)
+    assert kinds[Shrunk.__name__] > 2
     assert got == want

@@ -10,6 +10,7 @@ Always: plans are carried out in order on one stream. Padding has position -1 an
 last row of the sampled tokens, which nobody has.
 """
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan, StepResult
+from chairlift.core.ports import RunnerFull
 from chairlift.core.score import TokenScore
 from chairlift.runner.answers import NOT_A_NUMBER, score_prompts
 from chairlift.runner.cuda.asks import Asks, StepAsks
@@ -41,6 +43,8 @@ from chairlift.runner.torch_runner import failure
 # Tokens of a captured step: beyond the last rung a step runs eagerly, where launching costs little beside computing.
 LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
 _NUM_BUFFERS = 4  # pinned; more than steps in flight, so that none is overwritten before it has travelled
+
+_log = logging.getLogger(__name__)
 
 Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and tokens
 
@@ -83,6 +87,9 @@ class CudaRunner:
         self._turn = 0
         self._graphs: dict[tuple[int, int, int], Graph] = {}
         self._pool: Any = None  # of memory, which all graphs share
+        # Of the captured step that ran last: if each kept its own, they would take gigabytes.
+        self._logits = torch.empty(LADDER[-1], limits.vocab_size, dtype=torch.float32, device=device)
+        self._can_capture = True
         self._steps: deque[_Step] = deque()
 
     @torch.inference_mode()
@@ -153,11 +160,22 @@ class CudaRunner:
             splits = 1  # it splits as it likes
         num_samples = num_tokens if layout.num_samples > num_tokens // 2 else max(1, num_tokens // 2)
         key = (num_tokens, splits, num_samples)
+        if key not in self._graphs and not self._can_capture:
+            return self._choose(self._forward(num_tokens, splits, None), num_samples)
         if key not in self._graphs:
-            self._graphs[key] = self._capture(*key)
+            self._graphs[key] = self._captured(*key)
         graph, logits, tokens = self._graphs[key]
         graph.replay()
         return logits, tokens
+
+    def _captured(self, num_tokens: int, num_splits: int, num_samples: int) -> Graph:
+        """Raises `RunnerFull` when there is no memory for it, and no more are captured then."""
+        try:
+            return self._capture(num_tokens, num_splits, num_samples)
+        except RuntimeError as error:
+            self._can_capture = False
+            _log.warning("no more steps are captured: %s", failure(error))
+            raise RunnerFull(str(failure(error))) from error
 
     def _capture(self, num_tokens: int, num_splits: int, num_samples: int) -> Graph:
         columns = self._columns.clone()
@@ -171,9 +189,10 @@ class CudaRunner:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             logits, tokens = self._choose(self._forward(num_tokens, num_splits, None), num_samples)
+            self._logits[:num_samples].copy_(logits)
         self._pool = self._pool or graph.pool()
         self._columns.copy_(columns)
-        return graph, logits, tokens
+        return graph, self._logits[:num_samples], tokens
 
     def _forward(self, num_tokens: int, num_splits: int, tiles: Tensor | None) -> Tensor:
         """What the head reads, of every token."""
