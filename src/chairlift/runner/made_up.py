@@ -13,7 +13,8 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
 
 GREEDY = (SamplingParams(temperature=0.0),)
-MIXED = (*GREEDY, SamplingParams(), SamplingParams(top_p=0.9, top_k=50, logprobs=1))
+_ALL = SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logit_bias={0: 1.0}, logprobs=1)
+MIXED = (*GREEDY, SamplingParams(), _ALL)
 
 
 def made_up_step(

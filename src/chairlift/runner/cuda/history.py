@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def remember_kernel(known, refs, slots, last, tokens, history, count, BLOCK: tl.constexpr):
     """tokens: what each row of the step computes, where it is not known what its request sampled last; and into its
     slot of the history with it. Padding has no slot."""
@@ -69,7 +69,7 @@ def _said(ask, tables, history, table_width, SIZE: tl.constexpr, BLOCK: tl.const
     return tokens, places, is_there
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def change_kernel(logits, changes, count, vocab, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Adds to single logits; of two changes to one at least one is infinite, so that their order does not matter."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
