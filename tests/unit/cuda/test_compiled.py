@@ -16,9 +16,10 @@ from triton.compiler import ASTSource
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
 from chairlift.runner.cuda.one_row import one_row_kernel
+from chairlift.runner.cuda.pages import list_pages_kernel
 from chairlift.runner.cuda.prefill import prefill_kernel
 
-INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles"}
+INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages"}
 FLOATS = {"partials", "stats", "rotation", "scales"}
 NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_rows": "i32"}
 
@@ -40,6 +41,7 @@ check(single_kernel, **heads, **splits, TILE=8)
 check(partial_kernel, **heads, **splits, KV_HEADS=8, GROUP=16, TILE=64)
 check(combine_kernel, HEADS=32, DIM=128, **splits)
 check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64)
+check(list_pages_kernel, BLOCK=64)
 check(add_rms_norm_kernel, BLOCK=4096)
 check(silu_mul_kernel, BLOCK=1024)
 for has_norm in (False, True):

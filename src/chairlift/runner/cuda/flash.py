@@ -168,7 +168,7 @@ def page_lists(layout: Layout, chunks: slice, block_size: int, num_padded: int |
     """
     ends = np.cumsum(layout.counts)[chunks] - 1
     counts = layout.counts[chunks]
-    contexts, table_rows = layout.columns[2][ends] + 1, layout.columns[4][ends]
+    contexts, table_rows = layout.positions[ends] + 1, layout.table_rows[ends]
     if num_padded is not None:
         padding = np.zeros(num_padded - len(counts), np.int32)
         counts, contexts = np.append(counts, padding + 1), np.append(contexts, padding + 1)
