@@ -116,6 +116,10 @@ def model_of(choice: Choice, config: ModelConfig, source: TensorSource, device: 
 @torch.inference_mode()
 def logits_of(model: Decoder, choice: Choice, texts: Tensor, num_prompt: int, has_tiles: bool = True) -> Tensor:
     """texts [N, L] -> float32 [N * L, vocabulary]: what is predicted after every token."""
+    return _compute(model, choice, texts, num_prompt, has_tiles)[0]
+
+
+def _compute(model: Decoder, choice: Choice, texts: Tensor, num_prompt: int, has_tiles: bool) -> tuple[Tensor, KvCache]:
     count, length = texts.shape
     width = -(-length // BLOCK_SIZE)
     kv = KvCache(model.config, count * width, BLOCK_SIZE, choice.kv_dtype, texts.device)
@@ -124,7 +128,16 @@ def logits_of(model: Decoder, choice: Choice, texts: Tensor, num_prompt: int, ha
     has_tiles &= choice.dtype.itemsize == 2  # in float32 they need more shared memory than there is
     batches = (_batch(texts, tables, start, n, has_tiles and n > 1) for start, n in spans)
     pieces = [model.logits(model.hidden(batch, kv)).view(count, -1, model.config.vocab_size) for batch in batches]
-    return torch.cat(pieces, dim=1).flatten(0, 1)
+    return torch.cat(pieces, dim=1).flatten(0, 1), kv
+
+
+@torch.inference_mode()
+def ranges(model: Decoder, texts: Tensor, num_prompt: int, has_tiles: bool = True) -> dict[str, tuple[float, float]]:
+    """Of keys and of values: the largest, and the share that is too small for all three bits of fp8's mantissa."""
+    _, kv = _compute(model, BASE, texts, num_prompt, has_tiles)
+    # The cache has no more places than the texts have tokens, but for the last block of each.
+    sizes = {"keys": torch.cat(kv.keys).abs(), "values": torch.cat(kv.values).abs()}
+    return {name: (float(s.max()), float(((s > 0) & (s < 2**-6)).float().mean())) for name, s in sizes.items()}
 
 
 def _batch(texts: Tensor, tables: Tensor, start: int, n: int, is_tiled: bool) -> CudaBatch:
@@ -244,6 +257,9 @@ def main() -> None:
     if (found := embedded(device)) is not None:
         config, source, texts = found
         print(show_distances("SmolLM2-135M-Instruct, README", config, source, texts, PROMPT), flush=True)
+        for name, (most, share) in ranges(model_of(BASE, config, source, device), texts, PROMPT).items():
+            print(f"its {name}: up to {most:.0f} (fp8 has 448), {share:.1%} below 2**-6", flush=True)
+        print()
     if not args.no_speed:
         torch.cuda.empty_cache()
         print(show_speed(LLAMA_2_7B, device), flush=True)

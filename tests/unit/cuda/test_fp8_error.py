@@ -7,7 +7,10 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch import Tensor
 
+from chairlift.config.model import ModelConfig
+from chairlift.runner.weights.source import TensorSource
 from fakes.benchmark import load_benchmark
 
 pytestmark = [
@@ -35,13 +38,17 @@ def test_the_distance_between_logits_is_measured_over_all_positions(benchmark: M
     assert found.divergence == pytest.approx(expected / 2, rel=1e-5)
 
 
-def test_every_choice_is_compared_and_fp8_is_further_off_than_bfloat16(benchmark: ModuleType) -> None:
+def tiny(benchmark: ModuleType) -> tuple[ModelConfig, TensorSource, Tensor]:
     config = replace(
         benchmark.LLAMA_2_7B, hidden_size=64, num_layers=2, num_heads=2, num_kv_heads=2, head_dim=32,
         intermediate_size=96, vocab_size=50, max_model_len=64,
     )  # fmt: skip
     texts = torch.randint(50, (2, 12), generator=torch.Generator().manual_seed(0))
-    source = benchmark.DrawnTensors(texts.device)
+    return config, benchmark.DrawnTensors(texts.device), texts
+
+
+def test_every_choice_is_compared_and_fp8_is_further_off_than_bfloat16(benchmark: ModuleType) -> None:
+    config, source, texts = tiny(benchmark)
     # The interpreter multiplies no tiles of bfloat16.
     found = dict(benchmark.distances(config, source, texts, num_prompt=8, has_tiles=False))
     assert list(found) == ["float32", "--kv-dtype fp8", "--quantize fp8", "both"]
@@ -49,6 +56,14 @@ def test_every_choice_is_compared_and_fp8_is_further_off_than_bfloat16(benchmark
     assert 0 < found["float32"].mean < found["--quantize fp8"].mean < 0.1
     assert 0 < found["--kv-dtype fp8"].mean < 0.1
     assert 0 < found["both"].divergence < 0.01
+
+
+def test_the_range_of_keys_and_values_is_read_from_the_cache(benchmark: ModuleType) -> None:
+    config, source, texts = tiny(benchmark)
+    model = benchmark.model_of(benchmark.BASE, config, source, texts.device)
+    found = benchmark.ranges(model, texts, num_prompt=8, has_tiles=False)
+    for most, share in (found["keys"], found["values"]):
+        assert 0.1 < most < 2 and 0.01 < share < 0.5
 
 
 def test_tables_are_markdown(benchmark: ModuleType) -> None:
