@@ -23,7 +23,6 @@ from torch import Tensor
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan, StepResult
-from chairlift.core.ports import RunnerFull
 from chairlift.core.score import TokenScore
 from chairlift.runner.answers import NOT_A_NUMBER, score_prompts
 from chairlift.runner.cuda.asks import Asks, StepAsks
@@ -97,6 +96,7 @@ class CudaRunner:
         try:
             self._steps.append(self._launch(plan))
         except (RuntimeError, MemoryError) as error:
+            self._rows.forget_tables()
             raise failure(error) from error
 
     def collect(self) -> StepResult:
@@ -117,7 +117,9 @@ class CudaRunner:
         self._send(layout, num_padded)
         self._planned = self._planner.plan(layout, num_padded) if self._planner else None
         if num_padded is None:
-            hidden = self._forward(layout.num_tokens, _num_splits(layout, layout.num_tokens), self._tiles(layout))
+            num_short = layout.num_short
+            splits = _num_splits(layout, num_short)
+            hidden = self._forward(layout.num_tokens, num_short, splits, self._tiles(layout))
             if has_scored_prompt:
                 step.prompt_scores = score_prompts(plan, hidden, self._model)
             logits, tokens = self._choose(hidden, layout.num_samples)
@@ -160,42 +162,40 @@ class CudaRunner:
             splits = 1  # it splits as it likes
         num_samples = num_tokens if layout.num_samples > num_tokens // 2 else max(1, num_tokens // 2)
         key = (num_tokens, splits, num_samples)
-        if key not in self._graphs and not self._can_capture:
-            return self._choose(self._forward(num_tokens, splits, None), num_samples)
+        if key not in self._graphs and self._can_capture:
+            self._capture(*key)
         if key not in self._graphs:
-            self._graphs[key] = self._captured(*key)
+            return self._choose(self._forward(num_tokens, num_tokens, splits, None), num_samples)
         graph, logits, tokens = self._graphs[key]
         graph.replay()
         return logits, tokens
 
-    def _captured(self, num_tokens: int, num_splits: int, num_samples: int) -> Graph:
-        """Raises `RunnerFull` when there is no memory for it, and no more are captured then."""
-        try:
-            return self._capture(num_tokens, num_splits, num_samples)
-        except RuntimeError as error:
-            self._can_capture = False
-            _log.warning("no more steps are captured: %s", failure(error))
-            raise RunnerFull(str(failure(error))) from error
-
-    def _capture(self, num_tokens: int, num_splits: int, num_samples: int) -> Graph:
+    def _capture(self, num_tokens: int, num_splits: int, num_samples: int) -> None:
+        """Where there is no memory for it nothing is captured, now or later: the steps run all the same."""
         columns = self._columns.clone()
         for place, filler in enumerate(FILLERS):
             self._columns[place].fill_(filler)  # the trial run is all padding
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._choose(self._forward(num_tokens, num_splits, None), num_samples)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            logits, tokens = self._choose(self._forward(num_tokens, num_splits, None), num_samples)
-            self._logits[:num_samples].copy_(logits)
-        self._pool = self._pool or graph.pool()
-        self._columns.copy_(columns)
-        return graph, self._logits[:num_samples], tokens
+        stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(stream)
+        try:
+            with torch.cuda.stream(side):
+                self._choose(self._forward(num_tokens, num_tokens, num_splits, None), num_samples)
+            stream.wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                logits, tokens = self._choose(self._forward(num_tokens, num_tokens, num_splits, None), num_samples)
+                self._logits[:num_samples].copy_(logits)
+            self._pool = self._pool or graph.pool()
+            self._graphs[num_tokens, num_splits, num_samples] = (graph, self._logits[:num_samples], tokens)
+        except RuntimeError as error:
+            self._can_capture = False
+            _log.warning("no more steps are captured: %s", failure(error))
+        finally:
+            stream.wait_stream(side)
+            self._columns.copy_(columns)
 
-    def _forward(self, num_tokens: int, num_splits: int, tiles: Tensor | None) -> Tensor:
-        """What the head reads, of every token."""
+    def _forward(self, num_tokens: int, num_short: int, num_splits: int, tiles: Tensor | None) -> Tensor:
+        """What the head reads, of every token; num_short: rows up to the last that is answered by itself."""
         known, refs, positions, slots, table_rows, _, _, short = self._columns[:, :num_tokens]
         tokens = torch.empty(num_tokens, dtype=torch.int64, device=self._device)
         remember_kernel[(triton.cdiv(num_tokens, 256),)](
@@ -219,7 +219,7 @@ class CudaRunner:
             table_rows=table_rows,
             num_splits=num_splits,
             tiles=tiles,
-            short_positions=short,
+            short_positions=short[:num_short],
             planned=planned,
         )
         return self._model.hidden(batch, self._kv)
