@@ -48,6 +48,13 @@ def test_only_new_blocks_travel_unless_the_table_was_replaced() -> None:
     assert lay_out(plan(replaced), rows, 4, 64).updates == [(0, 0, 1), (0, 1, 2)]
 
 
+def test_after_a_step_that_failed_whole_tables_travel_again() -> None:
+    rows, one = Rows(8), chunk(1, 5, 1, [7, 3])
+    lay_out(plan(one), rows, 4, 64)
+    rows.forget_tables()
+    assert lay_out(plan(one), rows, 4, 64).updates == [(0, 0, 7), (0, 1, 3)]
+
+
 def test_the_row_of_whoever_was_not_planned_for_longest_goes_to_another() -> None:
     rows, arrivals = Rows(2), []
     one, two, three = (make_request(id, range(1)) for id in (1, 2, 3))

@@ -46,3 +46,8 @@ class Rows:
         if row.num_filled < num_blocks:
             updates.extend((row.index, i, blocks[i]) for i in range(row.num_filled, num_blocks))
             row.num_filled = num_blocks
+
+    def forget_tables(self) -> None:
+        """After a step that failed, nobody knows which of its blocks have travelled."""
+        for row in self._rows.values():
+            row.num_filled = 0
