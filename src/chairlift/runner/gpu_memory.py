@@ -29,6 +29,7 @@ class GpuMemory:
         self._device = device
         self._share = share
         self._total = hardware.total_memory(device)
+        self._release()  # of a model that was here before
         self._others = self._used()
 
     def check_weights(self, config: ModelConfig, dtype: torch.dtype, quantize: str) -> None:

@@ -38,7 +38,7 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.source import TensorSource
 
-_GIVE_LESS = "; give less with --kv-memory, --num-blocks or --max-step-tokens, or use --device cpu"
+_GIVE_LESS = "give less with --kv-memory, --num-blocks or --max-step-tokens, or "
 _log = logging.getLogger(__name__)
 
 
@@ -100,8 +100,9 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     except (RunnerFailed, RuntimeError, MemoryError) as error:
         first = (str(error) or "out of memory").splitlines()[0]
         what = f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}"
-        is_full = gpu is not None and isinstance(error, RunnerFull | torch.OutOfMemoryError)
-        raise InvalidConfig(f"{what}: {first}{_GIVE_LESS if is_full else ''}") from error
+        less = _GIVE_LESS if isinstance(error, RunnerFull | torch.OutOfMemoryError) else ""
+        way_out = "" if gpu is None else f"; {less}use --device cpu"
+        raise InvalidConfig(f"{what}: {first}{way_out}") from error
     return Loaded(
         runner,
         limits,

@@ -27,6 +27,7 @@ from chairlift.core.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.sampling import Sampling
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.measure import measure
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
@@ -161,3 +162,11 @@ def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.
     got, kinds = run(CudaRunner, GROUPS, preemption)
     assert kinds[Shrunk.__name__] > 2
     assert got == want
+
+
+def test_it_can_be_measured() -> None:
+    def make(limits: Limits) -> CudaRunner:
+        kv = KvCache(CONFIG, limits.num_blocks, limits.block_size, torch.float32, CPU)
+        return CudaRunner(Pairs(), kv, CPU, limits)  # type: ignore[arg-type]
+
+    assert measure(make, LIMITS, 1, lambda: 0, lambda: None).num_tokens == LIMITS.max_step_tokens

@@ -45,6 +45,12 @@ def test_what_others_use_what_weights_take_and_what_serving_takes_are_told_apart
     assert abs(num_blocks - left // BLOCK) <= 1
 
 
+def test_what_an_earlier_model_left_behind_is_not_others(gpu: FakeGpu) -> None:
+    gpu.cached = 5 * GIB
+    budget, _ = GpuMemory(CUDA, 0.9).measure(maker(gpu, []), LIMITS)
+    assert (budget.others, budget.weights) == (GIB, 0)
+
+
 def test_other_programs_count(gpu: FakeGpu) -> None:
     gpu.taken = 9 * GIB
     memory = GpuMemory(CUDA, 0.9)

@@ -1,9 +1,15 @@
+from pathlib import Path
+
 import pytest
+import torch
 
 from chairlift.core.limits import Limits
 from chairlift.core.ports import RunnerFull
+from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.measure import largest_step, measure
+from chairlift.runner.torch_runner import TorchRunner
 from fakes.gpu import GIB, MIB, FakeGpu, FakeGpuRunner, maker
+from unit.runner.twins import CPU, make_twin
 
 LIMITS = Limits(vocab_size=100, max_model_len=1000, block_size=16, num_blocks=1, max_running=64, max_step_tokens=2048)
 
@@ -55,6 +61,20 @@ def test_a_step_that_does_not_fit_at_all_is_too_large() -> None:
     gpu = FakeGpu(total=2 * GIB)
     found = measure(maker(gpu, [], token_bytes=4 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
     assert (found.num_tokens, found.activations) == (256, GIB)
+
+
+def test_a_real_runner_can_be_measured(tmp_path: Path) -> None:
+    twin = make_twin(tmp_path, "qwen3-qk-norm")
+    decoder, made = twin.decoder(), []
+
+    def make(limits: Limits) -> TorchRunner:
+        made.append(limits)
+        return TorchRunner(decoder, KvCache(twin.config, limits.num_blocks, limits.block_size, torch.float32, CPU), CPU)
+
+    limits = Limits(vocab_size=97, max_model_len=128, block_size=16, num_blocks=9, max_running=5, max_step_tokens=300)
+    found = measure(make, limits, GIB, lambda: 0, lambda: None)
+    assert (found.activations, found.graphs, found.num_tokens) == (0, 0, 300)
+    assert [limits.num_blocks for limits in made] == [1]
 
 
 def test_when_no_step_fits_it_is_said() -> None:
