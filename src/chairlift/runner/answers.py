@@ -33,7 +33,8 @@ def answer(plan: StepPlan, rows: list[Row], logits: Tensor, prompt_scores: dict[
     wanted = [index for index, row in enumerate(rows) if row.request.params.logprobs is not None]
     raw = logits[wanted] if wanted else logits  # a copy: sampling overwrites
     chosen = sample(logits, rows, model.ops)
-    found = score(raw, [chosen.tokens[i] for i in wanted], [rows[i].request.params.logprobs or 0 for i in wanted])
+    tokens = [max(0, chosen.tokens[i]) for i in wanted]  # those that mean nothing must not do harm
+    found = score(raw, tokens, [rows[i].request.params.logprobs or 0 for i in wanted])
     scores = {rows[i].request.id: value for i, value in zip(wanted, found, strict=True)}
     failed = {row.request.id: NOT_A_NUMBER for row, is_bad in zip(rows, chosen.is_bad, strict=True) if is_bad}
     return StepResult(plan.step, chosen.tokens, scores, prompt_scores, failed)

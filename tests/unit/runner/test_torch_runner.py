@@ -153,7 +153,7 @@ def test_output_tokens_have_no_prompt_scores(runner: TorchRunner) -> None:
 
 def test_a_request_whose_logits_are_not_numbers_fails_alone(runner: TorchRunner, twin: Twin) -> None:
     good, bad = random_tokens(6), random_tokens(6, seed=1)
-    owners = [request(good, id=0), request(bad, id=1)]
+    owners = [request(good, id=0), request(bad, SamplingParams(temperature=0.0, logprobs=1), id=1)]
     carry_out(runner, step([chunk(good, 0, 5, [0, 1], owners[0]), chunk(bad, 0, 5, [2, 3], owners[1])]))
     runner._kv.keys[0][2] = torch.nan
     result = carry_out(runner, step([chunk(good, 5, 1, [0, 1], owners[0]), chunk(bad, 5, 1, [2, 3], owners[1])]))
