@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import gc
 import itertools
 import logging
 import multiprocessing
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,9 +163,11 @@ def _engine_main(report: Report, model: Model, address: str) -> None:
     _set_up_logging(model.settings)
     switchboard, loaded = make_engine(model)
     from chairlift.live.engine_process import EngineProcess
+    from chairlift.runner.warm_up import prepare
 
     with _sweeping(address):
-        process = EngineProcess(address, switchboard, EngineInfo(loaded.limits, loaded.dtype, loaded.device))
+        info = EngineInfo(loaded.limits, loaded.dtype, loaded.device)
+        process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner))
         report(_summary(loaded))
         process.run()
 
@@ -203,6 +207,7 @@ async def _front_end(report: Report, model: Model, address: str, listener: socke
         created=int(time.time()),
         version=VERSION,
     )
+    _collect_seldom()
     connection = asyncio.ensure_future(client.run())
     # Requests that come before the engine is ready are told so, rather than left waiting.
     serving = asyncio.ensure_future(serve_http(create_app(context), listener))
@@ -214,6 +219,14 @@ async def _front_end(report: Report, model: Model, address: str, listener: socke
     finally:
         for task in (connection, serving, announcing):
             task.cancel()
+
+
+def _collect_seldom() -> None:
+    """What is loaded stays for good, and what requests leave behind is mostly freed when they end: looking for cycles
+    as often as usual would take a third of the time that requests do, and stop every stream meanwhile."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 async def _announce(report: Report, client: "EngineClient") -> None:

@@ -4,6 +4,8 @@ Always: every front end knows how many requests run and wait, also when none of 
 when there is nothing to do. A front end that is gone is noticed when it is next written to, and its requests are ended.
 """
 
+from collections.abc import Callable
+
 import msgspec
 import zmq
 
@@ -12,8 +14,12 @@ from chairlift.live.switchboard import FrontEnd, Switchboard
 
 
 class EngineProcess:
-    def __init__(self, address: str, switchboard: Switchboard, info: EngineInfo) -> None:
+    def __init__(
+        self, address: str, switchboard: Switchboard, info: EngineInfo, prepare: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left."""
         self._switchboard = switchboard
+        self._prepare = prepare
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
@@ -45,8 +51,14 @@ class EngineProcess:
         scheduler = self._switchboard.engine.scheduler
         return len(scheduler.running), len(scheduler.waiting) + len(scheduler.preempted)
 
+    def _work_ahead(self) -> None:
+        """While nobody wants anything and something is left to prepare."""
+        while not self._switchboard.has_work and not self._socket.poll(0) and self._prepare():
+            pass
+
     def _receive(self) -> None:
-        """Everything that has arrived; waits for something only when there is no work."""
+        """Everything that has arrived; waits for something only when there is no work, nor any to do ahead."""
+        self._work_ahead()
         timeout_ms = 0 if self._switchboard.has_work else None
         while self._socket.poll(timeout_ms):
             front_end, data = self._socket.recv_multipart()

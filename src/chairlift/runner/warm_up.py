@@ -6,6 +6,7 @@ blocks as if they were its own.
 
 import time
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
@@ -15,14 +16,29 @@ from chairlift.runner.made_up import GREEDY, MIXED, made_up_step
 
 _DECODES = (1, 2, 4, 8, 16, 32, 64)
 _PROMPTS = (8, 32, 128)
+_FEW = (1, 8)  # of either, where the rest can wait
 _MOVES = 32  # blocks, about as many as a victim has
 _REPEATS = 3
 
 
+@runtime_checkable
+class Preparing(Protocol):
+    """A runner that can do later, between steps, what the first step of a kind would otherwise wait for."""
+
+    def prepare(self) -> bool:
+        """Does a small part of it; False when nothing is left to do."""
+        ...
+
+
+def prepare(runner: Runner) -> bool:
+    return isinstance(runner, Preparing) and runner.prepare()
+
+
 def warm_up(runner: Runner, limits: Limits) -> None:
     longest = min(limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
-    prompts = {min(length, longest) for length in (*_PROMPTS, limits.max_step_tokens)}
-    decodes = {min(count, limits.max_running) for count in _DECODES}
+    can_wait = isinstance(runner, Preparing)
+    prompts = {min(length, longest) for length in (*(_FEW if can_wait else _PROMPTS), limits.max_step_tokens)}
+    decodes = {min(count, limits.max_running) for count in (_FEW if can_wait else _DECODES)}
     plans = [made_up_step([(0, length)], limits, 0) for length in sorted(prompts, reverse=True)]
     for params in (MIXED, GREEDY):  # steps that are all greedy may go another way
         plans += [made_up_step([(0, 1)] * count, limits, count, params) for count in sorted(decodes, reverse=True)]

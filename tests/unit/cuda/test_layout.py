@@ -73,3 +73,14 @@ def test_a_long_prompt_is_cut_into_tiles_of_queries() -> None:
     assert layout.tiles == [(1, 64, 0, 1), (65, 64, 64, 1), (129, 64, 128, 1), (193, 8, 192, 1)]
     assert layout.columns[7].tolist() == [5, *[-1] * count]  # the other kernel leaves those rows alone
     assert layout.positions.tolist() == [5, *range(count)]
+
+
+def test_rows_behind_the_last_that_no_tile_answers_are_not_walked() -> None:
+    count = 2 * MAX_ROW_PAIRS // 256
+    one, long = chunk(1, 5, 1, [7, 3]), chunk(2, 0, count, list(range(20, 20 + count)))
+    both = lay_out(plan(one, long), Rows(8), block_size=4, num_queries=64)
+    assert (both.num_short, both.max_context) == (1, 6)
+    alone = lay_out(plan(long), Rows(8), block_size=4, num_queries=64)
+    assert (alone.num_short, alone.max_context) == (0, 0)
+    behind = lay_out(plan(long, chunk(3, 0, 3, [9])), Rows(8), block_size=4, num_queries=64)
+    assert (behind.num_short, behind.max_context) == (count + 3, 3)

@@ -34,7 +34,8 @@ class Layout:
     counts: NDArray[np.int32]  # tokens of each chunk
     num_tokens: int
     num_samples: int
-    max_context: int
+    num_short: int  # rows up to the last that no tile answers
+    max_context: int  # of these
 
     @property
     def positions(self) -> NDArray[np.int32]:
@@ -99,4 +100,7 @@ def lay_out(plan: StepPlan, rows: Rows, block_size: int, num_queries: int) -> La
     columns.append(columns[2].copy() if tiles else columns[2])
     for first, count, _, _ in tiles:
         columns[-1][first : first + count] = -1
-    return Layout(columns, updates, arrivals, tiles, counts, low, len(logit_rows), int((firsts + counts).max()))
+    short = np.flatnonzero(columns[-1] >= 0)
+    num_short = int(short[-1]) + 1 if len(short) else 0
+    max_context = int(columns[-1].max()) + 1
+    return Layout(columns, updates, arrivals, tiles, counts, low, len(logit_rows), num_short, max_context)

@@ -33,7 +33,7 @@ class CudaBatch(Batch):
     """A step whose tables stay on the device: each token names the row of its request. Padding has position -1."""
 
     table_rows: Tensor  # int32 [T]
-    num_splits: int  # that the longest context of the step needs, by `split_of`
+    num_splits: int  # that the longest context of the short rows needs, by `split_of`
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
     short_positions: Tensor  # int32 [T]: positions again, -1 for rows that others answer: the tiles, or who has planned
     planned: Planned | None = None  # rows that FlashInfer answers
@@ -123,8 +123,18 @@ class CudaOps(Composed):
                 HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=TILE, num_warps=4,
                 num_stages=3,
             )  # fmt: skip
-        positions = batch.short_positions
-        members = heads // kv_heads
+        if len(batch.short_positions):
+            self._attend_by_row(q, keys, values, batch, scale, window, out)
+        return out
+
+    @staticmethod
+    def _attend_by_row(
+        q: Tensor, keys: Tensor, values: Tensor, batch: CudaBatch, scale: float, window: int, out: Tensor
+    ) -> None:
+        _, heads, head_dim = q.shape
+        _, kv_heads, block_size, _ = keys.shape
+        positions, width = batch.short_positions, batch.tables.shape[1]
+        num_rows, members = len(positions), heads // kv_heads
         split, splits = split_of(num_rows), batch.num_splits
         partials = stats = out
         if splits > 1:
@@ -148,7 +158,6 @@ class CudaOps(Composed):
                 partials, stats, positions, out, window,
                 HEADS=heads, DIM=head_dim, SPLIT=split, NUM_SPLITS=splits, num_warps=2,
             )  # fmt: skip
-        return out
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         width = gate_up.shape[-1] // 2

@@ -46,6 +46,8 @@ _NUM_BUFFERS = 4  # pinned; more than steps in flight, so that none is overwritt
 _log = logging.getLogger(__name__)
 
 Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and tokens
+Key = tuple[int, int, int]  # of a captured step: tokens, splits of the longest context, samples
+_LIKELY_CONTEXT = 512  # longer ones are captured when they come
 
 
 @dataclass(slots=True)
@@ -80,15 +82,18 @@ class CudaRunner:
         self._last = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._asks = Asks(num_rows)
         self._sampling = Sampling(self._tables, kv.tokens, self._last)
-        self._columns = torch.zeros(NUM_COLUMNS, most, dtype=torch.int32, device=device)
-        self._pinned = [on_host((NUM_COLUMNS, most), torch.int32, device) for _ in range(_NUM_BUFFERS)]
+        # The columns of a step lie side by side, so that they travel as one piece.
+        self._space = torch.zeros(NUM_COLUMNS * most, dtype=torch.int32, device=device)
+        self._columns = self._space.view(NUM_COLUMNS, most)  # those of the step that is being launched
+        self._pinned = [on_host((NUM_COLUMNS * most,), torch.int32, device) for _ in range(_NUM_BUFFERS)]
         self._answers = [on_host((most,), torch.int64, device) for _ in range(_NUM_BUFFERS)]
         self._turn = 0
-        self._graphs: dict[tuple[int, int, int], Graph] = {}
+        self._graphs: dict[Key, Graph] = {}
         self._pool: Any = None  # of memory, which all graphs share
         # Of the captured step that ran last: if each kept its own, they would take gigabytes.
         self._logits = torch.empty(LADDER[-1], limits.vocab_size, dtype=torch.float32, device=device)
         self._can_capture = True
+        self._likely = _likely_keys(min(most, limits.max_running), limits.max_model_len)
         self._steps: deque[_Step] = deque()
 
     @torch.inference_mode()
@@ -105,6 +110,17 @@ class CudaRunner:
         tokens: list[int] = step.tokens[: len(step.requests)].tolist()
         failed = {r: NOT_A_NUMBER for r, token in zip(step.requests, tokens, strict=True) if token < 0}
         return StepResult(step.number, tokens, _scores(step, tokens), step.prompt_scores, failed)
+
+    @torch.inference_mode()
+    def prepare(self) -> bool:
+        """Captures one more of the steps that are likely to come, between steps; False when there is none."""
+        if not self._can_capture or self._planner is not None:
+            return False
+        key = next((key for key in self._likely if key not in self._graphs), None)
+        if key is None:
+            return False
+        self._capture(*key)
+        return True
 
     def _launch(self, plan: StepPlan) -> _Step:
         self._kv.carry_out(plan)
@@ -133,20 +149,21 @@ class CudaRunner:
 
     def _rung(self, layout: Layout) -> int | None:
         """How many tokens the captured step has; None for one that is not captured."""
-        if layout.tiles or layout.num_tokens > LADDER[-1]:
+        count = max(layout.num_tokens, layout.num_samples)
+        if layout.tiles or count > LADDER[-1]:
             return None
         if self._planner is not None and not self._planner.can_capture(layout):
             return None
-        return next(rung for rung in LADDER if rung >= layout.num_tokens)
+        return next(rung for rung in LADDER if rung >= count)
 
     def _send(self, layout: Layout, num_padded: int | None) -> None:
         count = num_padded or max(layout.num_tokens, layout.num_samples)
-        pinned = self._pinned[self._turn]
+        pinned = _columns(self._pinned[self._turn], count)
         view = pinned.numpy()
         for place, (values, filler) in enumerate(zip(layout.columns, FILLERS, strict=True)):
             view[place, : len(values)] = values
-            view[place, len(values) : count] = filler
-        self._columns[:, :count].copy_(pinned[:, :count], non_blocking=True)
+            view[place, len(values) :] = filler
+        self._columns = _columns(self._space, count).copy_(pinned, non_blocking=True)
         if layout.updates:
             moves = to_device(np.array(layout.updates), self._device)
             self._tables[moves[:, 0], moves[:, 1]] = moves[:, 2].int()
@@ -172,7 +189,9 @@ class CudaRunner:
 
     def _capture(self, num_tokens: int, num_splits: int, num_samples: int) -> None:
         """Where there is no memory for it nothing is captured, now or later: the steps run all the same."""
-        columns = self._columns.clone()
+        before = self._columns
+        self._columns = _columns(self._space, num_tokens)
+        kept = self._columns.clone()
         for place, filler in enumerate(FILLERS):
             self._columns[place].fill_(filler)  # the trial run is all padding
         stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
@@ -192,7 +211,8 @@ class CudaRunner:
             _log.warning("no more steps are captured: %s", failure(error))
         finally:
             stream.wait_stream(side)
-            self._columns.copy_(columns)
+            self._columns.copy_(kept)
+            self._columns = before
 
     def _forward(self, num_tokens: int, num_short: int, num_splits: int, tiles: Tensor | None) -> Tensor:
         """What the head reads, of every token; num_short: rows up to the last that is answered by itself."""
@@ -233,6 +253,18 @@ class CudaRunner:
         kept = torch.where(sample_rows >= 0, sample_rows, len(self._last) - 1)
         self._last.index_copy_(0, kept, tokens.clamp(min=0))
         return logits, tokens
+
+
+def _likely_keys(max_decodes: int, max_model_len: int) -> list[Key]:
+    """Decodes of any number, short contexts first."""
+    rungs = [rung for rung, last in zip(LADDER, (0, *LADDER), strict=False) if last < max_decodes]
+    longest = min(max_model_len, _LIKELY_CONTEXT)
+    splits = [1 << power for power in range(longest.bit_length())]
+    return [(rung, count, rung) for count in splits for rung in rungs if count * split_of(rung) < 2 * longest]
+
+
+def _columns(memory: Tensor, count: int) -> Tensor:
+    return memory[: NUM_COLUMNS * count].view(NUM_COLUMNS, count)
 
 
 def _num_splits(layout: Layout, num_rows: int) -> int:
