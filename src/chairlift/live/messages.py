@@ -32,7 +32,7 @@ class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):
     sample: int | None = None  # None: all samples
 
 
-class Output(msgspec.Struct, array_like=True, frozen=True):
+class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """News of one sample: a token, its end, or both."""
 
     key: int
@@ -47,7 +47,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True):
     error_field: str | None = None  # set when the request itself was at fault
 
 
-class Step(msgspec.Struct, tag=True, array_like=True, frozen=True):
+class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
     outputs: list[Output]
     num_running: int
     num_waiting: int

@@ -90,6 +90,7 @@ class Answer:
     def close(self) -> None:
         if self._generation is not None:
             self._generation.abort()
+            self._generation = None
 
     def hold(self) -> None:
         if self._generation is not None:

@@ -1,15 +1,11 @@
 """The application: every route, and how errors leave it."""
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from chairlift.core.errors import ChairliftError
 from chairlift.server.context import ServerContext
 from chairlift.server.envelope import Envelope
-from chairlift.server.errors import UnknownModel, respond
-from chairlift.server.exchange import BodyTooLarge
 from chairlift.server.llm_serving import generate, status
 from chairlift.server.openai import models
 from chairlift.server.openai.chat import chat_completions
@@ -37,12 +33,14 @@ _ROUTES = (
 )
 
 
+class _App(Starlette):
+    """Errors leave by the envelope alone; the framework's own layers for them would ask every message twice more."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Envelope(self.router)
+
+
 def create_app(context: ServerContext) -> Starlette:
-    kinds = (ChairliftError, HTTPException, UnknownModel, BodyTooLarge)
-    app = Starlette(
-        routes=_ROUTES,
-        middleware=[Middleware(Envelope)],
-        exception_handlers=dict.fromkeys(kinds, respond),
-    )
+    app = _App(routes=_ROUTES)
     app.state.context = context
     return app

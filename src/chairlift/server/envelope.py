@@ -5,7 +5,7 @@ server below, except one that comes after a response has begun, which can only e
 """
 
 import logging
-import uuid
+import secrets
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,7 +24,7 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = _sent_id(scope) or uuid.uuid4().hex
+        name = _sent_id(scope) or secrets.token_hex(16)
         scope["request_id"] = name
         header = (b"x-request-id", name.encode())
         is_started = False

@@ -70,7 +70,7 @@ def _body(status: int, message: str, param: str | None = None) -> ErrorBody:
 
 
 def respond(request: Request, error: Exception) -> Response:
-    """An exception handler for the framework."""
+    """What a client sees of an exception."""
     path = request.scope["path"]
     is_llm_serving = path.startswith(("/models/", "/serving/"))
     if isinstance(error, HTTPException) and not is_llm_serving:

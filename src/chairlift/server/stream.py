@@ -62,6 +62,9 @@ class ByteStream(Response):
             wire.sender = None
             for answer in self._answers:
                 answer.close()
+            # Both know this response, and nobody should have to look for cycles.
+            self._answers = ()
+            del self._script
 
     async def _send(self, wire: Wire, send: Send) -> None:
         self._start(wire)

@@ -1,8 +1,8 @@
 """One OpenAI request under way: its prompts in the engine, and what the answer must say about them."""
 
 import asyncio
+import secrets
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -45,7 +45,7 @@ class Job:
         user: str = "",
         hides_output: bool = False,  # the engine's token is not part of the answer
     ) -> None:
-        self.id = f"{prefix}-{uuid.uuid4().hex}"
+        self.id = f"{prefix}-{secrets.token_hex(16)}"
         self.created = int(time.time())
         self.model = request.model or context.model_names[0]
         self.request = request
