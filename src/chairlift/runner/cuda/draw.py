@@ -14,7 +14,7 @@ import triton.language as tl
 FAR = tl.constexpr(0x7F800000)  # the bits of an infinite distance
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["asks"])
 def draw_kernel(
     logits, asks, tokens, last, vocab,
     WIDTH: tl.constexpr, CANDIDATES: tl.constexpr, ATTEMPTS: tl.constexpr, PIVOTS: tl.constexpr, TILE: tl.constexpr,
@@ -100,8 +100,8 @@ def _draw_filtered(
     whole = nearer + num * _weigh(edge, scale, 0.0)
     if top_p < 1:
         crossing, nearer = _edge(x, vocab, largest, scale, 0.0, far, top_p * whole, False, False, PIVOTS, TILE, STAGES)
-        num_below = tl.ceil((top_p * whole - nearer) / _weigh(crossing, scale, 0.0)).to(tl.int32)
-        num_below = tl.maximum(num_below, 1)  # the crossing token stays
+        num_below = tl.ceil((top_p * whole - nearer) / _weigh(crossing, scale, 0.0))
+        num_below = tl.maximum(tl.minimum(num_below, vocab).to(tl.int32), 1)  # the crossing token stays
         num = tl.where(crossing == edge, tl.minimum(num, num_below), num_below)
         edge = crossing
     nearer, far, num_at, num_all = _survey(x, vocab, largest, scale, min_p, edge, TILE, STAGES)
@@ -118,7 +118,7 @@ def _draw_filtered(
     if token < 0:
         mark = _mark(_number(noise), nearer + num * _weigh(edge, scale, min_p))
         at, nearer = _edge(x, vocab, largest, scale, min_p, far, mark, False, True, PIVOTS, TILE, STAGES)
-        nth = ((mark - nearer) / _weigh(at, scale, min_p)).to(tl.int32)
+        nth = tl.minimum((mark - nearer) / _weigh(at, scale, min_p), vocab).to(tl.int32)
         if nth > 0:  # rounding must not lead beyond the last of equals
             _, _, num_at, _ = _survey(x, vocab, largest, scale, min_p, at, TILE, STAGES)
             nth = tl.minimum(nth, tl.where(at == edge, num, num_at) - 1)

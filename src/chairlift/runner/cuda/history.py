@@ -22,7 +22,7 @@ def remember_kernel(known, refs, slots, last, tokens, history, count, BLOCK: tl.
     tl.store(history + slot, token, mask=slot >= 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["penalties"])
 def count_kernel(
     penalties, tables, history, counts, table_width, vocab,
     WIDTH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
@@ -36,7 +36,7 @@ def count_kernel(
     tl.atomic_add(own, 2, mask=is_there & (is_prompt == 0), sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["penalties"])
 def penalise_kernel(
     logits, penalties, tables, history, counts, table_width, vocab,
     WIDTH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
@@ -69,7 +69,7 @@ def _said(ask, tables, history, table_width, SIZE: tl.constexpr, BLOCK: tl.const
     return tokens, places, is_there
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["changes", "count"])
 def change_kernel(logits, changes, count, vocab, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Adds to single logits; of two changes to one at least one is infinite, so that their order does not matter."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
