@@ -47,7 +47,7 @@ def test_activations_are_those_of_the_largest_step_and_samples_count() -> None:
 def test_every_further_graph_costs_what_a_small_one_did() -> None:
     gpu = FakeGpu()
     found = measure(maker(gpu, [], graph_bytes=3 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert found.graphs == (1 + 64) * 3 * MIB
+    assert found.graphs == (1 + 128) * 3 * MIB
     assert gpu.taken == GIB, "the runner is gone, and its graphs with it"
 
 

@@ -12,6 +12,7 @@ last row of the sampled tokens, which nobody has.
 
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,8 +120,9 @@ class CudaRunner:
         key = next((key for key in self._likely if key not in self._graphs), None)
         if key is None:
             return False
-        self._capture(*key)
-        return True
+        with suppress(RuntimeError):  # nobody waits for it
+            self._capture(*key)
+        return key in self._graphs
 
     def _launch(self, plan: StepPlan) -> _Step:
         self._kv.carry_out(plan)
