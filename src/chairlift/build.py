@@ -25,19 +25,21 @@ from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
-from chairlift.core.errors import InvalidConfig
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.live.messages import EngineInfo
 from chairlift.live.processes import Child, Report, Server
 from chairlift.live.switchboard import Switchboard
+from chairlift.server.listen import listen
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.recorder import Recorder
 
 if TYPE_CHECKING:
     from chairlift.live.client import EngineClient
     from chairlift.runner.load import Loaded
+
+_MAX_FRONT_ENDS = 4  # that start by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,14 @@ def serve(settings: Settings) -> int:
         _say(f"warning: {warning}")
     _check_device(settings)
     model = find_model(settings)
-    listener = _bind(settings.host, settings.port)
+    listeners = listen(settings.host, settings.port, settings.frontends or _num_front_ends(settings.device))
+    listener = listeners[0]
     _say(f"starting {model.name} on {_url(settings.host, listener)}")
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder, listener:
+    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder, contextlib.ExitStack() as stack:
+        for each in listeners:
+            stack.enter_context(each)
         address = f"ipc://{folder}/engine"
 
         def on_ready(summary: list[str]) -> None:
@@ -132,8 +137,8 @@ def serve(settings: Settings) -> int:
         server = Server(
             lambda: Child("engine", _engine_main, _with_trace(model, next(starts)), address),
             [
-                lambda i=i: Child(f"front end {i}", _front_end_main, model, address, listener, i)  # type: ignore[misc]
-                for i in range(settings.frontends)
+                partial(Child, f"front end {i}", _front_end_main, model, address, own, i)
+                for i, own in enumerate(listeners)
             ],
         )
         return server.run(_say, on_ready)
@@ -141,14 +146,25 @@ def serve(settings: Settings) -> int:
 
 def _check_device(settings: Settings) -> None:
     """Refuses a device that is not there, before anything is begun; torch is asked only if there seems to be none."""
-    if settings.device != "cuda":
-        return
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    if settings.device == "cuda" and not _has_cuda_driver():
         from chairlift.runner.hardware import pick_device
 
         pick_device(settings.device)
+
+
+def _has_cuda_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def _num_front_ends(device: str) -> int:
+    """A GPU makes tokens faster than one process can send them, and leaves the cores to others; a CPU does neither."""
+    if device == "cpu" or not _has_cuda_driver():
+        return 1
+    return max(1, min(_MAX_FRONT_ENDS, len(os.sched_getaffinity(0)) // 4))
 
 
 def _with_trace(model: Model, start: int) -> Model:
@@ -256,24 +272,6 @@ def _example(host: str, listener: socket.socket) -> str:
 
 def _url(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """The port is taken before anything is loaded, so that a conflict is known at once; front ends share the socket."""
-    with contextlib.ExitStack() as undo:
-        try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-            listener.listen(4096)
-        except (OSError, UnicodeError) as error:  # the second for a name that no host can have
-            why = error.strerror if isinstance(error, OSError) else "not the name of a host"
-            raise InvalidConfig(
-                f"cannot listen on {host} port {port}: {why}; choose another with --host or --port"
-            ) from error
-        undo.pop_all()
-        return listener
 
 
 def _set_up_logging(settings: Settings) -> None:

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from chairlift import build
 from chairlift.build import _summary, find_model, serve
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.errors import InvalidConfig
@@ -41,6 +42,18 @@ def test_a_port_in_use_is_refused_before_anything_is_loaded() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidConfig, match=f"port {port}: Address already in use; choose another"):
             serve(Settings(port=port))
+
+
+@pytest.mark.parametrize(
+    ("device", "has_driver", "num_cpus", "expected"),
+    [("auto", True, 16, 4), ("auto", True, 8, 2), ("cuda", True, 2, 1), ("cpu", True, 16, 1), ("auto", False, 16, 1)],
+)
+def test_front_ends_start_by_the_device_and_its_cores(
+    monkeypatch: pytest.MonkeyPatch, device: str, has_driver: bool, num_cpus: int, expected: int
+) -> None:
+    monkeypatch.setattr(build, "_has_cuda_driver", lambda: has_driver)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(num_cpus)))
+    assert build._num_front_ends(device) == expected
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "no.such.host.invalid"])

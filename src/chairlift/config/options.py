@@ -79,7 +79,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("host_memory", "engine", num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"),
     Option("host", "server", text, "ADDRESS", "address to listen on"),
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
-    Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port"),
+    Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port (default: by device)"),
     Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body (default: 8MiB)"),
     Option("trace", "record", new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"),
     _choice("log_level", "server", ("debug", "info", "warning", "error"), "how much to log"),

@@ -52,7 +52,7 @@ class Settings:
     host_memory: int | None = None  # bytes for blocks that are swapped out
     host: str = "127.0.0.1"
     port: int = 8000
-    frontends: int = 1
+    frontends: int | None = None
     max_body_bytes: int = 8 * 2**20
     log_level: str = "info"
     trace: Path | None = None  # where the engine writes what it does
