@@ -33,8 +33,9 @@ from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.runner.cuda.fp8 import Fp8Weight
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps, split_of
+from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.model import Decoder
 from chairlift.runner.weights.assemble import build_model
@@ -126,7 +127,8 @@ def _compute(model: Decoder, choice: Choice, texts: Tensor, num_prompt: int, has
     tables = torch.arange(count * width, dtype=torch.int32, device=texts.device).view(count, width)
     spans = [(0, num_prompt), *((position, 1) for position in range(num_prompt, length))]
     has_tiles &= choice.dtype.itemsize == 2  # in float32 they need more shared memory than there is
-    batches = (_batch(texts, tables, start, n, has_tiles and n > 1) for start, n in spans)
+    has_groups = model.config.num_heads != model.config.num_kv_heads
+    batches = (_batch(texts, tables, start, n, has_tiles and n > 1, has_groups) for start, n in spans)
     pieces = [model.logits(model.hidden(batch, kv)).view(count, -1, model.config.vocab_size) for batch in batches]
     return torch.cat(pieces, dim=1).flatten(0, 1), kv
 
@@ -140,7 +142,7 @@ def ranges(model: Decoder, texts: Tensor, num_prompt: int, has_tiles: bool = Tru
     return {name: (float(s.max()), float(((s > 0) & (s < 2**-6)).float().mean())) for name, s in sizes.items()}
 
 
-def _batch(texts: Tensor, tables: Tensor, start: int, n: int, is_tiled: bool) -> CudaBatch:
+def _batch(texts: Tensor, tables: Tensor, start: int, n: int, is_tiled: bool, has_groups: bool) -> CudaBatch:
     """A step that computes tokens start : start + n of every text."""
     count, device = len(texts), texts.device
     positions = torch.arange(start, start + n, device=device).repeat(count)
@@ -157,7 +159,7 @@ def _batch(texts: Tensor, tables: Tensor, start: int, n: int, is_tiled: bool) ->
         max_context=start + n,
         logit_rows=owners[:0],
         table_rows=owners.int(),
-        num_splits=-(-(start + n) // split_of(count * n)),
+        tiling=tiling(count * n, start + n, has_groups),
         tiles=torch.tensor(tiles, dtype=torch.int32, device=device) if is_tiled else None,
         short_positions=torch.full_like(positions, -1).int() if is_tiled else positions.int(),
     )

@@ -48,15 +48,16 @@ class Decoder:
         x = self.embedding.rows(batch.tokens)  # [T, E]
         residual = torch.zeros_like(x)
         for index, layer in enumerate(self.layers):
-            x, residual = ops.project(x, residual, layer.attention_norm, eps, layer.qkv)  # [T, (H + 2K) * D]
+            x, residual = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
             x = self._attend(layer, x, kv.keys[index], kv.values[index], batch)
-            x, residual = ops.project_gated(x, residual, layer.mlp_norm, eps, layer.gate_up)  # [T, F]
-            x = layer.down.linear(x)
+            x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
+            x = layer.down.linear(ops.silu_mul(layer.gate_up.linear(x)))  # [T, 2F] -> [T, F] -> [T, E]
         x, _ = ops.add_rms_norm(x, residual, self.norm, eps)
         return x
 
-    def _attend(self, layer: Layer, qkv: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def _attend(self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         config, ops = self.config, self.ops
+        qkv = layer.qkv.linear(x)  # [T, (H + 2K) * D]
         q = ops.rotate_and_store(
             qkv, self.rotation, keys, values, batch, config.num_heads, layer.q_norm, layer.k_norm, config.rms_norm_eps
         )  # [T, H, D]; k and v are in the cache now

@@ -3,7 +3,6 @@
 The model file speaks only in these, so it reads the same on every device.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -58,16 +57,6 @@ class Ops(Protocol):
         """(norm(x + residual), x + residual); may overwrite its arguments."""
         ...
 
-    def project(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight) -> tuple[Tensor, Tensor]:
-        """(weight.linear(norm(x + residual)), x + residual); may overwrite x and residual."""
-        ...
-
-    def project_gated(
-        self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight
-    ) -> tuple[Tensor, Tensor]:
-        """As `project`, of gate and up, with `silu_mul` applied to the product: -> ([T, F], [T, E])"""
-        ...
-
     def rotate_and_store(
         self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
         heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
@@ -90,26 +79,6 @@ class Ops(Protocol):
     def argmax(self, logits: Tensor) -> Tensor:
         """The first of the largest of each row: float32 [T, V] -> int64 [T]; a row with a NaN gives -1."""
         ...
-
-
-class Composed(ABC):
-    """The projections as one operation after the other, for implementations that have nothing faster."""
-
-    @abstractmethod
-    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]: ...
-
-    @abstractmethod
-    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
-
-    def project(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight) -> tuple[Tensor, Tensor]:
-        x, residual = self.add_rms_norm(x, residual, gain, eps)
-        return weight.linear(x), residual
-
-    def project_gated(
-        self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight
-    ) -> tuple[Tensor, Tensor]:
-        x, residual = self.project(x, residual, gain, eps, weight)
-        return self.silu_mul(x), residual
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from chairlift.runner.ops import Batch, Composed, Weight
+from chairlift.runner.ops import Batch, Weight
 
 # Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
 _MAX_GATHERED = 1 << 26
@@ -67,7 +67,7 @@ def _can_pack(matrix: Tensor) -> bool:
     )
 
 
-class TorchOps(Composed):
+class TorchOps:
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return TorchWeight(matrix, bias)
 

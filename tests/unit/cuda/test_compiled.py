@@ -21,7 +21,7 @@ from chairlift.runner.cuda.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages"}
 FLOATS = {"partials", "stats", "rotation", "scales"}
-NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_rows": "i32"}
+NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_outputs": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -47,11 +47,9 @@ check(silu_mul_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None}
     check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains)
-plain = {"scales": None, "bias": None, "HAS_SCALES": False, "HAS_BIAS": False}
 row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024}
-check(one_row_kernel, **row, **plain, HAS_NORM=False, IS_GATED=False, residual=None, gain=None, summed=None)
-check(one_row_kernel, **row, **plain, HAS_NORM=True, IS_GATED=False)
-check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True, HAS_NORM=True, IS_GATED=True)
+check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
+check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)
 """
 
 

@@ -15,8 +15,9 @@ from chairlift.runner.cuda import flash
 from chairlift.runner.cuda.flash import Planned, Planner, page_lists
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
 from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, Layout, lay_out
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps, split_of
+from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps
 from chairlift.runner.cuda.rows import Rows
+from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
 from fakes.flashinfer_library import make_library
@@ -104,7 +105,7 @@ class World:
         nothing = positions[:0]
         batch = CudaBatch(
             nothing, positions, nothing, nothing, nothing, self.tables, 0, 0, nothing,
-            table_rows, -(-layout.max_context // split_of(len(q))), None, short, planned,
+            table_rows, tiling(len(q), layout.max_context, self.heads != self.keys.shape[1]), None, short, planned,
         )  # fmt: skip
         return CudaOps().attention(q, self.keys, self.values, batch, DIM**-0.5, self.window)
 

@@ -76,7 +76,7 @@ def test_a_long_prompt_is_cut_into_tiles_of_queries() -> None:
 
 
 def test_rows_behind_the_last_that_no_tile_answers_are_not_walked() -> None:
-    count = 2 * MAX_ROW_PAIRS // 256
+    count = 200
     one, long = chunk(1, 5, 1, [7, 3]), chunk(2, 0, count, list(range(20, 20 + count)))
     both = lay_out(plan(one, long), Rows(8), block_size=4, num_queries=64)
     assert (both.num_short, both.max_context) == (1, 6)

@@ -46,18 +46,18 @@ class Fp8Weight:
     """Takes a matrix [out, in] whose dimensions are multiples of 16; products come out in bfloat16."""
 
     def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
-        self.matrix, scales = round_rows(matrix.contiguous())
-        self.scales = scales.view(1, -1)  # [1, out]
-        self.bias = bias
+        self._matrix, scales = round_rows(matrix.contiguous())
+        self._scales = scales.view(1, -1)  # [1, out]
+        self._bias = bias
 
     def linear(self, x: Tensor) -> Tensor:
         if is_one_row(x):
-            return one_row(x, self.matrix, self.bias, x.dtype, self.scales)
+            return one_row(x, self._matrix, self._bias, x.dtype, self._scales)
         rows, scales = round_rows(x)
         out = torch._scaled_mm(
-            rows, self.matrix.t(), scales, self.scales, out_dtype=torch.bfloat16, use_fast_accum=True
+            rows, self._matrix.t(), scales, self._scales, out_dtype=torch.bfloat16, use_fast_accum=True
         )
-        return out if self.bias is None else out.add_(self.bias)
+        return out if self._bias is None else out.add_(self._bias)
 
     def logits(self, x: Tensor) -> Tensor:
         return self.linear(x).float()

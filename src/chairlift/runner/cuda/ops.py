@@ -8,24 +8,15 @@ from torch import Tensor
 
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.flash import Planned
-from chairlift.runner.cuda.fp8 import Fp8Weight
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
-from chairlift.runner.cuda.one_row import is_one_row, one_row, one_row_normed
+from chairlift.runner.cuda.one_row import is_one_row, one_row
 from chairlift.runner.cuda.prefill import prefill_kernel
-from chairlift.runner.ops import Batch, Composed, Weight
+from chairlift.runner.cuda.tiling import Tiling
+from chairlift.runner.ops import Batch, Weight
 from chairlift.runner.torch_ops import TorchOps
 
-TILE = 64
 QUERIES = 64  # of a prompt chunk that one program answers
-_FEW = 16  # rows that do not fill the device by themselves: their contexts are split finer
-# Keys at a time where every head has its own, one warp a head: many small programs keep more loads under way than few
-# large ones, but few rows make only few programs.
-_SINGLE_TILE, _FEW_SINGLE_TILE = 8, 32
-
-
-def split_of(num_rows: int) -> int:
-    """How many keys one program of a decode walks in a step of so many rows."""
-    return 64 if num_rows <= _FEW else 128
+_TILE = 64  # keys that it looks at in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +24,36 @@ class CudaBatch(Batch):
     """A step whose tables stay on the device: each token names the row of its request. Padding has position -1."""
 
     table_rows: Tensor  # int32 [T]
-    num_splits: int  # that the longest context of the short rows needs, by `split_of`
+    tiling: Tiling  # of the short rows
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
     short_positions: Tensor  # int32 [T]: positions again, -1 for rows that others answer: the tiles, or who has planned
     planned: Planned | None = None  # rows that FlashInfer answers
 
 
 class CudaWeight:
-    scales: Tensor | None = None
-
     def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
-        self.matrix = matrix.contiguous()
-        self.bias = bias
+        self._matrix = matrix.contiguous()
+        self._bias = bias
 
     def linear(self, x: Tensor) -> Tensor:
         if is_one_row(x):
-            return one_row(x, self.matrix, self.bias, x.dtype)
-        return torch.nn.functional.linear(x, self.matrix, self.bias)
+            return one_row(x, self._matrix, self._bias, x.dtype)
+        return torch.nn.functional.linear(x, self._matrix, self._bias)
 
     def logits(self, x: Tensor) -> Tensor:
         # Not rounded to 16 bits: close logits would become equal and the wrong one win.
         if is_one_row(x):
-            return one_row(x, self.matrix, self.bias, torch.float32)
+            return one_row(x, self._matrix, self._bias, torch.float32)
         if not x.is_cuda or x.dtype is torch.float32:
             return self.linear(x).float()
-        out = torch.mm(x, self.matrix.t(), out_dtype=torch.float32)
-        return out if self.bias is None else out + self.bias
+        out = torch.mm(x, self._matrix.t(), out_dtype=torch.float32)
+        return out if self._bias is None else out + self._bias
 
     def rows(self, ids: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(ids, self.matrix)
+        return torch.nn.functional.embedding(ids, self._matrix)
 
 
-class CudaOps(Composed):
+class CudaOps:
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return CudaWeight(matrix, bias)
 
@@ -80,18 +69,6 @@ class CudaOps(Composed):
             x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps
         )  # fmt: skip
         return out, residual
-
-    def project(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight) -> tuple[Tensor, Tensor]:
-        if is_one_row(x) and isinstance(weight, CudaWeight | Fp8Weight):
-            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.scales, weight.bias, is_gated=False)
-        return super().project(x, residual, gain, eps, weight)
-
-    def project_gated(
-        self, x: Tensor, residual: Tensor, gain: Tensor, eps: float, weight: Weight
-    ) -> tuple[Tensor, Tensor]:
-        if is_one_row(x) and isinstance(weight, CudaWeight | Fp8Weight):
-            return one_row_normed(x, residual, gain, eps, weight.matrix, weight.scales, weight.bias, is_gated=True)
-        return super().project_gated(x, residual, gain, eps, weight)
 
     def rotate_and_store(
         self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
@@ -120,8 +97,8 @@ class CudaOps(Composed):
         if batch.tiles is not None:
             prefill_kernel[(heads, len(batch.tiles))](
                 q, keys, values, batch.tables, batch.tiles, out, scale, window, width,
-                HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=TILE, num_warps=4,
-                num_stages=3,
+                HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=_TILE, num_warps=4,
+                num_stages=2,
             )  # fmt: skip
         if len(batch.short_positions):
             self._attend_by_row(q, keys, values, batch, scale, window, out)
@@ -135,7 +112,7 @@ class CudaOps(Composed):
         _, kv_heads, block_size, _ = keys.shape
         positions, width = batch.short_positions, batch.tables.shape[1]
         num_rows, members = len(positions), heads // kv_heads
-        split, splits = split_of(num_rows), batch.num_splits
+        split, splits, tile, warps = batch.tiling
         partials = stats = out
         if splits > 1:
             partials = torch.empty(num_rows, heads, splits, head_dim, dtype=torch.float32, device=q.device)
@@ -146,12 +123,12 @@ class CudaOps(Composed):
         if members == 1:
             single_kernel[(num_rows, heads, splits)](
                 *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, NUM_SPLITS=splits,
-                TILE=_FEW_SINGLE_TILE if num_rows <= _FEW else _SINGLE_TILE, num_warps=1,
+                TILE=tile, num_warps=warps,
             )  # fmt: skip
         else:
             partial_kernel[(num_rows, kv_heads, splits)](
                 *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(members)), DIM=head_dim,
-                SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=TILE, num_warps=4, num_stages=3,
+                SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=tile, num_warps=warps, num_stages=3,
             )  # fmt: skip
         if splits > 1:
             combine_kernel[(num_rows, heads)](

@@ -31,9 +31,10 @@ from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.history import remember_kernel
 from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, split_of
+from chairlift.runner.cuda.ops import QUERIES, CudaBatch
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.cuda.sampling import Sampling
+from chairlift.runner.cuda.tiling import Tiling, tiling
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.scores import told
@@ -47,7 +48,7 @@ _NUM_BUFFERS = 4  # pinned; more than steps in flight, so that none is overwritt
 _log = logging.getLogger(__name__)
 
 Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and tokens
-Key = tuple[int, int, int]  # of a captured step: tokens, splits of the longest context, samples
+Key = tuple[int, Tiling, int]  # of a captured step: tokens, how contexts are cut, samples
 _LIKELY_CONTEXT = 512  # longer ones are captured when they come
 
 
@@ -73,6 +74,7 @@ class CudaRunner:
         self._model = model
         self._kv = kv
         self._device = device
+        self._has_groups = model.config.num_heads != model.config.num_kv_heads
         num_rows = 2 * limits.max_running + 16
         most = max(limits.max_step_tokens, LADDER[-1])
         width = -(-limits.max_model_len // kv.block_size)
@@ -94,7 +96,7 @@ class CudaRunner:
         # Of the captured step that ran last: if each kept its own, they would take gigabytes.
         self._logits = torch.empty(LADDER[-1], limits.vocab_size, dtype=torch.float32, device=device)
         self._can_capture = True
-        self._likely = _likely_keys(min(most, limits.max_running), limits.max_model_len)
+        self._likely = _likely_keys(min(most, limits.max_running), limits.max_model_len, self._has_groups)
         self._steps: deque[_Step] = deque()
 
     @torch.inference_mode()
@@ -136,8 +138,8 @@ class CudaRunner:
         self._planned = self._planner.plan(layout, num_padded) if self._planner else None
         if num_padded is None:
             num_short = layout.num_short
-            splits = _num_splits(layout, num_short)
-            hidden = self._forward(layout.num_tokens, num_short, splits, self._tiles(layout))
+            cut = tiling(num_short, layout.max_context, self._has_groups)
+            hidden = self._forward(layout.num_tokens, num_short, cut, self._tiles(layout))
             if has_scored_prompt:
                 step.prompt_scores = score_prompts(plan, hidden, self._model)
             logits, tokens = self._choose(hidden, layout.num_samples)
@@ -176,20 +178,20 @@ class CudaRunner:
         return to_device(np.array(layout.tiles, np.int32), self._device)
 
     def _replay(self, num_tokens: int, layout: Layout) -> tuple[Tensor, Tensor]:
-        splits = 1 << (_num_splits(layout, num_tokens) - 1).bit_length()  # rounded up, so that there are few graphs
-        if self._planned is not None:
-            splits = 1  # it splits as it likes
+        # Rounded up, so that there are few graphs; FlashInfer splits as it likes.
+        context = 1 if self._planned is not None else 1 << (layout.max_context - 1).bit_length()
+        cut = tiling(num_tokens, context, self._has_groups)
         num_samples = num_tokens if layout.num_samples > num_tokens // 2 else max(1, num_tokens // 2)
-        key = (num_tokens, splits, num_samples)
+        key = (num_tokens, cut, num_samples)
         if key not in self._graphs and self._can_capture:
             self._capture(*key)
         if key not in self._graphs:
-            return self._choose(self._forward(num_tokens, num_tokens, splits, None), num_samples)
+            return self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
         graph, logits, tokens = self._graphs[key]
         graph.replay()
         return logits, tokens
 
-    def _capture(self, num_tokens: int, num_splits: int, num_samples: int) -> None:
+    def _capture(self, num_tokens: int, cut: Tiling, num_samples: int) -> None:
         """Where there is no memory for it nothing is captured, now or later: the steps run all the same."""
         before = self._columns
         self._columns = _columns(self._space, num_tokens)
@@ -200,14 +202,14 @@ class CudaRunner:
         side.wait_stream(stream)
         try:
             with torch.cuda.stream(side):
-                self._choose(self._forward(num_tokens, num_tokens, num_splits, None), num_samples)
+                self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
             stream.wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
-                logits, tokens = self._choose(self._forward(num_tokens, num_tokens, num_splits, None), num_samples)
+                logits, tokens = self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
                 self._logits[:num_samples].copy_(logits)
             self._pool = self._pool or graph.pool()
-            self._graphs[num_tokens, num_splits, num_samples] = (graph, self._logits[:num_samples], tokens)
+            self._graphs[num_tokens, cut, num_samples] = (graph, self._logits[:num_samples], tokens)
         except RuntimeError as error:
             self._can_capture = False
             _log.warning("no more steps are captured: %s", failure(error))
@@ -216,7 +218,7 @@ class CudaRunner:
             self._columns.copy_(kept)
             self._columns = before
 
-    def _forward(self, num_tokens: int, num_short: int, num_splits: int, tiles: Tensor | None) -> Tensor:
+    def _forward(self, num_tokens: int, num_short: int, cut: Tiling, tiles: Tensor | None) -> Tensor:
         """What the head reads, of every token; num_short: rows up to the last that is answered by itself."""
         known, refs, positions, slots, table_rows, _, _, short = self._columns[:, :num_tokens]
         tokens = torch.empty(num_tokens, dtype=torch.int64, device=self._device)
@@ -239,7 +241,7 @@ class CudaRunner:
             max_context=0,
             logit_rows=nothing,
             table_rows=table_rows,
-            num_splits=num_splits,
+            tiling=cut,
             tiles=tiles,
             short_positions=short[:num_short],
             planned=planned,
@@ -257,20 +259,16 @@ class CudaRunner:
         return logits, tokens
 
 
-def _likely_keys(max_decodes: int, max_model_len: int) -> list[Key]:
+def _likely_keys(max_decodes: int, max_model_len: int, has_groups: bool) -> list[Key]:
     """Decodes of any number, short contexts first."""
     rungs = [rung for rung, last in zip(LADDER, (0, *LADDER), strict=False) if last < max_decodes]
-    longest = min(max_model_len, _LIKELY_CONTEXT)
-    splits = [1 << power for power in range(longest.bit_length())]
-    return [(rung, count, rung) for count in splits for rung in rungs if count * split_of(rung) < 2 * longest]
+    contexts = [1 << power for power in range(6, min(max_model_len, _LIKELY_CONTEXT).bit_length())]
+    cuts = [(rung, tiling(rung, context, has_groups)) for context in contexts for rung in rungs]
+    return [(rung, cut, rung) for rung, cut in dict.fromkeys(cuts)]
 
 
 def _columns(memory: Tensor, count: int) -> Tensor:
     return memory[: NUM_COLUMNS * count].view(NUM_COLUMNS, count)
-
-
-def _num_splits(layout: Layout, num_rows: int) -> int:
-    return -(-layout.max_context // split_of(num_rows))
 
 
 def _is_scored(chunk: Chunk) -> bool:

@@ -68,5 +68,5 @@ def draw(logits: Tensor, draws: Tensor, tokens: Tensor, last: Tensor) -> None:
     """draws as asks.py tells: a token for each, into tokens and last."""
     draw_kernel[(len(draws),)](
         logits, draws, tokens, last, logits.shape[1],
-        WIDTH=DRAW_WIDTH, CANDIDATES=CANDIDATES, ATTEMPTS=MAX_ATTEMPTS, PIVOTS=8, TILE=2048, STAGES=3, num_warps=16,
+        WIDTH=DRAW_WIDTH, CANDIDATES=CANDIDATES, ATTEMPTS=MAX_ATTEMPTS, PIVOTS=8, TILE=4096, STAGES=1, num_warps=32,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chairlift.runner.native.library import HAS_AMX, SPIN_CYCLES, features, load
 from chairlift.runner.native.packed import Arena, PackedWeight
-from chairlift.runner.ops import Batch, Composed, Draws, Weight
+from chairlift.runner.ops import Batch, Draws, Weight
 from chairlift.runner.torch_ops import TorchWeight
 
 DTYPES = (torch.bfloat16, torch.float32)
@@ -23,7 +23,7 @@ def available() -> bool:
     return load() is not None
 
 
-class NativeOps(Composed):
+class NativeOps:
     def __init__(self, threads: int) -> None:
         library = load()
         assert library is not None, "ask available() first"

@@ -1,0 +1,29 @@
+"""How the contexts of a step are cut for attention row by row, chosen by measuring on an H200.
+
+Few rows do not fill the device by themselves, so their contexts are split finely; many rows do, and long contexts are
+best walked in one go. Where every head has its own keys, many small programs (eight keys at a time, one warp) keep more
+loads under way than few large ones.
+"""
+
+from typing import NamedTuple
+
+_FEW, _MANY = 16, 128  # rows
+_LONG = 512  # keys
+
+
+class Tiling(NamedTuple):
+    split: int  # keys that one program walks
+    num_splits: int  # that the longest context needs
+    tile: int  # keys at a time
+    warps: int
+
+
+def tiling(num_rows: int, max_context: int, has_groups: bool) -> Tiling:
+    """has_groups: several query heads share keys and values."""
+    if num_rows <= _FEW:
+        split, tile, warps = (64, 64, 4) if has_groups else (64, 32, 1)
+    elif has_groups:
+        split, tile, warps = 1024 if num_rows >= _MANY else 128, 64, 2
+    else:
+        split, tile, warps = 1024 if num_rows >= _MANY and max_context > _LONG else 128, 8, 1
+    return Tiling(split, max(1, -(-max_context // split)), tile, warps)

@@ -1,0 +1,17 @@
+import pytest
+
+from chairlift.runner.cuda.tiling import tiling
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+@pytest.mark.parametrize("num_rows", [1, 16, 17, 127, 128, 512])
+@pytest.mark.parametrize("max_context", [0, 1, 64, 65, 512, 513, 5000])
+def test_the_splits_cover_the_context_and_none_is_empty(num_rows: int, max_context: int, has_groups: bool) -> None:
+    split, num_splits, tile, _ = tiling(num_rows, max_context, has_groups)
+    assert split % tile == 0
+    assert num_splits >= 1
+    assert (num_splits - 1) * split < max(1, max_context) <= num_splits * split
+
+
+def test_few_rows_are_split_finer_than_many() -> None:
+    assert tiling(1, 4096, False).split < tiling(64, 4096, False).split < tiling(256, 4096, False).split
