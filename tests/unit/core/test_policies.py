@@ -193,6 +193,21 @@ def test_only_the_oldest_are_asked_for() -> None:
     assert cache.num_asked == 8
 
 
+def test_the_cache_is_asked_again_only_when_somebody_came_or_left() -> None:
+    policy, cache = LongestPrefix(window=3), Cached({2: 5, 3: 9})
+    policy.watch(cache)
+    requests = [standing(i) for i in range(5)]
+    wait(policy, *requests[:3])
+    assert [policy.first(0.0) for _ in range(4)] == [2] * 4
+    assert cache.num_asked == 3
+    wait(policy, *requests[3:])  # behind the window
+    assert policy.first(0.0) == 2
+    assert cache.num_asked == 3
+    policy.remove(requests[0])  # aborted
+    assert policy.first(0.0) == 3
+    assert cache.num_asked == 6
+
+
 def test_the_oldest_waits_no_longer_than_its_patience() -> None:
     policy = LongestPrefix(patience=3)
     policy.watch(Cached({i: 100 - i for i in range(1, 20)}))

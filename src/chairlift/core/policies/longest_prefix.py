@@ -23,16 +23,22 @@ class LongestPrefix:
         self._queue: OrderedDict[RequestId, Standing] = OrderedDict()  # oldest first
         self._num_passes = 0  # admissions since the oldest became the oldest
         self._cache: CacheView | None = None
+        self._chosen: RequestId | None = None  # stays so while it waits for memory; looking again would cost each step
 
     def watch(self, cache: CacheView) -> None:
         self._cache = cache
 
     def push(self, standing: Standing, now: float) -> None:
         self._queue[standing.id] = standing
+        if len(self._queue) <= self._window:
+            self._chosen = None
 
     def first(self, now: float) -> RequestId | None:
-        if not self._queue:
-            return None
+        if self._chosen is None and self._queue:
+            self._chosen = self._choose()
+        return self._chosen
+
+    def _choose(self) -> RequestId:
         if self._cache is None or self._num_passes >= self._patience:
             return next(iter(self._queue))
         oldest = list(islice(self._queue.values(), self._window))
@@ -41,6 +47,7 @@ class LongestPrefix:
     def remove(self, standing: Standing) -> None:
         is_oldest = next(iter(self._queue)) == standing.id
         self._num_passes = 0 if is_oldest else self._num_passes + 1
+        self._chosen = None
         del self._queue[standing.id]
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:
