@@ -90,7 +90,7 @@ class Guard:
         return self._ask(choose, None, now) or choose()
 
     def yielding(self, running: dict[RequestId, Progress], now: float) -> Sequence[Progress]:
-        if self._yielding is None or not self.waiting:
+        if self._yielding is None:
             return ()
         ask = self._yielding
 

@@ -9,7 +9,7 @@ lists and block tables are views (list, length) of append-only lists; `snapshot`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, RequestId
@@ -42,8 +42,7 @@ class BlockCopy(NamedTuple):
     target: BlockId
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     step: int
     chunks: tuple[Chunk, ...]  # decodes first, then prompt chunks
     copies: tuple[BlockCopy, ...]  # inside the cache, before anything is computed
@@ -54,7 +53,7 @@ class StepPlan:
     swap_ins: tuple[BlockCopy, ...] = ()  # from the host to the cache
 
     def snapshot(self) -> "StepPlan":
-        return replace(self, chunks=tuple(chunk.snapshot() for chunk in self.chunks))
+        return self._replace(chunks=tuple(chunk.snapshot() for chunk in self.chunks))
 
 
 @dataclass(frozen=True, slots=True)

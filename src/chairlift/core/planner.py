@@ -98,7 +98,7 @@ class Planner:
             if budget == 0:
                 break
             budget -= self._add_chunk(progress, budget, chunks, now)
-        num_new = allowance.num_new
+        num_new = allowance.num_new if self._seats.has_queue else 0
         while budget > 0 and num_new > 0 and len(chunks) - num_decodes < num_prompts:
             admitted = self._seats.admit(is_urgent and not chunks, now)
             if admitted is None:

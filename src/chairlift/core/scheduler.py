@@ -80,9 +80,9 @@ class Scheduler:
     def schedule(self, now: float) -> StepPlan | None:
         """The next step, or None when there is nothing to compute now."""
         plan = self._planner.plan(now)
-        for failure in self._rules.failures:
-            self._seats.events.append(RuleFailed(_NOBODY, now, failure))
-        self._rules.failures.clear()
+        if self._rules.failures:
+            self._seats.events += [RuleFailed(_NOBODY, now, failure) for failure in self._rules.failures]
+            self._rules.failures.clear()
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:

@@ -33,6 +33,11 @@ class Seats:
     def num_free(self) -> int:
         return self.limits.max_running - len(self.running) - self._num_promised
 
+    @property
+    def has_queue(self) -> bool:
+        """Whether anybody waits, or stepped off and waits to come back."""
+        return bool(self.rules.waiting or self.preempted)
+
     def num_cached(self, standing: Standing) -> int:
         """Known tokens of a request that waits that need not be computed, as the cache is now."""
         return self.tables.num_cached(self.live[standing.id])
@@ -91,7 +96,7 @@ class Seats:
 
     def make_way(self, now: float) -> bool:
         """While all seats are taken, the policy may have running requests wait again for the sake of better ones."""
-        if self.num_free > 0:
+        if not self.rules.waiting or self.num_free > 0:
             return False
         # The members of a search stay together, and whose last token is on its way is as good as gone.
         asked = self.rules.yielding(self.running, now)

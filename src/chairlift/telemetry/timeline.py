@@ -48,24 +48,6 @@ class _Live:
     num_tokens: int = 0
 
 
-@dataclass(slots=True)
-class _Level:
-    """A number that is looked at in every step."""
-
-    num_seen: int = 0
-    total: int = 0
-    max: int = 0
-
-    def add(self, number: int) -> None:
-        self.num_seen += 1
-        self.total += number
-        if number > self.max:
-            self.max = number
-
-    def level(self) -> Level:
-        return Level(self.total / max(self.num_seen, 1), self.max)
-
-
 class Timeline:
     """An engine's observer, which looks at `pool` after each plan; or fed by hand with `added`, `stepped` and `add`."""
 
@@ -74,7 +56,7 @@ class Timeline:
         self._live: dict[RequestId, _Live] = {}
         self._users: dict[str, _User] = {}
         self._done = report.Finished.none()
-        self._blocks, self._blocks_saved = _Level(), _Level()
+        self._sum_blocks = self._max_blocks = self._sum_saved = self._max_saved = 0  # over the steps
         self._num_waiting_users = 0
         self._competing_s = 0.0  # time in which at least two users had requests waiting
         self._changed = 0.0  # when that time was last brought up to date
@@ -104,14 +86,18 @@ class Timeline:
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
             pool = self._pool
-            self.stepped(plan.num_decodes, *((pool.num_held, pool.num_shared) if pool is not None else (0, 0)))
+            self.stepped(plan.num_decodes, pool.num_held if pool else 0, pool.num_shared if pool else 0)
 
     def stepped(self, num_decodes: int, num_blocks: int, num_saved: int) -> None:
         """A step was planned; just then so many blocks were in use, and sharing saved so many."""
         self._num_steps += 1
         self._num_decode_steps += num_decodes > 0
-        self._blocks.add(num_blocks)
-        self._blocks_saved.add(num_saved)
+        self._sum_blocks += num_blocks
+        self._sum_saved += num_saved
+        if num_blocks > self._max_blocks:
+            self._max_blocks = num_blocks
+        if num_saved > self._max_saved:
+            self._max_saved = num_saved
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         """Events follow."""
@@ -236,8 +222,8 @@ class Timeline:
             preemptions=self._num_preempted,
             swaps=self._num_swapped,
             cache_hit_tokens=self._num_cached,
-            blocks=self._blocks.level(),
-            blocks_saved=self._blocks_saved.level(),
+            blocks=Level(self._sum_blocks / max(self._num_steps, 1), self._max_blocks),
+            blocks_saved=Level(self._sum_saved / max(self._num_steps, 1), self._max_saved),
             rule_failures=tuple(self._rule_failures),
             slo=slo,
             good=good,
