@@ -68,12 +68,13 @@ def test_two_runs_are_equal() -> None:
     assert run(items) == run(items)
 
 
-def test_memory_follows_live_requests_not_the_length_of_the_workload() -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_memory_follows_live_requests_not_the_length_of_the_workload(policy: str) -> None:
     def peak(count: int) -> int:
         timeline = Timeline()
         items = (item(3, arrival=4.0 * place) for place in range(count))
         tracemalloc.start()
-        simulate(requests_of(items, LIMITS, 0), Scheduler(LIMITS, POLICIES["fcfs"]()), SECOND, timeline)
+        simulate(requests_of(items, LIMITS, 0), Scheduler(LIMITS, POLICIES[policy]()), SECOND, timeline)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert timeline.report().finished == count
