@@ -47,6 +47,11 @@ class Load:
     tokens: int
     running: int
     step_ms: float
+    prompts: int = 1  # in a request, all in one stream
+
+    @property
+    def samples(self) -> int:
+        return self.requests * self.prompts
 
 
 def measure(kind: str, load: Load, count: int = 1, source: Path | None = None) -> Turn:
@@ -79,17 +84,17 @@ def _turn(front_ends: list[subprocess.Popen[bytes]], port: str, load: Load) -> T
 
     def run(tokens: int) -> tuple[list[float], dict[str, float]]:
         before = [sum(process.cpu_times()[:2]) for process in processes]
-        sizes = ["--requests", str(load.requests), "--tokens", str(tokens)]
+        sizes = ["--requests", str(load.requests), "--tokens", str(tokens), "--prompts", str(load.prompts)]
         told = subprocess.check_output([sys.executable, _HERE / "front_end_client.py", port, *sizes])
         spent = [sum(process.cpu_times()[:2]) - b for process, b in zip(processes, before, strict=True)]
         heard = json.loads(told)
-        assert heard["chunks"] >= 0.95 * load.requests * tokens, "chunks are missing"
+        assert heard["chunks"] >= 0.95 * load.samples * tokens, "chunks are missing"
         return spent, heard
 
     run(2)  # what is done only once
     short, _ = run(1)
     long, heard = run(load.tokens)
-    num_more = load.requests * (load.tokens - 1)
+    num_more = load.samples * (load.tokens - 1)
     return Turn(
         request_us=sum(short) / load.requests * 1e6,
         token_us=(sum(long) - sum(short)) / num_more * 1e6,
@@ -156,9 +161,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=66)
     parser.add_argument("--running", type=int, default=256)
     parser.add_argument("--step-ms", type=float, default=20.0)
+    parser.add_argument("--prompts", type=int, default=1, help="in a request, all in one stream; only `shipped`")
     parser.add_argument("--kinds", nargs="*", default=_KINDS)
     arguments = parser.parse_args()
-    load = Load(arguments.requests, arguments.tokens, arguments.running, arguments.step_ms)
+    load = Load(arguments.requests, arguments.tokens, arguments.running, arguments.step_ms, arguments.prompts)
     kinds = [k for k in arguments.kinds if k not in _NEEDS or importlib.util.find_spec(_NEEDS[k])]
     what = arguments.what or ["servers", "front-ends", "parts"]
     if "servers" in what:

@@ -29,17 +29,16 @@ def connect(port: int, count: int) -> dict[int, socket.socket]:
     return {sock.fileno(): sock for sock in socks}
 
 
-def request(tokens: int) -> bytes:
-    body = {"prompt": [1, 2, 3, 4], "max_tokens": tokens, "ignore_eos": True, "stream": True}
+def request(tokens: int, prompts: int) -> bytes:
+    body = {"prompt": [[1, 2, 3, 4]] * prompts, "max_tokens": tokens, "ignore_eos": True, "stream": True}
     content = json.dumps(body).encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     return head % len(content) + content
 
 
-def count_chunks(socks: dict[int, socket.socket], tokens: int) -> int:
+def count_chunks(socks: dict[int, socket.socket], message: bytes) -> int:
     """Sends every request and reads every answer to its end."""
     poll = select.epoll()
-    message = request(tokens)
     tails = dict.fromkeys(socks, b"")
     for number, sock in socks.items():
         sock.sendall(message)
@@ -63,10 +62,11 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--requests", type=int, default=1500)
     parser.add_argument("--tokens", type=int, default=66)
+    parser.add_argument("--prompts", type=int, default=1, help="in a request, all in one stream")
     arguments = parser.parse_args()
     socks = connect(arguments.port, arguments.requests)
     start = time.monotonic()
-    chunks = count_chunks(socks, arguments.tokens)
+    chunks = count_chunks(socks, request(arguments.tokens, arguments.prompts))
     print(json.dumps({"chunks": chunks, "seconds": time.monotonic() - start}))
 
 

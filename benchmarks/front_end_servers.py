@@ -87,10 +87,11 @@ class Stream:
 
     def __init__(self, body: bytes, write: Callable[[bytes], None], end: Callable[[bytes], None]) -> None:
         request = msgspec.json.decode(body)
+        [prompt] = request["prompt"]
         params = SamplingParams(max_tokens=request["max_tokens"], ignore_eos=True)
-        self._push = TextStream(self.tokenizer, request["prompt"], params).push
+        self._push = TextStream(self.tokenizer, prompt, params).push
         self._write, self._end = write, end
-        self._generation = self.client.submit(request["prompt"], params, self)
+        self._generation = self.client.submit(prompt, params, self)
 
     def put(self, output: Any) -> None:
         self._write(self.chunk(self._push(output.token)))

@@ -45,47 +45,48 @@ class ByteStream(Response):
         self.raw_headers = headers
         self._answers = answers
         self._script = script
-        self._num_open = sum(answer.num_samples for answer in answers)
-        self._kept: list[bytes] = []  # made before the response has begun
+        self._num_open = self._num_samples = sum(answer.num_samples for answer in answers)
+        self._wire: Wire
+        self._parts: list[bytes] = []  # not written yet
         self._write = self._keep
         self._error: Exception | None = None
         self._is_over = False
         self._wake: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wire = wire_of(scope)
-        wire.sender = self
+        self._wire = wire_of(scope)
+        self._wire.sender = self
         try:
-            await self._send(wire, send)
+            await self._send(send)
         finally:
             self._is_over = True
-            wire.sender = None
+            self._wire.sender = None
+            self._parts.clear()
             for answer in self._answers:
                 answer.close()
             # Both know this response, and nobody should have to look for cycles.
             self._answers = ()
             del self._script
 
-    async def _send(self, wire: Wire, send: Send) -> None:
-        self._start(wire)
-        if not self._kept and not self._is_over:
+    async def _send(self, send: Send) -> None:
+        self._start()
+        if not self._parts and not self._is_over:
             await self._woken()
-        last = b"" if self._kept else self._last(has_begun=False)
+        last = b"" if self._parts else self._last(has_begun=False)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        for data in self._kept:
-            wire.write(data)
-        self._write = wire.write
-        if not wire.is_full:
-            self.release()
+        self._write = self._wire.write if self._num_samples == 1 else self._gather
+        self._flush()
+        self.release()
         if not self._is_over:
             await self._woken()
+        self._flush()
         last = last or self._last(has_begun=True)
         if last:
-            wire.write(last)
+            self._wire.write(last)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _start(self, wire: Wire) -> None:
-        if wire.is_gone:
+    def _start(self) -> None:
+        if self._wire.is_gone:
             raise ClientDisconnect
         try:
             for index, answer in enumerate(self._answers):
@@ -125,12 +126,28 @@ class ByteStream(Response):
 
     def release(self) -> None:
         for answer in self._answers:
+            if self._wire.is_full:  # again, by what the one before had to say
+                return
             answer.release()
 
     def _keep(self, data: bytes) -> None:
-        self._kept.append(data)
+        """Until the response has begun."""
+        self._parts.append(data)
         self.hold()
         self._notify()
+
+    def _gather(self, data: bytes) -> None:
+        """Samples that have a token in the same step go out in one piece, which holds one of each at most."""
+        if not self._parts:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._parts.append(data)
+        if len(self._parts) >= self._num_samples:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._parts and not self._wire.is_gone:
+            self._wire.write(b"".join(self._parts))
+        self._parts.clear()
 
     def _end(self) -> None:
         self._is_over = True
