@@ -55,6 +55,7 @@ class Pairs:
     """A model to which only the last token and its position matter."""
 
     ops: TorchOps = field(default_factory=TorchOps)
+    config: ModelConfig = CONFIG
 
     def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
         numbers = torch.Generator().manual_seed(3)
