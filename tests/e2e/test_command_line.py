@@ -179,3 +179,8 @@ def test_an_llm_serving_file_is_served_and_its_dead_keys_are_named_once(tiny_mod
         assert "model_path" in dead and "agent_ports" in dead
         assert any("vocab_file" in line or "/path/tokenizer.model" in line for line in warnings)
         assert "blocks" in served.output and "256 blocks" in served.output
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "chairlift", "policies"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "fcfs" in done.stdout
