@@ -3,6 +3,7 @@
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
