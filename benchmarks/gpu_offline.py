@@ -22,8 +22,8 @@ Lengths = list[tuple[int, int]]
 TUNED: dict[str, dict[str, Any]] = {
     "contest": {"policy": "longest-first", "max_running": 256, "max_step_tokens": 256},
     "single": {"max_running": 256, "max_step_tokens": 256},
-    "prompts": {"max_running": 256, "max_step_tokens": 1024, "admission": "peak"},
-    "answers": {"max_running": 256, "max_step_tokens": 1024, "admission": "peak"},
+    "prompts": {"max_running": 256, "max_step_tokens": 1536, "admission": "peak"},
+    "answers": {"max_running": 256, "max_step_tokens": 2048, "admission": "peak"},
 }
 REPEATS = 3
 

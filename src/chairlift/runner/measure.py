@@ -42,13 +42,18 @@ def measure(
             raise RunnerFull("not even a step of one token fits")
         num_tokens //= 2
         release()
-    after = used()
+    activations = used() - before
+    # Capturing gives back what is held but not needed, so that must be gone before graphs can be weighed.
+    release()
+    bare = used()
     has_graph = _can_run(runner, _decodes(tiny, min(limits.max_running, num_tokens)))
+    release()
     largest = used()
     few = [count for count in _FEW if count < min(limits.max_running, num_tokens)]
     has_graph = has_graph and all(_can_run(runner, _decodes(tiny, count)) for count in few)
+    release()
     each = (used() - largest) // max(1, len(few))
-    return Footprint(after - before, (largest - after + _NUM_GRAPHS * each) * has_graph, num_tokens)
+    return Footprint(activations, (largest - bare + _NUM_GRAPHS * each) * has_graph, num_tokens)
 
 
 def largest_step(limits: Limits, num_tokens: int) -> StepPlan:

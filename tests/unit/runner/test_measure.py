@@ -51,6 +51,22 @@ def test_every_further_graph_costs_what_a_small_one_did() -> None:
     assert gpu.taken == GIB, "the runner is gone, and its graphs with it"
 
 
+def test_what_capturing_gives_back_is_not_taken_from_the_graphs() -> None:
+    gpu = FakeGpu()
+
+    class Tidy(FakeGpuRunner):
+        def submit(self, plan) -> None:
+            if plan.num_decodes == len(plan.chunks):
+                gpu.release()
+            super().submit(plan)
+
+    def make(limits: Limits) -> Tidy:
+        return Tidy(gpu, limits, token_bytes=MIB, graph_bytes=3 * MIB)
+
+    found = measure(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
+    assert (found.activations, found.graphs) == (2048 * MIB, (1 + 128) * 3 * MIB)
+
+
 def test_a_step_that_leaves_less_than_half_of_the_room_is_too_large() -> None:
     gpu = FakeGpu()
     found = measure(maker(gpu, []), LIMITS, 3 * GIB, lambda: used(gpu), gpu.release)
