@@ -5,7 +5,6 @@ blocks as if they were its own.
 """
 
 import time
-from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from chairlift.core.ids import BlockId
@@ -56,7 +55,7 @@ def time_recovery(runner: Runner, limits: Limits, num_host_blocks: int) -> tuple
     plain = made_up_step([(0, 1)], limits, 1)
     count = min(_MOVES, num_host_blocks, limits.num_blocks)
     moves = tuple(BlockCopy(BlockId(block), BlockId(block)) for block in range(count))
-    moved_s = _best_s(runner, replace(plain, swap_outs=moves, swap_ins=moves)) - _best_s(runner, plain)
+    moved_s = _best_s(runner, plain._replace(swap_outs=moves, swap_ins=moves)) - _best_s(runner, plain)
     return max(moved_s, 0.0) / max(1, 2 * count), token_s
 
 
