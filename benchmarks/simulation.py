@@ -1,12 +1,17 @@
 """What simulating costs: per scheduled request as the queue grows, for a whole workload, and in memory.
 
     python benchmarks/simulation.py queue [--png FILE]
-    python benchmarks/simulation.py trace [--requests 1000 10000 100000]
+    python benchmarks/simulation.py memory [--requests 1000 10000 100000]
+    python benchmarks/simulation.py workload FILE
 
 `queue`: the waiting queue is kept at a length while 128 requests run; processor time of planning, committing, the
-virtual step and the figures, per scheduled request, for every policy; outputs of 24 to 40 tokens, so that every order
-admits about as often. `trace`: whole runs with Poisson arrivals at about
-80 % of what the profile can serve, each in a process of its own: processor time and the most memory it held.
+virtual step and the figures, per scheduled request, under every rule; outputs of 24 to 40 tokens, so that every order
+admits about as often. `memory`: whole runs, each in a process of its own, the most memory it held and the most
+requests that were live; once with Poisson arrivals at about 80 % of what the profile can serve, where few are live
+however long the trace, and once with all requests there at the start. `workload`: a file's requests, all at once, 128
+running, under every policy: processor time.
+
+The machine may be shared, so the rules take turns within each repeat, and the least of many short windows counts.
 """
 
 import argparse
@@ -16,22 +21,39 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
-from chairlift.core.policies.known import POLICIES
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.plan import StepPlan
+from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.request import Request
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.profile import load_profile
 from chairlift.sim.run import run
 from chairlift.sim.runner import SimRunner
+from chairlift.sim.setup import make_scheduler
+from chairlift.sim.simulate import simulate
+from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.timeline import Timeline
 from chairlift.workload.arrivals import parse_arrivals
+from chairlift.workload.file import read
 from chairlift.workload.item import Item
 from chairlift.workload.requests import requests_of
 
-RUNNING, STEPS, REPEATS = 128, 200, 3
+RUNNING, REPEATS = 128, 5
+STEPS, WINDOWS = 40, 5  # in 40 steps every seat changes hands about once
+ARRIVALS = ("poisson:rate=200", "none")
 PROFILE = load_profile("h200-llama2-7b")
+
+
+def every_rule() -> dict[str, Rules]:
+    """One choice at a time, the others as they come; `mlfq` once more so that most of those that wait rise."""
+    policies = [*POLICIES, "mlfq:starve=0.1"]
+    cases = {f"--policy {name}": Rules(policy=name) for name in policies}
+    cases |= {f"--prefill {name}": Rules(prefill=name) for name in PACINGS if name != Rules().prefill}
+    return cases | {f"--admission {name}": Rules(admission=name) for name in ADMISSIONS if name != Rules().admission}
 
 
 def similar_items() -> Iterator[Item]:
@@ -51,36 +73,46 @@ def mixed_items(count: int) -> Iterator[Item]:
         yield Item(prompt_tokens=max(2, round(rng.lognormvariate(2.8, 0.6))), output_tokens=output)
 
 
-def per_scheduled(policy: str, num_waiting: int) -> float:
+class CountingRunner(SimRunner):
+    num_scheduled = 0
+
+    def submit(self, plan: StepPlan) -> None:
+        self.num_scheduled += len(plan.chunks)
+        super().submit(plan)
+
+
+def per_scheduled(rules: Rules, num_waiting: int, requests: list[Request]) -> float:
     """Microseconds of processor time per scheduled request while so many wait."""
     limits = PROFILE.limits(Settings(max_running=RUNNING))
     clock, timeline = VirtualClock(), Timeline()
-    runner = SimRunner(PROFILE.cost, limits.block_size, clock)
-    engine = Engine(Scheduler(limits, POLICIES[policy]()), runner, clock, timeline)
-    requests = (request for _, request in requests_of(similar_items(), limits, 0))
-    spare = [next(requests) for _ in range(1000)]
-    for _ in range(RUNNING + num_waiting):
-        engine.add((next(requests),))
-    engine.step()  # the seats are taken
-    num_scheduled, seconds = 0, 0.0
-    for _ in range(STEPS):
-        started = time.process_time()
-        while len(engine.scheduler.live) < RUNNING + num_waiting and spare:
-            engine.add((spare.pop(),))
-        engine.step()
-        seconds += time.process_time() - started
-        num_scheduled += len(engine.scheduler.running)
-    return 1e6 * seconds / num_scheduled
+    runner = CountingRunner(PROFILE.cost, limits.block_size, clock)
+    engine = Engine(make_scheduler(limits, rules), runner, clock, timeline)
+    coming = iter(requests)
+    for request in islice(coming, RUNNING + num_waiting):
+        engine.add((request,))
+    costs = []
+    for _ in range(WINDOWS):
+        runner.num_scheduled, started = 0, time.process_time()
+        for _ in range(STEPS):
+            while len(engine.scheduler.live) < RUNNING + num_waiting:
+                engine.add((next(coming),))
+            engine.step()
+        costs.append(1e6 * (time.process_time() - started) / runner.num_scheduled)
+    return min(costs[1:])  # in the first the seats are taken
 
 
 def queue(args: argparse.Namespace) -> None:
-    found = {
-        policy: [min(per_scheduled(policy, length) for _ in range(REPEATS)) for length in args.lengths]
-        for policy in POLICIES
-    }
+    cases, limits = every_rule(), PROFILE.limits(Settings(max_running=RUNNING))
+    items = islice(similar_items(), max(args.lengths) + RUNNING * (1 + STEPS * WINDOWS))
+    requests = [request for _, request in requests_of(items, limits, 0)]
+    found = {name: [float("inf")] * len(args.lengths) for name in cases}
+    for _ in range(REPEATS):
+        for name, rules in cases.items():
+            costs = [per_scheduled(rules, length, requests) for length in args.lengths]
+            found[name] = list(map(min, found[name], costs))
     print(f"{'microseconds per scheduled request':36}" + "".join(f"{length:>10}" for length in args.lengths))
-    for policy, figures in found.items():
-        print(f"{policy:36}" + "".join(f"{figure:>10.2f}" for figure in figures))
+    for name, figures in found.items():
+        print(f"{name:36}" + "".join(f"{figure:>10.2f}" for figure in figures))
     if args.png:
         draw(args.lengths, found, args.png)
 
@@ -88,10 +120,10 @@ def queue(args: argparse.Namespace) -> None:
 def draw(lengths: list[int], found: dict[str, list[float]], path: str) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
-    for policy, figures in found.items():
-        axes.plot(lengths, figures, marker="o", label=policy)
+    for place, (name, figures) in enumerate(found.items()):
+        axes.plot(lengths, figures, marker="ov^sDx"[place % 6], label=name, color=f"C{place % 10}")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("requests waiting")
@@ -101,33 +133,57 @@ def draw(lengths: list[int], found: dict[str, list[float]], path: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def trace(args: argparse.Namespace) -> None:
-    print(f"{'requests':>10} {'simulated s':>12} {'processor s':>12} {'us/token':>9} {'peak MiB':>9}")
-    for count in args.requests:
-        command = [sys.executable, __file__, "one", str(count)]
-        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
+def memory(args: argparse.Namespace) -> None:
+    print(f"{'arrivals':18} {'requests':>9} {'most live':>10} {'simulated s':>12} {'processor s':>12} {'peak MiB':>9}")
+    for arrivals in ARRIVALS:
+        for count in args.requests:
+            command = [sys.executable, __file__, "one", arrivals, str(count)]
+            print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
 
 
 def one(args: argparse.Namespace) -> None:
-    started = time.process_time()
-    settings = Settings(max_running=RUNNING)
-    report = run(settings, PROFILE, mixed_items(args.count), parse_arrivals("poisson:rate=200"))
-    seconds = time.process_time() - started
+    """A run in this process, which ends with it."""
+    started, most = time.process_time(), 0
+    limits = PROFILE.limits(Settings(max_running=RUNNING))
+    scheduler, timeline = make_scheduler(limits, Rules()), Timeline()
+
+    def watch(now: float) -> None:
+        nonlocal most
+        most = max(most, len(scheduler.live))
+
+    arriving = requests_of(parse_arrivals(args.arrivals).apply(mixed_items(args.count), 0), limits, 0)
+    simulate(arriving, scheduler, PROFILE.cost, timeline, watch=watch)
+    report, seconds = timeline.report(), time.process_time() - started
     assert report.finished == args.count
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    per_token = 1e6 * seconds / report.output_tokens
-    print(f"{args.count:>10} {report.total_s:>12.1f} {seconds:>12.2f} {per_token:>9.2f} {peak:>9.0f}")
+    print(f"{args.arrivals:18} {args.count:>9} {most:>10} {report.total_s:>12.1f} {seconds:>12.2f} {peak:>9.0f}")
+
+
+def workload(args: argparse.Namespace) -> None:
+    found: dict[str, tuple[float, int]] = {}
+    for _ in range(REPEATS):
+        for policy in POLICIES:
+            started = time.process_time()
+            settings = Settings(max_running=RUNNING, policy=policy)
+            report = run(settings, PROFILE, read(args.path), parse_arrivals("none"))
+            seconds = time.process_time() - started
+            found[policy] = min(found.get(policy, (float("inf"), 0)), (seconds, report.steps))
+    print(f"{args.path.name:36} {'processor s':>12} {'steps':>8}")
+    for policy, (seconds, steps) in found.items():
+        print(f"--policy {policy:27} {seconds:>12.2f} {steps:>8}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(required=True)
-    for name, command in (("queue", queue), ("trace", trace), ("one", one)):
+    for name, command in (("queue", queue), ("memory", memory), ("one", one), ("workload", workload)):
         commands.add_parser(name).set_defaults(run=command)
     commands.choices["queue"].add_argument("--lengths", type=int, nargs="+", default=[100, 1000, 10_000, 100_000])
     commands.choices["queue"].add_argument("--png")
-    commands.choices["trace"].add_argument("--requests", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    commands.choices["memory"].add_argument("--requests", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    commands.choices["one"].add_argument("arrivals")
     commands.choices["one"].add_argument("count", type=int)
+    commands.choices["workload"].add_argument("path", type=Path)
     args = parser.parse_args()
     args.run(args)
 
