@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -76,9 +75,9 @@ def test_a_loaded_model_moves_blocks_out_and_back(twin: Twin) -> None:
     other = random_tokens(20, seed=1)
     out = (BlockCopy(BlockId(1), BlockId(3)), BlockCopy(BlockId(0), BlockId(2)))
     overwrite = step([chunk(other, 0, 20, [0, 1], request(other))])
-    loaded.runner.submit(replace(overwrite, swap_outs=out))
+    loaded.runner.submit(overwrite._replace(swap_outs=out))
     back = (BlockCopy(BlockId(3), BlockId(6)), BlockCopy(BlockId(2), BlockId(7)))
-    loaded.runner.submit(replace(step([chunk(tokens, 19, 1, [6, 7], asked)]), swap_ins=back))
+    loaded.runner.submit(step([chunk(tokens, 19, 1, [6, 7], asked)])._replace(swap_ins=back))
     results = [loaded.runner.collect() for _ in range(3)]
     assert list(results[2].tokens) == [int(twin.reference_logits(tokens)[-1].argmax())]
 
