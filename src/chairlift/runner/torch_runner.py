@@ -66,7 +66,7 @@ def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
     return logits.repeat_interleave(torch.tensor(counts, device=logits.device), dim=0)
 
 
-def failure(error: RuntimeError | MemoryError) -> RunnerFailed:
+def failure(error: Exception) -> RunnerFailed:
     """What a step's error means to the engine."""
     first = (str(error) or type(error).__name__).strip().splitlines()[0]
     # Not all of torch's and the driver's errors of this kind have a type of their own.

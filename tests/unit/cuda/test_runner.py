@@ -7,11 +7,14 @@ time, says what must come out.
 import os
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 import torch
+import triton
 from torch import Tensor
 
 from chairlift.config.model import ModelConfig
@@ -20,13 +23,16 @@ from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScor
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.ports import Runner
+from chairlift.core.ports import Runner, RunnerFailed
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.ops import CudaBatch
+from chairlift.runner.cuda.runner import CudaRunner, _likely_keys
 from chairlift.runner.cuda.sampling import Sampling
+from chairlift.runner.cuda.tiling import Tiling, tiling
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.made_up import GREEDY, made_up_step
 from chairlift.runner.measure import measure
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
@@ -77,7 +83,15 @@ class Event_:
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(CudaRunner, "_rung", lambda *_: None)
+    monkeypatch.setattr(CudaRunner, "_capture", lambda *_: None)
+
+
+@pytest.fixture(params=[True, False], ids=["padded", "bare"])
+def is_padded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether steps are laid out to be captured."""
+    if not request.param:
+        monkeypatch.setattr(CudaRunner, "_rung", lambda *_: None)
+    return bool(request.param)
 
 
 def run(kind: Any, groups: list[tuple[Request, ...]], preemption: Preemption) -> tuple[list[Event], Counter[str]]:
@@ -116,12 +130,14 @@ GROUPS = [
         ),
     ),
     make_search(40, [1, 2, 3], 2, 4),
+    make_samples(50, [4], 5, 3, temperature=1.1),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "preemption", [Preemption(), Preemption(mode="swap", num_host_blocks=40)], ids=lambda p: p.mode
 )
+@pytest.mark.usefixtures("is_padded")
 def test_a_mixed_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) -> None:
     got, kinds = run(CudaRunner, GROUPS, preemption)
     want, _ = run(TorchRunner, GROUPS, preemption)
@@ -130,6 +146,7 @@ def test_a_mixed_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) 
     assert got == want
 
 
+@pytest.mark.usefixtures("is_padded")
 @pytest.mark.parametrize("seed", range(6))
 def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
@@ -165,9 +182,109 @@ def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.
     assert got == want
 
 
-def test_it_can_be_measured() -> None:
-    def make(limits: Limits) -> CudaRunner:
-        kv = KvCache(CONFIG, limits.num_blocks, limits.block_size, torch.float32, CPU)
-        return CudaRunner(Pairs(), kv, CPU, limits)  # type: ignore[arg-type]
+def make_runner(limits: Limits = LIMITS, model: Any = None) -> CudaRunner:
+    kv = KvCache(CONFIG, limits.num_blocks, limits.block_size, torch.float32, CPU)
+    return CudaRunner(model or Pairs(), kv, CPU, limits)
 
-    assert measure(make, LIMITS, 1, lambda: 0, lambda: None).num_tokens == LIMITS.max_step_tokens
+
+def do(runner: CudaRunner, *spans: tuple[int, int]) -> list[int]:
+    """The tokens of one step of requests that compute (start, count) tokens."""
+    runner.submit(made_up_step(spans, LIMITS, 0, GREEDY))
+    return list(runner.collect().tokens)
+
+
+def test_it_can_be_measured() -> None:
+    assert measure(make_runner, LIMITS, 1, lambda: 0, lambda: None).num_tokens == LIMITS.max_step_tokens
+
+
+@dataclass
+class Watched(Pairs):
+    """Notes how steps are laid out."""
+
+    alignments: set[int] = field(default_factory=set)
+    tilings: set[Tiling] = field(default_factory=set)
+
+    def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
+        assert isinstance(batch, CudaBatch)
+        columns = (batch.positions, batch.slots, batch.table_rows, batch.short_positions)
+        self.alignments.update(column.data_ptr() % 16 for column in columns)
+        self.tilings.add(batch.tiling)
+        return torch.zeros(len(batch.tokens), VOCAB)
+
+
+@pytest.mark.usefixtures("is_padded")
+def test_steps_of_any_size_and_context_run_the_same_few_kernels() -> None:
+    model = Watched()
+    runner = make_runner(replace(LIMITS, max_model_len=500), model)
+    for count in range(1, 12):
+        do(runner, (count % 5, count))
+    assert model.alignments == {0}, "for a pointer that is not aligned there is another kernel"
+    for start in range(0, 500, 3):
+        do(runner, (start, 1))
+    assert len(model.tilings) == 4  # of 64, 128, 256 and 512 keys
+
+
+def test_a_step_that_failed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Event_, "record", lambda _: calls.append("record"))
+    monkeypatch.setattr(Event_, "synchronize", lambda _: calls.append("synchronize"))
+
+    def fail(*_: Any) -> None:
+        raise triton.TritonError("out of resource")
+
+    runner = make_runner()
+    monkeypatch.setattr(runner._model, "logits", fail)
+    with pytest.raises(RunnerFailed, match="out of resource"):
+        do(runner, (0, 3))
+    assert calls == ["record", "synchronize"]
+
+
+class FakeStreams:
+    """Torch's streams and captures, none of which succeeds."""
+
+    def __init__(self) -> None:
+        self.current = "main"
+        self.num_made = 0
+
+    def make(self) -> Any:
+        self.num_made += 1
+        return self
+
+    def wait_stream(self, other: Any) -> None: ...
+
+    @contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        before, self.current = self.current, "side"
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextmanager
+    def capture(self, graph: Any, pool: Any, stream: Any) -> Iterator[None]:
+        self.current = "side"
+        yield
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+
+def test_where_a_capture_cannot_be_ended_steps_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = do(make_runner(), (0, 3), (2, 1))
+    monkeypatch.undo()
+    streams = FakeStreams()
+    monkeypatch.setattr(torch.cuda, "Event", Event_)
+    for name, part in (
+        ("current_stream", lambda: streams), ("Stream", streams.make), ("stream", streams.on),
+        ("graph", streams.capture), ("CUDAGraph", object),
+    ):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, part)
+    runner = make_runner()
+    assert do(runner, (0, 3), (2, 1)) == plain
+    assert (streams.current, streams.num_made) == ("main", 1)
+    assert not runner.prepare()
+
+
+@pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
+def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
+    wanted = {(rung, tiling(rung, 1 << (n - 1).bit_length(), True), rung)
+              for rung in (1, 2, 4, 8) for n in range(1, min(longest, 512) + 1)}  # fmt: skip
+    assert set(_likely_keys(6, longest, True)) == wanted

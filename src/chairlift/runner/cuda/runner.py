@@ -86,13 +86,15 @@ class CudaRunner:
         self._asks = Asks(num_rows)
         self._sampling = Sampling(self._tables, kv.tokens, self._last)
         # The columns of a step lie side by side, so that they travel as one piece.
-        self._space = torch.zeros(NUM_COLUMNS * most, dtype=torch.int32, device=device)
-        self._columns = self._space.view(NUM_COLUMNS, most)  # those of the step that is being launched
-        self._pinned = [on_host((NUM_COLUMNS * most,), torch.int32, device) for _ in range(_NUM_BUFFERS)]
+        size = NUM_COLUMNS * _aligned(most)
+        self._space = torch.zeros(size, dtype=torch.int32, device=device)
+        self._columns = _columns(self._space, most)  # those of the step that is being launched
+        self._pinned = [on_host((size,), torch.int32, device) for _ in range(_NUM_BUFFERS)]
         self._answers = [on_host((most,), torch.int64, device) for _ in range(_NUM_BUFFERS)]
         self._turn = 0
         self._graphs: dict[Key, Graph] = {}
         self._pool: Any = None  # of memory, which all graphs share
+        self._side: torch.cuda.Stream | None = None  # on which they are captured
         # Of the captured step that ran last: if each kept its own, they would take gigabytes.
         self._logits = torch.empty(LADDER[-1], limits.vocab_size, dtype=torch.float32, device=device)
         self._can_capture = True
@@ -103,8 +105,9 @@ class CudaRunner:
     def submit(self, plan: StepPlan) -> None:
         try:
             self._steps.append(self._launch(plan))
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, triton.TritonError) as error:
             self._rows.forget_tables()
+            self._wait()
             raise failure(error) from error
 
     def collect(self) -> StepResult:
@@ -122,9 +125,16 @@ class CudaRunner:
         key = next((key for key in self._likely if key not in self._graphs), None)
         if key is None:
             return False
-        with suppress(RuntimeError):  # nobody waits for it
+        with suppress(RuntimeError, triton.TritonError):  # nobody waits for it
             self._capture(*key)
         return key in self._graphs
+
+    def _wait(self) -> None:
+        """Until nothing of a step that failed is under way: nobody collects it, and its buffers go to the next."""
+        with suppress(RuntimeError):  # of a device that is lost every call fails, and the next step says so
+            event = torch.cuda.Event()
+            event.record()
+            event.synchronize()
 
     def _launch(self, plan: StepPlan) -> _Step:
         self._kv.carry_out(plan)
@@ -137,9 +147,8 @@ class CudaRunner:
         self._send(layout, num_padded)
         self._planned = self._planner.plan(layout, num_padded) if self._planner else None
         if num_padded is None:
-            num_short = layout.num_short
-            cut = tiling(num_short, layout.max_context, self._has_groups)
-            hidden = self._forward(layout.num_tokens, num_short, cut, self._tiles(layout))
+            cut = self._cut(layout.num_short, layout.max_context)
+            hidden = self._forward(layout.num_tokens, layout.num_short, cut, self._tiles(layout))
             if has_scored_prompt:
                 step.prompt_scores = score_prompts(plan, hidden, self._model)
             logits, tokens = self._choose(hidden, layout.num_samples)
@@ -150,6 +159,10 @@ class CudaRunner:
         step.tokens[: len(requests)].copy_(tokens[: len(requests)], non_blocking=True)
         step.done.record()
         return step
+
+    def _cut(self, num_rows: int, max_context: int) -> Tiling:
+        """Of the context rounded up to a power of two: each cut is a kernel to compile and a graph to capture."""
+        return tiling(num_rows, _power_of_two(max_context), self._has_groups)
 
     def _rung(self, layout: Layout) -> int | None:
         """How many tokens the captured step has; None for one that is not captured."""
@@ -178,9 +191,8 @@ class CudaRunner:
         return to_device(np.array(layout.tiles, np.int32), self._device)
 
     def _replay(self, num_tokens: int, layout: Layout) -> tuple[Tensor, Tensor]:
-        # Rounded up, so that there are few graphs; FlashInfer splits as it likes.
-        context = 1 if self._planned is not None else 1 << (layout.max_context - 1).bit_length()
-        cut = tiling(num_tokens, context, self._has_groups)
+        # FlashInfer splits as it likes.
+        cut = self._cut(num_tokens, 1 if self._planned is not None else layout.max_context)
         num_samples = num_tokens if layout.num_samples > num_tokens // 2 else max(1, num_tokens // 2)
         key = (num_tokens, cut, num_samples)
         if key not in self._graphs and self._can_capture:
@@ -198,16 +210,18 @@ class CudaRunner:
         kept = self._columns.clone()
         for place, filler in enumerate(FILLERS):
             self._columns[place].fill_(filler)  # the trial run is all padding
-        stream, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        stream = torch.cuda.current_stream()
+        # Always the same: libraries keep memory for every stream that they have seen.
+        side = self._side = self._side or torch.cuda.Stream()
         side.wait_stream(stream)
         try:
+            # Around the capture too: where that cannot be ended, torch would stay on its stream.
             with torch.cuda.stream(side):
                 self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
-            stream.wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                logits, tokens = self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
-                self._logits[:num_samples].copy_(logits)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=self._pool, stream=side):
+                    logits, tokens = self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
+                    self._logits[:num_samples].copy_(logits)
             self._pool = self._pool or graph.pool()
             self._graphs[num_tokens, cut, num_samples] = (graph, self._logits[:num_samples], tokens)
         except RuntimeError as error:
@@ -262,13 +276,26 @@ class CudaRunner:
 def _likely_keys(max_decodes: int, max_model_len: int, has_groups: bool) -> list[Key]:
     """Decodes of any number, short contexts first."""
     rungs = [rung for rung, last in zip(LADDER, (0, *LADDER), strict=False) if last < max_decodes]
-    contexts = [1 << power for power in range(6, min(max_model_len, _LIKELY_CONTEXT).bit_length())]
+    longest = _power_of_two(min(max_model_len, _LIKELY_CONTEXT))
+    contexts = [1 << power for power in range(longest.bit_length())]
     cuts = [(rung, tiling(rung, context, has_groups)) for context in contexts for rung in rungs]
     return [(rung, cut, rung) for rung, cut in dict.fromkeys(cuts)]
 
 
 def _columns(memory: Tensor, count: int) -> Tensor:
+    """With at least so many rows."""
+    count = _aligned(count)
     return memory[: NUM_COLUMNS * count].view(NUM_COLUMNS, count)
+
+
+def _aligned(count: int) -> int:
+    """So that every column begins at a multiple of 16 bytes: Triton compiles a kernel again for one that does not."""
+    return -(-count // 4) * 4
+
+
+def _power_of_two(count: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(0, count - 1).bit_length()
 
 
 def _is_scored(chunk: Chunk) -> bool:
