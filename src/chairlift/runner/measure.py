@@ -57,13 +57,15 @@ def measure(
 
 
 def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
-    """As many samples as may share a step, the rest of its tokens in prompts that end where the context does."""
+    """As many samples as may share a step, the rest of its tokens in prompts; these and one decode end where the
+    context does."""
     longest = limits.max_model_len
     num_prompts = -(-num_tokens // longest)
     num_decodes = max(0, min(limits.max_running, num_tokens) - num_prompts)
     each, more = divmod(num_tokens - num_decodes, num_prompts)
     counts = [each + (i < more) for i in range(num_prompts)]
-    spans = [(0, 1)] * num_decodes + [(longest - count, count) for count in counts]
+    decodes = [(0, 1)] * (num_decodes - 1) + [(longest - 1, 1)] * (num_decodes > 0)
+    spans = decodes + [(longest - count, count) for count in counts]
     return made_up_step(spans, limits, num_decodes, _COSTLY)
 
 

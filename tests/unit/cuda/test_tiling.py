@@ -13,5 +13,13 @@ def test_the_splits_cover_the_context_and_none_is_empty(num_rows: int, max_conte
     assert (num_splits - 1) * split < max(1, max_context) <= num_splits * split
 
 
+@pytest.mark.parametrize("has_groups", [False, True])
+@pytest.mark.parametrize("num_rows", [1, 16, 112, 512, 4096, 100_000])
+def test_one_long_context_among_many_rows_takes_no_more_memory_than_among_few(num_rows: int, has_groups: bool) -> None:
+    split, num_splits, tile, _ = tiling(num_rows, 1 << 17, has_groups)
+    assert num_rows * num_splits <= max(1 << 16, num_rows)
+    assert split % tile == 0 and split * num_splits == 1 << 17
+
+
 def test_few_rows_are_split_finer_than_many() -> None:
     assert tiling(1, 4096, False).split < tiling(64, 4096, False).split < tiling(256, 4096, False).split

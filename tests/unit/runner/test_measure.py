@@ -24,6 +24,7 @@ def test_the_largest_step_has_all_samples_and_all_tokens_and_reaches_the_end_of_
     assert sum(len(chunk.samples) for chunk in plan.chunks) == 64
     assert max(chunk.start + chunk.count for chunk in plan.chunks) == 1000
     assert all(chunk.count == 1 for chunk in plan.chunks[: plan.num_decodes])
+    assert plan.chunks[plan.num_decodes - 1].start == 999, "a decode's context takes memory too"
     assert {block for chunk in plan.chunks for block in chunk.blocks} == {0}
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 _FEW, _MANY = 16, 128  # rows
 _LONG = 512  # keys
+_MAX_PARTS = 1 << 16  # that wait to be joined, over all rows: bounds their memory when one context of many is long
 
 
 class Tiling(NamedTuple):
@@ -26,4 +27,6 @@ def tiling(num_rows: int, max_context: int, has_groups: bool) -> Tiling:
         split, tile, warps = 1024 if num_rows >= _MANY else 128, 64, 2
     else:
         split, tile, warps = 1024 if num_rows >= _MANY and max_context > _LONG else 128, 8, 1
+    while num_rows * -(-max_context // split) > _MAX_PARTS and split < max_context:
+        split *= 2
     return Tiling(split, max(1, -(-max_context // split)), tile, warps)
