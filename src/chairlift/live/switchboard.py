@@ -35,7 +35,8 @@ class Switchboard:
     def __init__(self, engine: Engine, limits: Limits, eos_ids: Iterable[int]) -> None:
         self.engine = engine
         self._limits = limits
-        self._eos_ids = frozenset(eos_ids)
+        # Models name end tokens that they do not have; a runner that forbids one would write beside its logits.
+        self._eos_ids = frozenset(token for token in eos_ids if token < limits.vocab_size)
         self._lines: dict[RequestId, Line] = {}
         self._requests: dict[tuple[FrontEnd, int], list[RequestId]] = {}
         self._next_id = 0

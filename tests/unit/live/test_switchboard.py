@@ -58,6 +58,13 @@ def test_an_end_token_finishes_with_stop_unless_it_is_ignored() -> None:
     assert {o.key: o.finish for o in outputs if o.finish} == {1: "stop", 2: "length"}
 
 
+def test_end_tokens_outside_the_vocabulary_reach_no_runner() -> None:
+    switchboard = ledger_switchboard(eos_ids=(3, VOCAB_SIZE))
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=2, min_tokens=1)))
+    (progress,) = switchboard.engine.scheduler.live.values()
+    assert progress.request.stop_ids == {3}
+
+
 def test_aborting_one_sample_leaves_the_others() -> None:
     switchboard = ledger_switchboard()
     switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=6, n=3, seed=5)))
