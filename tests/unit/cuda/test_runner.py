@@ -224,19 +224,31 @@ def test_steps_of_any_size_and_context_run_the_same_few_kernels() -> None:
     assert len(model.tilings) == 4  # of 64, 128, 256 and 512 keys
 
 
-def test_a_step_that_failed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(Event_, "record", lambda _: calls.append("record"))
-    monkeypatch.setattr(Event_, "synchronize", lambda _: calls.append("synchronize"))
-
+def failing(monkeypatch: pytest.MonkeyPatch) -> CudaRunner:
     def fail(*_: Any) -> None:
         raise triton.TritonError("out of resource")
 
     runner = make_runner()
     monkeypatch.setattr(runner._model, "logits", fail)
+    return runner
+
+
+def test_a_step_that_failed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Event_, "record", lambda _: calls.append("record"))
+    monkeypatch.setattr(Event_, "synchronize", lambda _: calls.append("synchronize"))
     with pytest.raises(RunnerFailed, match="out of resource"):
-        do(runner, (0, 3))
+        do(failing(monkeypatch), (0, 3))
     assert calls == ["record", "synchronize"]
+
+
+def test_a_device_that_is_lost_fails_no_step_but_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(Event_, "synchronize", lost)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        do(failing(monkeypatch), (0, 3))
 
 
 class FakeStreams:

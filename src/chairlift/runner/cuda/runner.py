@@ -107,7 +107,7 @@ class CudaRunner:
             self._steps.append(self._launch(plan))
         except (RuntimeError, MemoryError, triton.TritonError) as error:
             self._rows.forget_tables()
-            self._wait()
+            _wait()
             raise failure(error) from error
 
     def collect(self) -> StepResult:
@@ -128,13 +128,6 @@ class CudaRunner:
         with suppress(RuntimeError, triton.TritonError):  # nobody waits for it
             self._capture(*key)
         return key in self._graphs
-
-    def _wait(self) -> None:
-        """Until nothing of a step that failed is under way: nobody collects it, and its buffers go to the next."""
-        with suppress(RuntimeError):  # of a device that is lost every call fails, and the next step says so
-            event = torch.cuda.Event()
-            event.record()
-            event.synchronize()
 
     def _launch(self, plan: StepPlan) -> _Step:
         self._kv.carry_out(plan)
@@ -271,6 +264,14 @@ class CudaRunner:
         kept = torch.where(sample_rows >= 0, sample_rows, len(self._last) - 1)
         self._last.index_copy_(0, kept, tokens.clamp(min=0))
         return logits, tokens
+
+
+def _wait() -> None:
+    """Until nothing of a step that failed is under way: nobody collects it, and its buffers go to the next. Where the
+    device itself is lost this fails too, so that the engine ends and is started again."""
+    event = torch.cuda.Event()
+    event.record()
+    event.synchronize()
 
 
 def _likely_keys(max_decodes: int, max_model_len: int, has_groups: bool) -> list[Key]:
