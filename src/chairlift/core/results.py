@@ -25,7 +25,8 @@ class Results:
             if progress is not None:
                 if place >= plan.num_decodes:
                     seats.events.append(Computed(request.id, now, chunk.start, chunk.count))
-                if end // size > progress.num_published and progress.blocks is chunk.blocks:
+                is_full = end // size > progress.num_published and progress.blocks is chunk.blocks
+                if is_full and request.id not in result.failed:  # what was not a number may be in any of its blocks
                     self._tables.publish(progress, end // size)
                 if request.params.prompt_logprobs is not None and chunk.start < len(request.prompt):
                     self._score_prompt(progress, chunk, result, now)

@@ -5,7 +5,7 @@ import pytest
 from chairlift.core.events import Admitted, Finished, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.plan import StepPlan
+from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import FinishReason
@@ -62,6 +62,16 @@ def test_a_second_request_starts_from_the_blocks_of_the_first() -> None:
     world = World(ROOMY, arrivals={0: [(make_request(1, range(10), 1),)], 3: [(make_request(2, range(10), 1),)]})
     world.run()
     assert [e.num_cached for e in world.events if isinstance(e, Admitted)] == [0, 8]
+
+
+def test_nobody_starts_from_what_was_computed_for_a_request_whose_logits_were_not_numbers() -> None:
+    scheduler = Scheduler(ROOMY, Fcfs())
+    for id in (1, 2):
+        scheduler.add((make_request(id, range(9), 2),), float(id))
+        plan = scheduler.schedule(float(id))
+        assert plan is not None
+        scheduler.commit(plan, StepResult(plan.step, [-1], failed={RequestId(id): "not a number"}), float(id))
+    assert [e.num_cached for e in scheduler.take_events() if isinstance(e, Admitted)] == [0, 0]
 
 
 def test_requests_with_different_salts_share_nothing() -> None:
