@@ -122,13 +122,21 @@ def compare_servers(load: Load, turns: int, against: Path | None, kinds: list[st
         for row in rows:
             taken[row].append(measure(row[0], load, source=row[1]))
     base = taken[rows[0]]
-    print(f"\n{'front end':24} {'us a token':>10} {'ratio':>6} {'us a request':>13} {'ratio':>6} {'tokens/s':>9}")
+    print(
+        f"\n{'front end':24} {'us a token':>10} {'(from to)':>12} {'ratio':>6} {'us a request':>13} {'ratio':>6} "
+        f"{'tokens/s':>9}"
+    )
     for row, made in taken.items():
         name = f"{row[0]}, before" if row[1] is not None else row[0]
         token, request = median(made, "token_us"), median(made, "request_us")
+        times = [turn.token_us for turn in made]
+        span = f"({min(times):.1f} {max(times):.1f})"
         ratios = [_ratio(made, base, field) for field in ("token_us", "request_us")]
-        rate = median(made, "rate")
-        print(f"{name:24} {token:10.1f} {ratios[0]:6.2f} {request:13.0f} {ratios[1]:6.2f} {rate:9.0f}", flush=True)
+        print(
+            f"{name:24} {token:10.1f} {span:>12} {ratios[0]:6.2f} {request:13.0f} {ratios[1]:6.2f} "
+            f"{median(made, 'rate'):9.0f}",
+            flush=True,
+        )
 
 
 def _ratio(made: list[Turn], base: list[Turn], field: str) -> float:
