@@ -63,10 +63,10 @@ def measure(kind: str, load: Load, count: int = 1, source: Path | None = None) -
         address = f"ipc://{folder}/engine"
         running = ["--running", str(load.running), "--step-ms", str(load.step_ms)]
         _start(stack, env, ["front_end_engine.py", address, *running])
-        listeners = [stack.enter_context(listener) for listener in listen("127.0.0.1", 0, count)]
-        port = str(listeners[0].getsockname()[1])
+        listener = stack.enter_context(listen("127.0.0.1", 0))
+        port = str(listener.getsockname()[1])
         front_ends = []
-        for index, listener in enumerate(listeners):
+        for index in range(count):
             command = ["front_end_servers.py", kind, address, port]
             if kind == "shipped":
                 command += ["--fd", str(listener.fileno()), "--index", str(index)]

@@ -117,14 +117,11 @@ def serve(settings: Settings) -> int:
         _say(f"warning: {warning}")
     _check_device(settings)
     model = find_model(settings)
-    listeners = listen(settings.host, settings.port, settings.frontends or _num_front_ends(settings.device))
-    listener = listeners[0]
+    listener = listen(settings.host, settings.port)
     _say(f"starting {model.name} on {_url(settings.host, listener)}")
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder, contextlib.ExitStack() as stack:
-        for each in listeners:
-            stack.enter_context(each)
+    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder, listener:
         address = f"ipc://{folder}/engine"
 
         def on_ready(summary: list[str]) -> None:
@@ -137,8 +134,8 @@ def serve(settings: Settings) -> int:
         server = Server(
             lambda: Child("engine", _engine_main, _with_trace(model, next(starts)), address),
             [
-                partial(Child, f"front end {i}", _front_end_main, model, address, own, i)
-                for i, own in enumerate(listeners)
+                partial(Child, f"front end {i}", _front_end_main, model, address, listener, i)
+                for i in range(settings.frontends or _num_front_ends(settings.device))
             ],
         )
         return server.run(_say, on_ready)
