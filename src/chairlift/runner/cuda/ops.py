@@ -26,7 +26,8 @@ class CudaBatch(Batch):
     table_rows: Tensor  # int32 [T]
     tiling: Tiling  # of the short rows
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
-    short_positions: Tensor  # int32 [T]: positions again, -1 for rows that others answer: the tiles, or who has planned
+    # int32 [up to T]: positions of the first rows again, -1 where others answer: the tiles, or who has planned
+    short_positions: Tensor
     planned: Planned | None = None  # rows that FlashInfer answers
 
 
