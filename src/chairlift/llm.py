@@ -1,5 +1,6 @@
 """The Python interface: a model in this process, prompts in, texts out, in the order of the prompts."""
 
+import gc
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -85,6 +86,9 @@ class LLM:
         self._next_key = 0
         self._outputs: dict[int, deque[Output]] = {}  # by key, of requests under way: made but not read yet
         self._num_kept = 0  # of these, all together
+        # What is loaded stays: a look for cycles among it takes a tenth of a second, in which the device runs dry.
+        gc.collect()
+        gc.freeze()
 
     def default_params(self, **changes: Any) -> SamplingParams:
         """What the model's makers suggest, with changes."""

@@ -41,17 +41,16 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
     room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
     if room < 1:  # before anybody looks at each of millions of tokens
         raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {_narrowest(limits)}")
-    bad = next((t for t in prompt if not 0 <= t < limits.vocab_size), None)
-    if bad is not None:
+    if min(prompt) < 0 or max(prompt) >= limits.vocab_size:
+        bad = next(t for t in prompt if not 0 <= t < limits.vocab_size)
         raise InvalidRequest("prompt", f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
     for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
         bad = next((t for t in ids if t >= limits.vocab_size), None)
         if bad is not None:
             raise InvalidRequest(name, f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
-    for name in ("n", "best_of", "beam_width"):
-        if getattr(params, name) > limits.max_running:
-            at_once = f"{getattr(params, name)} at once are more than the running limit of {limits.max_running}"
-            raise InvalidRequest(name, at_once)
+    for name, at_once in (("n", params.n), ("best_of", params.best_of), ("beam_width", params.beam_width)):
+        if at_once > limits.max_running:
+            raise InvalidRequest(name, f"{at_once} at once are more than the running limit of {limits.max_running}")
     if params.beam_width and params.logprobs is not None:
         raise InvalidRequest("logprobs", "is not available in a beam search")
     if params.max_tokens is None:

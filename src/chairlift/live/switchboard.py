@@ -144,8 +144,9 @@ class Switchboard:
         if params.best_of and params.logprobs is None:  # whoever chooses the best needs to know how likely they are
             params = replace(params, logprobs=0)
             lead = replace(lead, params=params)
-        # The prompt is scored once, for the first sample.
-        others = replace(params, prompt_logprobs=None)
+        if params.num_samples == 1:
+            return (lead,)
+        others = replace(params, prompt_logprobs=None)  # the prompt is scored once, for the first sample
         more = range(1, params.num_samples)
         return lead, *(replace(lead, id=self._new_id(), params=others, sample_index=i) for i in more)
 
