@@ -25,6 +25,8 @@ from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
+from chairlift.core.limits import Limits
+from chairlift.core.ports import Runner
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
@@ -78,23 +80,28 @@ def load(model: Model) -> "Loaded":
 
 def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
     loaded = load(model)
-    rules = _rules(model.settings, loaded)
+    rules = rules_of(model.settings, loaded)
+    engine = join(loaded.runner, loaded.limits, rules)
+    if model.settings.trace is not None:
+        depth = loaded.runner.depth
+        engine.observer = Recorder(model.settings.trace, engine.scheduler, rules, model.name, "wall", depth)
+    return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
+
+
+def join(runner: Runner, limits: Limits, rules: Rules) -> Engine:
+    """An engine of this runner and a new scheduler, whose limits may be narrower than the runner's."""
     scheduler = Scheduler(
-        loaded.limits,
+        limits,
         make_policy(rules.policy),
         make_pacing(rules.prefill),
         make_admission(rules.admission),
         rules.preemption,
         has_prefix_index=rules.prefix_cache,
     )
-    engine = Engine(scheduler, loaded.runner, WallClock())
-    if model.settings.trace is not None:
-        depth = loaded.runner.depth
-        engine.observer = Recorder(model.settings.trace, scheduler, rules, model.name, "wall", depth)
-    return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
+    return Engine(scheduler, runner, WallClock())
 
 
-def _rules(settings: Settings, loaded: "Loaded") -> Rules:
+def rules_of(settings: Settings, loaded: "Loaded") -> Rules:
     return Rules(
         policy=settings.policy,
         prefill=settings.prefill,

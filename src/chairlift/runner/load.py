@@ -76,7 +76,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     if gpu is not None:
         gpu.check_weights(config, dtype, settings.quantize)
     try:
-        tensors = _tensors(settings, source, config, dtype, device, threads)
+        tensors = open_tensors(settings, source, config, dtype, device, threads)
         ops = make_ops(kernels, threads)
         model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, layer_weight)
         del tensors  # unmaps the file
@@ -133,9 +133,10 @@ def _return_freed_memory() -> None:
         CDLL(None).malloc_trim(0)
 
 
-def _tensors(
+def open_tensors(
     settings: Settings, source: Source, config: ModelConfig, dtype: torch.dtype, device: torch.device, threads: int
 ) -> TensorSource:
+    """Where the model's weights come from; random ones are made in this type, on this device."""
     if settings.load_format == "dummy":
         return DummyTensors(dtype, device)
     if source.kind == "gguf":

@@ -16,6 +16,7 @@ from chairlift.runner.answers import answer, sampled_rows, score_prompts
 from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
+from chairlift.runner.watch import LogitsSeen
 
 _FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
@@ -27,6 +28,7 @@ class TorchRunner:
         self._device = device
         self._results: deque[StepResult] = deque()
         self._previous: dict[RequestId, int] = {}
+        self.logits_seen: LogitsSeen | None = None
 
     @property
     def depth(self) -> int:
@@ -53,6 +55,8 @@ class TorchRunner:
             self._previous = {}
             return StepResult(plan.step, (), prompt_scores=prompt_scores)
         logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
+        if self.logits_seen is not None:
+            self.logits_seen([row.request.id for row in rows], [row.num_tokens - 1 for row in rows], logits)
         result = answer(plan, rows, logits, prompt_scores, self._model)
         self._previous = {row.request.id: token for row, token in zip(rows, result.tokens, strict=True)}
         return result

@@ -40,6 +40,7 @@ from chairlift.runner.model import Decoder
 from chairlift.runner.scores import told
 from chairlift.runner.to_device import on_host, to_device
 from chairlift.runner.torch_runner import failure
+from chairlift.runner.watch import LogitsSeen
 
 # Tokens of a captured step: beyond the last rung a step runs eagerly, where launching costs little beside computing.
 LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
@@ -100,6 +101,8 @@ class CudaRunner:
         self._can_capture = True
         self._likely = _likely_keys(min(most, limits.max_running), limits.max_model_len, self._has_groups)
         self._steps: deque[_Step] = deque()
+        self.logits_seen: LogitsSeen | None = None
+        self.uses_graphs = True  # off: every step runs eagerly, as it does where its shape was never captured
 
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> None:
@@ -129,12 +132,35 @@ class CudaRunner:
             self._capture(*key)
         return key in self._graphs
 
+    def rehearse(self, plan: StepPlan) -> None:
+        """Launches all that the plan takes and asks for no result: on a device without memory there is none."""
+        self._can_capture = False
+        layout = lay_out(plan, self._rows, self._kv.block_size, QUERIES)
+        self._compute(plan, layout, self._asks.of(layout))
+
+    def rehearse_likely(self) -> None:
+        """The same for what `prepare` captures."""
+        for num_tokens, cut, num_samples in self._likely:
+            self._columns = _columns(self._space, num_tokens)
+            self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
+
     def _launch(self, plan: StepPlan) -> _Step:
         self._kv.carry_out(plan)
         self._turn = (self._turn + 1) % _NUM_BUFFERS
         layout = lay_out(plan, self._rows, self._kv.block_size, QUERIES)
         requests = [request.id for chunk in plan.chunks for request in chunk.samples]
         step = _Step(plan.step, requests, self._asks.of(layout), self._answers[self._turn], torch.cuda.Event())
+        tokens, measured, step.prompt_scores = self._compute(plan, layout, step.asks)
+        step.measured = _sent_back(measured)
+        step.tokens[: len(requests)].copy_(tokens[: len(requests)], non_blocking=True)
+        step.done.record()
+        return step
+
+    def _compute(
+        self, plan: StepPlan, layout: Layout, asks: StepAsks | None
+    ) -> tuple[Tensor, Tensor | None, dict[RequestId, tuple[TokenScore, ...]]]:
+        """Tokens, what is told of those that are scored, and the scores of prompts."""
+        prompt_scores: dict[RequestId, tuple[TokenScore, ...]] = {}
         has_scored_prompt = any(_is_scored(chunk) for chunk in plan.chunks[plan.num_decodes :])
         num_padded = None if has_scored_prompt else self._rung(layout)
         self._send(layout, num_padded)
@@ -143,15 +169,16 @@ class CudaRunner:
             cut = self._cut(layout.num_short, layout.max_context)
             hidden = self._forward(layout.num_tokens, layout.num_short, cut, self._tiles(layout))
             if has_scored_prompt:
-                step.prompt_scores = score_prompts(plan, hidden, self._model)
+                prompt_scores = score_prompts(plan, hidden, self._model)
             logits, tokens = self._choose(hidden, layout.num_samples)
         else:
             logits, tokens = self._replay(num_padded, layout)
-        if step.asks is not None:
-            step.measured = _sent_back(self._sampling.choose(step.asks, logits, tokens))
-        step.tokens[: len(requests)].copy_(tokens[: len(requests)], non_blocking=True)
-        step.done.record()
-        return step
+        if self.logits_seen is not None:
+            requests = [request.id for chunk in plan.chunks for request in chunk.samples]
+            positions = [chunk.start + chunk.count - 1 for chunk in plan.chunks for _ in chunk.samples]
+            self.logits_seen(requests, positions, logits[: len(requests)])
+        measured = None if asks is None else self._sampling.choose(asks, logits, tokens)
+        return tokens, measured, prompt_scores
 
     def _cut(self, num_rows: int, max_context: int) -> Tiling:
         """Of the context rounded up to a power of two: each cut is a kernel to compile and a graph to capture."""
@@ -188,9 +215,9 @@ class CudaRunner:
         cut = self._cut(num_tokens, 1 if self._planned is not None else layout.max_context)
         num_samples = num_tokens if layout.num_samples > num_tokens // 2 else max(1, num_tokens // 2)
         key = (num_tokens, cut, num_samples)
-        if key not in self._graphs and self._can_capture:
+        if key not in self._graphs and self._can_capture and self.uses_graphs:
             self._capture(*key)
-        if key not in self._graphs:
+        if key not in self._graphs or not self.uses_graphs:
             return self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
         graph, logits, tokens = self._graphs[key]
         graph.replay()

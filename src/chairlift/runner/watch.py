@@ -1,0 +1,80 @@
+"""A look at the logits that tokens are chosen from, for whoever compares runs; while nobody looks it costs nothing."""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chairlift.core.ids import RequestId
+from chairlift.core.ports import Runner
+from chairlift.runner.to_device import on_host, to_device
+
+_MAX_UNDER_WAY = 8  # steps whose rows have not arrived; bounds the memory that they are on their way to
+
+
+class LogitsSeen(Protocol):
+    def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
+        """Row i of logits [S, vocab] follows the token at positions[i], from 0, of requests[i]. They change afterwards:
+        what is kept is copied before this returns, or on a GPU is on its way in the stream's order."""
+        ...
+
+
+@runtime_checkable
+class Watched(Runner, Protocol):
+    """A runner that shows the logits of every sample, as they are before anything is asked of them."""
+
+    logits_seen: LogitsSeen | None
+
+
+class Seen(NamedTuple):
+    request: RequestId
+    position: int
+    row: NDArray[np.floating]  # [vocab]
+
+
+class _UnderWay(NamedTuple):
+    owners: list[tuple[RequestId, int]]
+    rows: Tensor  # on the host
+    arrived: torch.cuda.Event | None
+
+
+class SeenRows:
+    """Keeps the rows of the wanted requests. On a GPU it waits for nothing while steps are launched."""
+
+    def __init__(self, wanted: Collection[RequestId]) -> None:
+        self._wanted = wanted
+        self._under_way: deque[_UnderWay] = deque()
+        self._kept: list[Seen] = []
+
+    def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
+        places = [i for i, request in enumerate(requests) if request in self._wanted]
+        if not places:
+            return
+        rows = logits.index_select(0, to_device(np.array(places), logits.device))  # a copy
+        arrived = None
+        if logits.device.type == "cuda":
+            rows = on_host(rows.shape, rows.dtype, rows.device).copy_(rows, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        self._under_way.append(_UnderWay([(requests[i], positions[i]) for i in places], rows, arrived))
+        if len(self._under_way) > _MAX_UNDER_WAY:
+            self._land()
+
+    def take(self) -> Iterator[Seen]:
+        """Everything seen since it was last asked."""
+        while self._under_way:
+            self._land()
+        kept, self._kept = self._kept, []
+        return iter(kept)
+
+    def _land(self) -> None:
+        owners, rows, arrived = self._under_way.popleft()
+        if arrived is not None:
+            arrived.synchronize()
+        # Out of pinned memory, which is scarce.
+        values = rows.numpy().copy() if arrived is not None else rows.numpy()
+        self._kept += [Seen(request, position, row) for (request, position), row in zip(owners, values, strict=True)]
