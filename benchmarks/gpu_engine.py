@@ -1,0 +1,101 @@
+"""Engine and runner on a GPU without what stands around them, for benchmarks: a shape of model, random weights, runs.
+
+Always: greedy, full lengths, no prefix cache; a run's prompts depend on its seed alone.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.engine import Engine
+from chairlift.core.events import Token
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.policy import Policy
+from chairlift.core.ports import Runner
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+from chairlift.live.clock import WallClock
+from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+
+Lengths = list[tuple[int, int]]  # tokens in, tokens out
+MakeScheduler = Callable[[Limits, Policy], Scheduler]
+
+DEVICE = torch.device("cuda")
+DTYPE = torch.bfloat16
+BLOCK_SIZE = 16
+MAX_LEN = 4096
+_KV_BYTES = 64 << 30
+SHAPES = {
+    "llama2-7b": ModelConfig(
+        architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, head_dim=128,
+        intermediate_size=11008, vocab_size=32000, max_model_len=MAX_LEN, rms_norm_eps=1e-5, rope_theta=10000.0,
+    ),
+    "llama3-8b": ModelConfig(
+        architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=8, head_dim=128,
+        intermediate_size=14336, vocab_size=128256, max_model_len=MAX_LEN, rms_norm_eps=1e-5, rope_theta=500000.0,
+    ),
+}  # fmt: skip
+
+
+def plain_scheduler(limits: Limits, policy: Policy) -> Scheduler:
+    return Scheduler(limits, policy, has_prefix_index=False)
+
+
+class GpuEngine:
+    """One model and one runner, for as many engines as are asked for, one after the other."""
+
+    def __init__(self, config: ModelConfig, max_running: int, max_step_tokens: int) -> None:
+        self.limits = Limits(
+            vocab_size=config.vocab_size, max_model_len=MAX_LEN, block_size=BLOCK_SIZE,
+            num_blocks=_KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE),
+            max_running=max_running, max_step_tokens=max_step_tokens,
+        )  # fmt: skip
+        model = build_model(config, CudaOps(), DummyTensors(DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
+        kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE)
+        self.runner = CudaRunner(model, kv, DEVICE, self.limits)
+
+    def engine(
+        self, policy: Policy, lengths: Lengths, runner: Runner | None = None, scheduler: MakeScheduler = plain_scheduler
+    ) -> Engine:
+        """With a request for each of the lengths waiting."""
+        engine = Engine(scheduler(self.limits, policy), runner or self.runner, WallClock())
+        for request in _requests(lengths, self.limits.vocab_size):
+            engine.add((request,))
+        return engine
+
+
+def drain(engine: Engine) -> tuple[float, int, int]:
+    """(seconds, steps, tokens) until nothing is left to do."""
+    began, num_steps, num_tokens = time.perf_counter(), 0, 0
+    while engine.has_work:
+        num_tokens += sum(type(event) is Token for event in engine.step())
+        num_steps += 1
+    torch.cuda.synchronize()
+    return time.perf_counter() - began, num_steps, num_tokens
+
+
+def lengths_of(workload: Path) -> Lengths:
+    """One token is added to each prompt, as a beginning-of-sequence token would be."""
+    with workload.open() as file:
+        return [(row["prompt_tokens"] + 1, row["output_tokens"]) for row in map(json.loads, file)]
+
+
+def _requests(lengths: Lengths, vocab_size: int, seed: int = 0) -> list[Request]:
+    rng = random.Random(seed)
+    requests = []
+    for index, (num_in, num_out) in enumerate(lengths):
+        prompt = tuple(rng.randrange(16, vocab_size - 16) for _ in range(num_in))
+        params = SamplingParams(temperature=0, max_tokens=num_out, ignore_eos=True)
+        requests.append(Request(id=RequestId(index + 1), prompt=prompt, params=params, max_output=num_out, seed=0))
+    return requests
