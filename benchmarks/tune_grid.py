@@ -89,7 +89,7 @@ def page(rows: list[Row], workload: str, profile: str, seconds: float) -> str:
     lines = [
         "# Every setting of a grid on the contest workload, simulated\n",
         f"`python benchmarks/tune_grid.py --workload {workload} --profile {profile}`: {len(rows)} settings, all",
-        f"requests there at the start, {seconds:.0f} s on two cores beside other work. Recorded before `chairlift tune`",
+        f"requests there at the start, {seconds:.0f} s on two cores beside others. Recorded before `chairlift tune`",
         "was run on this workload, so that its pick can be held against a truth it did not make. All rows are in the",
         "JSON file beside this one.\n",
         f"## The best {SHOWN}\n",
