@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.texts import add_tokenizer_flag, texts_with
 from chairlift.config.values import Parser, whole
 from chairlift.core.errors import InvalidConfig
+from chairlift.workload.texts import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
     from chairlift.workload.item import Item
@@ -33,20 +35,32 @@ def add_command(commands: Any) -> None:
 
 def add_workload_flags(parser: argparse.ArgumentParser) -> None:
     """What is run, on what: for every command that simulates."""
+    add_request_flags(parser)
+    parser.add_argument("--profile", metavar="FILE", help="a profile's file or built-in name (default: h200-llama2-7b)")
+    parser.add_argument("--model", metavar="NAME", help="refuse a profile of another model")
+
+
+def add_request_flags(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
+    """Which requests, and when they come."""
     parser.add_argument(
-        "--workload", required=True, metavar="FILE",
-        help="JSON lines of lengths and arrivals, or lengths:prompt=N|LOW-HIGH,output=N|LOW-HIGH,count=N",
+        "--workload", required=is_required, metavar="FILE",
+        help="lengths (JSON lines), a trace (Azure, BurstGPT, Mooncake), prompts (ShareGPT, Alpaca, your own), or "
+        "lengths:prompt=N|LOW-HIGH,output=N|LOW-HIGH,count=N",
     )  # fmt: skip
     parser.add_argument(
         "--arrivals", default="trace", metavar="SPEC",
-        help="trace[:scale=S], none (all at once), poisson:rate=R, gamma:rate=R,cv=C, constant:rate=R or "
-        "closed:concurrency=N (default: %(default)s)",
+        help="trace[:scale=S], none (all at once), poisson:rate=R, gamma:rate=R,cv=C, constant:rate=R, "
+        "ramp:from=R,to=R,over=S or closed:concurrency=N (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--limit", metavar="N", help="only the first N requests")
     parser.add_argument("--divide-lengths", metavar="D", help="make prompts and outputs D times shorter")
+    parser.add_argument("--max-length", metavar="N", help="leave out requests of more than N tokens in all")
+    parser.add_argument(
+        "--output-tokens", default=str(OUTPUT_TOKENS), metavar="N",
+        help="tokens to generate where prompts come without a number (default: %(default)s)",
+    )  # fmt: skip
+    add_tokenizer_flag(parser)
     parser.add_argument("--seed", default="0", metavar="N", help="of everything that is drawn (default: %(default)s)")
-    parser.add_argument("--profile", metavar="FILE", help="a profile's file or built-in name (default: h200-llama2-7b)")
-    parser.add_argument("--model", metavar="NAME", help="refuse a profile of another model")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,7 +101,9 @@ def items_from(options: argparse.Namespace) -> "Iterator[Item]":
 
     limit = None if options.limit is None else number(options, "limit", whole(1))
     divide = 1.0 if options.divide_lengths is None else number(options, "divide_lengths", _above_0)
-    return load_items(options.workload, limit, divide, number(options, "seed", whole(0)))
+    longest = None if options.max_length is None else number(options, "max_length", whole(2))
+    texts = texts_with(options.tokenizer, number(options, "output_tokens", whole(1)))
+    return load_items(options.workload, limit, divide, number(options, "seed", whole(0)), longest, texts)
 
 
 def number(options: argparse.Namespace, name: str, parse: Parser) -> Any:

@@ -3,16 +3,17 @@
 Always: arrivals never decrease; the same seed gives the same times. Nothing is held but the item at hand.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from chairlift.config.spec import parse_spec
+from chairlift.config.spec import Spec, parse_spec
 from chairlift.workload.item import Item
 
-Gap = Callable[[random.Random], float]
+Gap = Callable[[random.Random, float], float]  # at a time
 
-ARRIVALS = ("trace", "none", "poisson", "gamma", "constant", "closed")
+ARRIVALS = ("trace", "none", "poisson", "gamma", "constant", "ramp", "closed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +29,46 @@ class Arrivals:
 
 
 def parse_arrivals(text: str, origin: str = "--arrivals") -> Arrivals:
-    """`trace[:scale=S]`, `none`, `poisson:rate=R`, `gamma:rate=R,cv=C`, `constant:rate=R` or `closed:concurrency=N`."""
+    """`trace[:scale=S]`, `none`, `poisson:rate=R`, `gamma:rate=R,cv=C`, `constant:rate=R`, `ramp:from=R,to=R,over=S` or
+    `closed:concurrency=N`."""
     spec = parse_spec(text, origin, ARRIVALS)
     keys = {"trace": ("scale",), "none": (), "gamma": ("rate", "cv"), "closed": ("concurrency",)}
-    spec.expect(keys.get(spec.name, ("rate",)))
+    spec.expect(("from", "to", "over") if spec.name == "ramp" else keys.get(spec.name, ("rate",)))
     if spec.name == "trace":
         return Arrivals(scale=spec.positive("scale", 1.0))
     if spec.name == "none":
         return Arrivals(scale=0.0)
     if spec.name == "closed":
         return Arrivals(scale=0.0, concurrency=spec.count("concurrency"))
+    return Arrivals(_ramp(spec) if spec.name == "ramp" else _steady(spec))
+
+
+def _steady(spec: Spec) -> Gap:
     rate = spec.positive("rate")
     if spec.name == "constant":
-        return Arrivals(lambda _: 1.0 / rate)
+        return lambda rng, now: 1.0 / rate
     if spec.name == "poisson":
-        return Arrivals(lambda rng: rng.expovariate(rate))
+        return lambda rng, now: rng.expovariate(rate)
     shape = spec.positive("cv") ** -2.0
-    return Arrivals(lambda rng: rng.gammavariate(shape, 1.0 / (rate * shape)))
+    return lambda rng, now: rng.gammavariate(shape, 1.0 / (rate * shape))
+
+
+def _ramp(spec: Spec) -> Gap:
+    """A Poisson process whose rate changes evenly from one to another and then stays."""
+    first, last, over = spec.positive("from"), spec.positive("to"), spec.positive("over")
+
+    def gap(rng: random.Random, now: float) -> float:
+        # In its own time a Poisson process has rate 1: the next request is so many expected ones away.
+        ahead = rng.expovariate(1.0)
+        rate = last + (first - last) * max(0.0, 1.0 - now / over)
+        left = max(0.0, over - now)
+        on_ramp = left * (rate + last) / 2.0
+        if ahead >= on_ramp:
+            return left + (ahead - on_ramp) / last
+        slope = (last - first) / over  # rate * gap + slope / 2 * gap ** 2 == ahead
+        return 2.0 * ahead / (rate + math.sqrt(rate * rate + 2.0 * slope * ahead))
+
+    return gap
 
 
 def items_scaled(items: Iterable[Item], scale: float) -> Iterator[Item]:
@@ -56,4 +80,4 @@ def _drawn(items: Iterable[Item], gap: Gap, rng: random.Random) -> Iterator[Item
     now = 0.0  # the first request comes at once
     for item in items:
         yield replace(item, arrival_s=now)
-        now += gap(rng)
+        now += gap(rng, now)

@@ -1,47 +1,60 @@
-"""Workload files: JSON lines, one request each, in order of arrival; docs/formats.md has every field.
+"""Workload files of every kind, known by the fields of their first row; docs/formats.md has them all.
 
-Lines are read as they are needed, so a file may be longer than memory. A line that cannot be used is named by number.
+Rows are read as they are needed, so a file may be longer than memory. A row that cannot be used is named by its place;
+what is left out is counted and said at the end.
 """
 
-import json
-import math
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from chairlift.core.errors import InvalidConfig
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.workload.fields import Row
 from chairlift.workload.item import Item
+from chairlift.workload.kinds.kind import Kind, Tokenizing
+from chairlift.workload.kinds.lengths import LENGTHS
+from chairlift.workload.kinds.traces import AZURE, BURSTGPT, MOONCAKE
+from chairlift.workload.kinds.written import ALPACA, CHATS, PROMPTS, SHAREGPT
+from chairlift.workload.rows import bad_row, rows
+from chairlift.workload.texts import no_texts
 
-HASH_BLOCK = 512
-MAX_LENGTH = 10_000_000
+KINDS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)
+_log = logging.getLogger(__name__)
 
 
-def read(path: Path, limit: int | None = None, divide_lengths: float = 1.0) -> Iterator[Item]:
-    """The first `limit` requests; prompts and outputs are divided, but no length falls below 1."""
-    last, count = 0.0, 0
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if count == limit:
-                    return
-                if line.isspace():
-                    continue
-                try:
-                    item = _item(line)
-                    if item.arrival_s < last:
-                        raise ValueError(f"arrival_s {item.arrival_s:g} is before the line above ({last:g})")
-                except ValueError as error:
-                    raise InvalidConfig(f"{path}, line {number}: {error}") from error
-                last, count = item.arrival_s, count + 1
-                yield item if divide_lengths == 1.0 else divided(item, divide_lengths)
-    except OSError as error:
-        raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
+def read(
+    path: Path,
+    limit: int | None = None,
+    divide_lengths: float = 1.0,
+    max_length: int | None = None,
+    texts: Tokenizing = no_texts,
+) -> Iterator[Item]:
+    """The first `limit` requests of at most `max_length` tokens in all; lengths are divided first, none below 1."""
+    count = num_empty = num_long = 0
+    for item in _in_order(path, texts):
+        if item is None:
+            num_empty += 1
+            continue
+        shorter = item if divide_lengths == 1.0 else divided(item, divide_lengths)
+        if max_length is not None and shorter.prompt_tokens + shorter.output_tokens > max_length:
+            num_long += 1
+            continue
+        count += 1
+        yield shorter
+        if count == limit:
+            break
+    if num_empty:
+        _log.warning("%s: left out %d requests without a prompt or an answer", path, num_empty)
+    if num_long:
+        _log.warning("%s: left out %d requests of more than %d tokens", path, num_long, max_length)
     if count == 0:
-        raise InvalidConfig(f"{path}: there are no requests in it")
+        raise InvalidConfig(f"{path}: there are no requests in it{' that are to be kept' * bool(num_empty + num_long)}")
 
 
 def divided(item: Item, by: float) -> Item:
+    if item.prompt is not None:
+        raise InvalidConfig("prompts that were written cannot be made shorter; --max-length leaves long ones out")
     return replace(
         item,
         prompt_tokens=max(1, round(item.prompt_tokens / by)),
@@ -50,71 +63,36 @@ def divided(item: Item, by: float) -> Item:
     )
 
 
-def _item(line: bytes) -> Item:
-    """Raises ValueError with the rule that was broken."""
-    try:
-        values = json.loads(line.decode())
-    except RecursionError as error:
-        raise ValueError("not JSON that can be read") from error
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError("must be a JSON object")
-    item = Item(
-        prompt_tokens=_length(values, "prompt_tokens"),
-        output_tokens=_length(values, "output_tokens"),
-        arrival_s=_seconds(values, "arrival_s", 0.0) or 0.0,
-        hash_ids=tuple(_ids(values.get("hash_ids"))),
-        priority=_priority(values.get("priority")),
-        user=_user(values.get("user")),
-        deadline_s=_seconds(values, "deadline_s", None),
-    )
-    num_blocks = -(-item.prompt_tokens // HASH_BLOCK)
-    if item.hash_ids and len(item.hash_ids) < num_blocks:
-        raise ValueError(f"hash_ids has {len(item.hash_ids)} ids for {num_blocks} blocks of {HASH_BLOCK} tokens")
-    return item
+def _in_order(path: Path, texts: Tokenizing) -> Iterator[Item | None]:
+    """None for a row with nothing to ask or to answer."""
+    kind: Kind | None = None
+    start: float | None = None
+    last = 0.0
+    for place, row in rows(path):
+        kind = kind or _kind(path, row)
+        try:
+            item = kind.item(row, texts)
+            if item is not None:
+                if start is None:
+                    start = 0.0 if kind.is_relative else item.arrival_s
+                item = replace(item, arrival_s=item.arrival_s - start) if start else item
+                if item.arrival_s < last:
+                    raise ValueError(f"it comes {item.arrival_s:g} s after the start, before the one above ({last:g})")
+                last = item.arrival_s
+        except InvalidRequest as error:
+            raise bad_row(path, place, error.message) from error
+        except ValueError as error:
+            raise bad_row(path, place, error) from error
+        yield item
 
 
-def _length(values: dict[str, Any], key: str) -> int:
-    value = values.get(key)
-    if type(value) is not int or not 1 <= value <= MAX_LENGTH:
-        raise ValueError(f"{key} must be a whole number between 1 and {MAX_LENGTH}, got {_shown(value)}")
-    return value
-
-
-def _seconds(values: dict[str, Any], key: str, default: float | None) -> float | None:
-    value = values.get(key)
-    if value is None:
-        return default
-    if type(value) not in (int, float) or not 0.0 <= value < math.inf:
-        raise ValueError(f"{key} must be a number of seconds, got {_shown(value)}")
-    return float(value)
-
-
-def _ids(value: object) -> list[int]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or any(type(hash_id) is not int for hash_id in value):
-        raise ValueError(f"hash_ids must be a list of whole numbers, got {_shown(value)}")
-    return value
-
-
-def _priority(value: object) -> int:
-    if value is None:
-        return 0
-    if type(value) is not int or abs(value) > 2**31:
-        raise ValueError(f"priority must be a whole number, got {_shown(value)}")
-    return value
-
-
-def _user(value: object) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"user must be text, got {_shown(value)}")
-    return value
-
-
-def _shown(value: object) -> str:
-    text = "nothing" if value is None else json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _kind(path: Path, row: Row) -> Kind:
+    kind = next((kind for kind in KINDS if kind.field in row), None)
+    if kind is None:
+        known = ", ".join(f"{kind.name} ({kind.field})" for kind in KINDS)
+        found = ", ".join(str(key)[:40] for key in list(row)[:8]) or "none"
+        raise InvalidConfig(
+            f"{path}: no workload that is known: its first row has the fields {found}; known are, by their fields: "
+            f"{known}; prompts as plain lines are in a file that ends in .txt"
+        )
+    return kind

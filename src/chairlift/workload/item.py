@@ -1,6 +1,10 @@
-"""One request of a workload: how long it is, when it comes and who sends it; no text."""
+"""One request of a workload: how long it is, when it comes, who sends it, and what it says if that was written down."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,3 +17,5 @@ class Item:
     priority: int = 0
     user: str = ""
     deadline_s: float | None = None  # after its arrival
+    prompt: str | tuple[Message, ...] | None = None  # the text or the chat; None: to be made up
+    tokens: tuple[int, ...] = ()  # of a prompt that was written, `prompt_tokens` of them

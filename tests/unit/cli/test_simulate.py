@@ -69,6 +69,15 @@ def test_the_seed_decides_what_is_drawn(capsys: pytest.CaptureFixture[str]) -> N
     assert figures(capsys, *drawn, "--seed", "1") != figures(capsys, *drawn, "--seed", "2")
 
 
+def test_prompts_are_counted_and_share_what_they_begin_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("".join(f"{'the same long beginning of all ' * 40}{i}\n" for i in range(3)))
+    one_by_one = ("--arrivals", "constant:rate=0.01", "--output-tokens", "5")
+    report = figures(capsys, "--workload", str(path), *one_by_one)
+    assert report["output_tokens"] == 15
+    assert report["cache_hit_tokens"] == 480
+
+
 def test_a_trace_is_written(tmp_path: Path, workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.jsonl"
     figures(capsys, "--workload", workload, "--trace", str(path), "--policy", "longest-first")

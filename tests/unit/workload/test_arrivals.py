@@ -46,6 +46,23 @@ def test_drawn_gaps_have_the_asked_mean_and_spread(text: str, cv: float) -> None
     assert pstdev(drawn) / fmean(drawn) == pytest.approx(cv, rel=0.05)
 
 
+def test_a_ramp_reaches_its_rate_and_stays() -> None:
+    drawn = parse_arrivals("ramp:from=2,to=10,over=100").apply(islice(repeat(RECORDED[0]), MANY), 7)
+    times = [item.arrival_s for item in drawn]
+    begun, risen, later = (sum(low <= time < low + 100 for time in times) for low in (0, 100, 500))
+    assert begun == pytest.approx(100 * (2 + 10) / 2, rel=0.1)
+    assert sum(time < 50 for time in times) == pytest.approx(50 * (2 + 6) / 2, rel=0.15)
+    assert risen == pytest.approx(1000, rel=0.1)
+    assert later == pytest.approx(1000, rel=0.1)
+
+
+def test_a_ramp_may_fall() -> None:
+    drawn = parse_arrivals("ramp:from=10,to=2,over=100").apply(islice(repeat(RECORDED[0]), MANY), 7)
+    times = [item.arrival_s for item in drawn]
+    assert all(after >= before for before, after in pairwise(times))
+    assert sum(time < 100 for time in times) == pytest.approx(600, rel=0.1)
+
+
 def test_the_seed_decides() -> None:
     assert times("poisson:rate=1", seed=3) == times("poisson:rate=1", seed=3)
     assert times("poisson:rate=1", seed=3) != times("poisson:rate=1", seed=4)
@@ -68,9 +85,10 @@ def test_items_are_drawn_as_they_are_needed() -> None:
         ("gamma:rate=1", "gamma: cv must be"),
         ("constant:rate=0", "constant: rate must be a number above 0, got '0'"),
         ("closed:concurrency=0.5", "concurrency must be a whole number"),
+        ("ramp:from=1,to=2", "ramp: over must be a number above 0, but it is missing"),
         ("trace:rate=3", "unknown parameter 'rate'; there are: scale"),
         ("none:x=1", "unknown parameter 'x'; it has none"),
-        ("burst", "--arrivals 'burst' is not known; there are: trace, none, poisson, gamma, constant, closed"),
+        ("burst", "--arrivals 'burst' is not known; there are: trace, none, poisson, gamma, constant, ramp, closed"),
     ],
 )
 def test_a_mistake_is_named(text: str, complaint: str) -> None:

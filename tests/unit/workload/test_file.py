@@ -79,7 +79,7 @@ def test_a_file_without_requests_is_refused(tmp_path: Path, content: str) -> Non
         ({"prompt_tokens": 513, "output_tokens": 1, "hash_ids": [1]}, "hash_ids has 1 ids for 2 blocks"),
         (GOOD | {"priority": 0.5}, "priority must be a whole number"),
         (GOOD | {"user": 5}, "user must be text"),
-        (GOOD | {"arrival_s": 1.0}, "arrival_s 1 is before the line above"),
+        (GOOD | {"arrival_s": 1.0}, "it comes 1 s after the start, before the one above (2)"),
     ],
 )
 def test_a_bad_line_is_named_by_number(tmp_path: Path, line: object, complaint: str) -> None:

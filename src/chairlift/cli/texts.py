@@ -1,0 +1,56 @@
+"""The tokenizer that counts a workload's texts: one that is named, or the embedded model's."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chairlift.core.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from chairlift.text.tokenizer import Tokenizer
+    from chairlift.workload.item import Message
+    from chairlift.workload.texts import Texts
+
+
+def add_tokenizer_flag(parser: argparse.ArgumentParser, default: str = "the embedded model's") -> None:
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help=f"counts the tokens of texts: a file, a model's folder or `llama2` (default: {default})",
+    )
+
+
+def tokenizer_at(named: str | None) -> "Tokenizer":
+    from chairlift.config.source import Source, locate
+    from chairlift.text.llama2 import NAME, llama2_path
+    from chairlift.text.load import load_tokenizer
+
+    if named is None:
+        return load_tokenizer(locate(None))
+    path = llama2_path() if named == NAME else Path(named).expanduser()
+    if not path.exists():
+        raise InvalidConfig(f"--tokenizer must be an existing file or folder or {NAME}, got {named!r}")
+    return load_tokenizer(Source("folder", path, path.name))
+
+
+def texts_with(named: str | None, output_tokens: int) -> "Callable[[], Texts]":
+    """Loads the tokenizer when the first text comes, and once."""
+
+    @cache
+    def texts() -> "Texts":
+        from chairlift.text.chat import render
+        from chairlift.workload.texts import Texts
+
+        tokenizer = tokenizer_at(named)
+
+        def encode(text: str) -> list[int]:
+            return tokenizer.encode(text, add_special=False)
+
+        def encode_chat(messages: "Sequence[Message]") -> list[int]:
+            return encode(render(tokenizer, messages))
+
+        return Texts(encode, encode_chat, output_tokens)
+
+    return texts

@@ -1,0 +1,42 @@
+"""Our own JSON lines: lengths, arrivals and who sends; docs/formats.md has every field."""
+
+from chairlift.workload.fields import Row, hash_ids, length, seconds, shown
+from chairlift.workload.item import Item
+from chairlift.workload.kinds.kind import Kind, Tokenizing
+
+HASH_BLOCK = 512
+
+
+def _item(row: Row, _: Tokenizing) -> Item:
+    prompt_tokens = length(row, "prompt_tokens")
+    return Item(
+        prompt_tokens=prompt_tokens,
+        output_tokens=length(row, "output_tokens"),
+        arrival_s=seconds(row, "arrival_s") or 0.0,
+        hash_ids=hash_ids(row, prompt_tokens, HASH_BLOCK),
+        hash_block=HASH_BLOCK,
+        priority=priority(row),
+        user=user(row),
+        deadline_s=seconds(row, "deadline_s"),
+    )
+
+
+def priority(row: Row) -> int:
+    value = row.get("priority")
+    if value is None:
+        return 0
+    if type(value) is not int or abs(value) > 2**31:
+        raise ValueError(f"priority must be a whole number, got {shown(value)}")
+    return value
+
+
+def user(row: Row) -> str:
+    value = row.get("user")
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"user must be text, got {shown(value)}")
+    return value
+
+
+LENGTHS = Kind("lengths", "prompt_tokens", _item)

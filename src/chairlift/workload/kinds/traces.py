@@ -1,0 +1,59 @@
+"""Recorded traffic of others: lengths and times, no text. A request without a prompt or an answer had failed there.
+
+Mooncake, JSON lines   timestamp (ms), input_length, output_length, hash_ids (one per 512 tokens)
+Azure LLM, CSV         TIMESTAMP (a date), ContextTokens, GeneratedTokens
+BurstGPT, CSV          Timestamp (s), Model, Request tokens, Response tokens, ...
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from chairlift.workload.fields import Row, hash_ids, length, seconds, shown
+from chairlift.workload.item import Item
+from chairlift.workload.kinds.kind import Kind, Tokenizing
+
+_MOONCAKE_BLOCK = 512
+
+
+def _mooncake(row: Row, _: Tokenizing) -> Item | None:
+    item = _item(row, "input_length", "output_length", 1e-3 * (seconds(row, "timestamp") or 0.0))
+    if item is None:
+        return None
+    return replace(item, hash_ids=hash_ids(row, item.prompt_tokens, _MOONCAKE_BLOCK), hash_block=_MOONCAKE_BLOCK)
+
+
+def _azure(row: Row, _: Tokenizing) -> Item | None:
+    return _item(row, "ContextTokens", "GeneratedTokens", _date(row, "TIMESTAMP"))
+
+
+def _burstgpt(row: Row, _: Tokenizing) -> Item | None:
+    return _item(row, "Request tokens", "Response tokens", seconds(row, "Timestamp") or 0.0)
+
+
+def _item(row: Row, prompt: str, output: str, arrival_s: float) -> Item | None:
+    prompt_tokens, output_tokens = length(row, prompt, 0), length(row, output, 0)
+    if prompt_tokens == 0 or output_tokens == 0:
+        return None
+    return Item(prompt_tokens=prompt_tokens, output_tokens=output_tokens, arrival_s=arrival_s)
+
+
+def _date(row: Row, key: str) -> float:
+    """In seconds since 1970."""
+    written = row.get(key)
+    try:
+        date = datetime.fromisoformat(_six_digits(str(written)))
+    except ValueError as error:
+        raise ValueError(f"{key} must be a date and time, got {shown(written)}") from error
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _six_digits(date: str) -> str:
+    """A date's fraction of a second has seven digits in these files, one more than can be read."""
+    head, dot, tail = date.partition(".")
+    digits = len(tail) - len(tail.lstrip("0123456789"))
+    return head + dot + tail[: min(6, digits)].ljust(6 * bool(dot), "0") + tail[digits:]
+
+
+MOONCAKE = Kind("Mooncake", "input_length", _mooncake, is_relative=False)
+AZURE = Kind("Azure LLM", "ContextTokens", _azure, is_relative=False)
+BURSTGPT = Kind("BurstGPT", "Request tokens", _burstgpt, is_relative=False)

@@ -1,0 +1,20 @@
+"""What a workload of written prompts needs to become lengths: a tokenizer, as functions, and a length for answers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.workload.item import Message
+
+OUTPUT_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    encode: Callable[[str], Sequence[int]]  # without the tokens that a server puts before it
+    encode_chat: Callable[[Sequence[Message]], Sequence[int]]
+    output_tokens: int = OUTPUT_TOKENS  # of an answer whose length nobody wrote down
+
+
+def no_texts() -> Texts:
+    raise InvalidConfig("the prompts of this workload are texts, which only a tokenizer can count")

@@ -1,0 +1,19 @@
+"""A tokenizer for workloads of texts: a token per word, equal for equal words."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chairlift.workload.texts import Texts
+
+
+def encode(text: str) -> list[int]:
+    return [zlib.crc32(word.encode()) % 1000 for word in text.split()]
+
+
+def encode_chat(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [token for message in messages for token in (1, *encode(message["content"]))]
+
+
+def word_texts() -> Texts:
+    return Texts(encode, encode_chat, output_tokens=9)
