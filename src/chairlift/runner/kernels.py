@@ -1,5 +1,6 @@
 """Which operations a model runs on: torch's anywhere, native ones on a CPU, Triton's on a GPU."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -116,6 +117,19 @@ def pick_attention(
     else:
         return None
     return flash
+
+
+def compile_ahead(
+    kernels: str, ops: Ops, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype,
+    layer_weight: MakeWeight | None, config: ModelConfig, limits: Limits,
+) -> Callable[[], None]:  # fmt: skip
+    """Begins to compile what a start will launch, beside this process; what is returned waits for it."""
+    if kernels != "triton":
+        return lambda: None
+    from chairlift.runner.cuda.compile_ahead import CompileAhead
+
+    gpu = torch.cuda.current_device()
+    return CompileAhead(config, ops, dtype, kv_dtype, layer_weight, limits, hardware.capability(device), gpu).wait
 
 
 def make_ops(kernels: str, threads: int) -> Ops:

@@ -22,6 +22,7 @@ from chairlift.runner import hardware
 from chairlift.runner.budget import Budget
 from chairlift.runner.gpu_memory import SHARE, GpuMemory
 from chairlift.runner.kernels import (
+    compile_ahead,
     make_ops,
     make_runner,
     pick_attention,
@@ -75,11 +76,13 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     gpu = _gpu_memory(settings, device)
     if gpu is not None:
         gpu.check_weights(config, dtype, settings.quantize)
+    ops = make_ops(kernels, threads)
+    wait_for_kernels = compile_ahead(kernels, ops, device, dtype, kv_dtype, layer_weight, config, limits)
     try:
         tensors = open_tensors(settings, source, config, dtype, device, threads)
-        ops = make_ops(kernels, threads)
         model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, layer_weight)
         del tensors  # unmaps the file
+        wait_for_kernels()
 
         def make(limits: Limits, num_host_blocks: int = 0) -> Runner:
             kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, device, num_host_blocks)

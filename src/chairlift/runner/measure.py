@@ -56,6 +56,14 @@ def measure(
     return Footprint(activations, (largest - bare + _NUM_GRAPHS * each) * has_graph, num_tokens)
 
 
+def steps(limits: Limits) -> list[StepPlan]:
+    """All that is run where memory is not short."""
+    num_tokens = min(limits.max_step_tokens, limits.max_running * limits.max_model_len)
+    most = min(limits.max_running, num_tokens)
+    counts = [most, *(count for count in _FEW if count < most)]
+    return [largest_step(limits, num_tokens), *(_decodes(limits, count) for count in counts)]
+
+
 def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
     """As many samples as may share a step, the rest of its tokens in prompts; these and one decode end where the
     context does."""

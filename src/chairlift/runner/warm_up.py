@@ -34,16 +34,20 @@ def prepare(runner: Runner) -> bool:
 
 
 def warm_up(runner: Runner, limits: Limits) -> None:
+    for plan in steps(limits, can_wait=isinstance(runner, Preparing)):
+        runner.submit(plan)
+        runner.collect()
+
+
+def steps(limits: Limits, can_wait: bool) -> list[StepPlan]:
+    """`can_wait`: the runner prepares most of what is left when it has nothing else to do."""
     longest = min(limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
-    can_wait = isinstance(runner, Preparing)
     prompts = {min(length, longest) for length in (*(_FEW if can_wait else _PROMPTS), limits.max_step_tokens)}
     decodes = {min(count, limits.max_running) for count in (_FEW if can_wait else _DECODES)}
     plans = [made_up_step([(0, length)], limits, 0) for length in sorted(prompts, reverse=True)]
     for params in (MIXED, GREEDY):  # steps that are all greedy may go another way
         plans += [made_up_step([(0, 1)] * count, limits, count, params) for count in sorted(decodes, reverse=True)]
-    for plan in plans:
-        runner.submit(plan)
-        runner.collect()
+    return plans
 
 
 def time_recovery(runner: Runner, limits: Limits, num_host_blocks: int) -> tuple[float, float]:

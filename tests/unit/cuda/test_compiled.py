@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
-from chairlift.runner.cuda.one_row import one_row_kernel
+from chairlift.runner.cuda.one_row_kernel import one_row_kernel
 from chairlift.runner.cuda.pages import list_pages_kernel
 from chairlift.runner.cuda.prefill import prefill_kernel
 

@@ -11,24 +11,12 @@ kernels.py.
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
+from chairlift.runner.cuda.kernels import round_rows_kernel
 from chairlift.runner.cuda.one_row import is_one_row, one_row
 
 E4M3 = torch.float8_e4m3fn
-
-
-@triton.jit
-def round_rows_kernel(x, out, scales, width, BLOCK: tl.constexpr):
-    """One row a program."""
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
-    mask = columns < width
-    values = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.max(tl.abs(values), axis=0), 1e-30) / 448.0  # a row of zeros stays one
-    tl.store(out + row * width + columns, (values / scale).to(out.dtype.element_ty), mask=mask)
-    tl.store(scales + row, scale)
 
 
 def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The small kernels of a step in Triton: norm, rotation with the cache write, activation.
+"""The small kernels of a step in Triton: norm, rotation with the cache write, activation, rounding to fp8.
 
 Always: a row's result is computed from its own inputs in a fixed order, whatever shares the launch. They run in
 Triton's interpreter too, which is how they are tested without a GPU.
@@ -23,6 +23,18 @@ def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr)
     scale = tl.rsqrt(tl.sum(summed * summed, axis=0) / width + eps)
     gains = tl.load(gain + columns, mask=mask, other=0.0).to(tl.float32)
     tl.store(out + row * width + columns, (summed * scale * gains).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def round_rows_kernel(x, out, scales, width, BLOCK: tl.constexpr):
+    """out * scales = x, as near as fp8 (e4m3) comes, whose largest number is 448. One row a program."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < width
+    values = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+    scale = tl.maximum(tl.max(tl.abs(values), axis=0), 1e-30) / 448.0  # a row of zeros stays one
+    tl.store(out + row * width + columns, (values / scale).to(out.dtype.element_ty), mask=mask)
+    tl.store(scales + row, scale)
 
 
 @triton.jit

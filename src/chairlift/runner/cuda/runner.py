@@ -12,7 +12,8 @@ last row of the sampled tokens, which nobody has.
 
 import logging
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.core.score import TokenScore
 from chairlift.runner.answers import NOT_A_NUMBER, score_prompts
+from chairlift.runner.cuda import exact_attend, exact_scores
 from chairlift.runner.cuda.asks import Asks, StepAsks
 from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
@@ -37,7 +39,7 @@ from chairlift.runner.cuda.sampling import Sampling
 from chairlift.runner.cuda.tiling import Tiling, tiling
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.scores import told
+from chairlift.runner.scores import measure, told
 from chairlift.runner.to_device import on_host, to_device
 from chairlift.runner.torch_runner import failure
 from chairlift.runner.watch import LogitsSeen
@@ -70,9 +72,14 @@ class CudaRunner:
     depth = 2
 
     def __init__(
-        self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None
-    ) -> None:
+        self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
+        exact: bool = False,
+    ) -> None:  # fmt: skip
+        """exact: of a model whose operations are."""
         self._model = model
+        self._exact = exact
+        self._num_queries = exact_attend.QUERIES if exact else QUERIES
+        self._measure = exact_scores.measure if exact else measure
         self._kv = kv
         self._device = device
         self._has_groups = model.config.num_heads != model.config.num_kv_heads
@@ -85,7 +92,7 @@ class CudaRunner:
         self._planned: Planned | None = None  # FlashInfer's part in the step that is being launched
         self._last = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._asks = Asks(num_rows)
-        self._sampling = Sampling(self._tables, kv.tokens, self._last)
+        self._sampling = Sampling(self._tables, kv.tokens, self._last, self._measure)
         # The columns of a step lie side by side, so that they travel as one piece.
         size = NUM_COLUMNS * _aligned(most)
         self._space = torch.zeros(size, dtype=torch.int32, device=device)
@@ -99,7 +106,7 @@ class CudaRunner:
         # Of the captured step that ran last: if each kept its own, they would take gigabytes.
         self._logits = torch.empty(LADDER[-1], limits.vocab_size, dtype=torch.float32, device=device)
         self._can_capture = True
-        self._likely = _likely_keys(min(most, limits.max_running), limits.max_model_len, self._has_groups)
+        self._likely = _likely_keys(min(most, limits.max_running), limits.max_model_len, self._has_groups, exact)
         self._steps: deque[_Step] = deque()
         self.logits_seen: LogitsSeen | None = None
         self.uses_graphs = True  # off: every step runs eagerly, as it does where its shape was never captured
@@ -135,19 +142,19 @@ class CudaRunner:
     def rehearse(self, plan: StepPlan) -> None:
         """Launches all that the plan takes and asks for no result: on a device without memory there is none."""
         self._can_capture = False
-        layout = lay_out(plan, self._rows, self._kv.block_size, QUERIES)
+        layout = lay_out(plan, self._rows, self._kv.block_size, self._num_queries)
         self._compute(plan, layout, self._asks.of(layout))
 
     def rehearse_likely(self) -> None:
-        """The same for what `prepare` captures."""
-        for num_tokens, cut, num_samples in self._likely:
-            self._columns = _columns(self._space, num_tokens)
-            self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
+        """The same for what `prepare` captures: one step of each cut."""
+        for key in {cut: (num_tokens, cut, rows) for num_tokens, cut, rows in self._likely}.values():
+            with self._padding(key[0]):
+                self._run(*key)
 
     def _launch(self, plan: StepPlan) -> _Step:
         self._kv.carry_out(plan)
         self._turn = (self._turn + 1) % _NUM_BUFFERS
-        layout = lay_out(plan, self._rows, self._kv.block_size, QUERIES)
+        layout = lay_out(plan, self._rows, self._kv.block_size, self._num_queries)
         requests = [request.id for chunk in plan.chunks for request in chunk.samples]
         step = _Step(plan.step, requests, self._asks.of(layout), self._answers[self._turn], torch.cuda.Event())
         tokens, measured, step.prompt_scores = self._compute(plan, layout, step.asks)
@@ -169,7 +176,7 @@ class CudaRunner:
             cut = self._cut(layout.num_short, layout.max_context)
             hidden = self._forward(layout.num_tokens, layout.num_short, cut, self._tiles(layout))
             if has_scored_prompt:
-                prompt_scores = score_prompts(plan, hidden, self._model)
+                prompt_scores = score_prompts(plan, hidden, self._model, self._measure)
             logits, tokens = self._choose(hidden, layout.num_samples)
         else:
             logits, tokens = self._replay(num_padded, layout)
@@ -182,7 +189,7 @@ class CudaRunner:
 
     def _cut(self, num_rows: int, max_context: int) -> Tiling:
         """Of the context rounded up to a power of two: each cut is a kernel to compile and a graph to capture."""
-        return tiling(num_rows, _power_of_two(max_context), self._has_groups)
+        return tiling(num_rows, _power_of_two(max_context), self._has_groups, self._exact)
 
     def _rung(self, layout: Layout) -> int | None:
         """How many tokens the captured step has; None for one that is not captured."""
@@ -218,39 +225,47 @@ class CudaRunner:
         if key not in self._graphs and self._can_capture and self.uses_graphs:
             self._capture(*key)
         if key not in self._graphs or not self.uses_graphs:
-            return self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
+            return self._run(*key)
         graph, logits, tokens = self._graphs[key]
         graph.replay()
         return logits, tokens
 
     def _capture(self, num_tokens: int, cut: Tiling, num_samples: int) -> None:
         """Where there is no memory for it nothing is captured, now or later: the steps run all the same."""
-        before = self._columns
-        self._columns = _columns(self._space, num_tokens)
-        kept = self._columns.clone()
-        for place, filler in enumerate(FILLERS):
-            self._columns[place].fill_(filler)  # the trial run is all padding
         stream = torch.cuda.current_stream()
         # Always the same: libraries keep memory for every stream that they have seen.
         side = self._side = self._side or torch.cuda.Stream()
-        side.wait_stream(stream)
         try:
             # Around the capture too: where that cannot be ended, torch would stay on its stream.
-            with torch.cuda.stream(side):
-                self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
+            with self._padding(num_tokens), _beside(stream, side):
+                self._run(num_tokens, cut, num_samples)  # on trial: what is made on first use cannot be captured
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=self._pool, stream=side):
-                    logits, tokens = self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
+                with _capturing(graph, self._pool):
+                    logits, tokens = self._run(num_tokens, cut, num_samples)
                     self._logits[:num_samples].copy_(logits)
             self._pool = self._pool or graph.pool()
             self._graphs[num_tokens, cut, num_samples] = (graph, self._logits[:num_samples], tokens)
         except RuntimeError as error:
             self._can_capture = False
             _log.warning("no more steps are captured: %s", failure(error))
+
+    @contextmanager
+    def _padding(self, num_tokens: int) -> Iterator[None]:
+        """A step of nothing but padding, in the place of the one that is being launched."""
+        before = self._columns
+        self._columns = _columns(self._space, num_tokens)
+        kept = self._columns.clone()
+        for place, filler in enumerate(FILLERS):
+            self._columns[place].fill_(filler)
+        try:
+            yield
         finally:
-            stream.wait_stream(side)
             self._columns.copy_(kept)
             self._columns = before
+
+    def _run(self, num_tokens: int, cut: Tiling, num_samples: int) -> tuple[Tensor, Tensor]:
+        """A step that is captured or could be."""
+        return self._choose(self._forward(num_tokens, num_tokens, cut, None), num_samples)
 
     def _forward(self, num_tokens: int, num_short: int, cut: Tiling, tiles: Tensor | None) -> Tensor:
         """What the head reads, of every token; num_short: rows up to the last that is answered by itself."""
@@ -293,6 +308,29 @@ class CudaRunner:
         return logits, tokens
 
 
+@contextmanager
+def _beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None]:
+    """On another stream, between what the one was told before and what it is told afterwards."""
+    side.wait_stream(stream)
+    try:
+        with torch.cuda.stream(side):
+            yield
+    finally:
+        stream.wait_stream(side)
+
+
+@contextmanager
+def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """What `torch.cuda.graph` does, but torch keeps the memory that it holds: to give it back and get it again takes
+    longer than the rest, and `measure` has left room for both."""
+    torch.cuda.synchronize()
+    graph.capture_begin(pool=pool)
+    try:
+        yield
+    finally:
+        graph.capture_end()
+
+
 def _wait() -> None:
     """Until nothing of a step that failed is under way: nobody collects it, and its buffers go to the next. Where the
     device itself is lost this fails too, so that the engine ends and is started again."""
@@ -301,12 +339,12 @@ def _wait() -> None:
     event.synchronize()
 
 
-def _likely_keys(max_decodes: int, max_model_len: int, has_groups: bool) -> list[Key]:
+def _likely_keys(max_decodes: int, max_model_len: int, has_groups: bool, exact: bool = False) -> list[Key]:
     """Decodes of any number, short contexts first."""
     rungs = [rung for rung, last in zip(LADDER, (0, *LADDER), strict=False) if last < max_decodes]
     longest = _power_of_two(min(max_model_len, _LIKELY_CONTEXT))
     contexts = [1 << power for power in range(longest.bit_length())]
-    cuts = [(rung, tiling(rung, context, has_groups)) for context in contexts for rung in rungs]
+    cuts = [(rung, tiling(rung, context, has_groups, exact)) for context in contexts for rung in rungs]
     return [(rung, cut, rung) for rung, cut in dict.fromkeys(cuts)]
 
 

@@ -30,10 +30,10 @@ def build_model(
 ) -> Decoder:  # fmt: skip
     """layer_weight: how the matrices of layers are kept, if not as the embedding and the head are."""
     with closing(transfer_to(device, torch.get_num_threads())) as transfer:
-        return _Assembly(config, ops, source, dtype, device, layer_weight or ops.weight, transfer).build(max_len)
+        return Assembly(config, ops, source, dtype, device, layer_weight or ops.weight, transfer).build(max_len)
 
 
-class _Assembly:
+class Assembly:
     def __init__(
         self, config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device,
         layer_weight: MakeWeight, transfer: Transfer,

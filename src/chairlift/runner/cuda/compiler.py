@@ -1,0 +1,83 @@
+"""Compiles Triton kernels into the cache on disk, many at once; a program of its own, without torch or a GPU.
+
+It reads an order from its input: the GPU that kernels are for, and each kernel as Triton's own words for a launch
+(`specialization_data`). Whoever launches such a kernel afterwards finds it in the cache. Kernels that other processes
+compile at the same time are compiled twice and do no harm: the cache takes whole files only.
+"""
+
+import json
+import multiprocessing
+import os
+import sys
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+
+class Absent:
+    """In the place of a GPU's driver, it says what Triton asks while it compiles."""
+
+    def __init__(self, target: GPUTarget, device: int = 0) -> None:
+        self._target = target
+        self._device = device
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return self._device
+
+    def get_current_stream(self, _device: int) -> int:
+        return 0
+
+    @cached_property
+    def utils(self) -> Any:
+        """A C library that is compiled too."""
+        from triton.backends.nvidia.driver import CudaUtils
+
+        return CudaUtils()
+
+
+def compile_kernel(data: str) -> Any:
+    """The compiled kernel, which is in the cache by then."""
+    module, _, name = json.loads(data)["name"].rpartition(".")
+    return getattr(import_module(module), name).preload(data)
+
+
+def build_launcher(data: str) -> None:
+    """What hands arguments to the kernel, in C: in some versions of Triton one for each signature."""
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    kernel = compile_kernel(data)
+    CudaLauncher(kernel.src, kernel.metadata)
+
+
+def build_utils() -> None:
+    """What loads kernels onto a GPU, in C."""
+    assert driver.active.utils
+
+
+def _read_once() -> None:
+    """Every key of the cache holds a sum over the whole compiler, which takes a second: here once for all processes."""
+    from triton.runtime.cache import triton_key
+
+    triton_key()
+
+
+def main() -> None:
+    order = json.load(sys.stdin)
+    driver.set_active(Absent(GPUTarget(*order["target"])))
+    kernels: list[str] = order["kernels"]
+    _read_once()
+    num_processes = min(len(kernels) + 1, len(os.sched_getaffinity(0)))
+    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
+        utils = pool.apply_async(build_utils)
+        pool.map(build_launcher, kernels, chunksize=1)
+        utils.get()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Which kernels a start will launch, found out by launching them without a GPU: nothing has to be listed by hand.
+
+The steps that are run before serving, and those that are captured ahead, are laid out and launched in memory that
+nobody writes to and that therefore takes none. Triton asks before it compiles a kernel; the answer here is no, and what
+it was about to compile is noted. What torch would compute from it is left out too. All layers launch the same, so there
+is one.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.limits import Limits
+from chairlift.runner import measure, warm_up
+from chairlift.runner.cuda.compiler import Absent
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.ops import MakeWeight, Ops
+from chairlift.runner.weights.assemble import Assembly
+from chairlift.runner.weights.transfer import Transfer
+
+_CPU = torch.device("cpu")
+
+
+@torch.inference_mode()
+def kernels_of_start(
+    config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype, layer_weight: MakeWeight | None,
+    limits: Limits, target: GPUTarget, device: int = 0,
+) -> list[str]:  # fmt: skip
+    """Each as Triton's own words for a launch, in the order of first launches; those that this process has compiled
+    before are left out."""
+    config = replace(config, num_layers=1)
+    limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
+    with _noting(target, device) as noted, _Idle():
+        weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, layer_weight or ops.weight, _Nowhere(list))
+        kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
+        runner = CudaRunner(weights.build(limits.max_model_len), kv, _CPU, limits)
+        for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):
+            runner.rehearse(plan)
+        runner.rehearse_likely()
+    return list(noted)
+
+
+class _Empty:
+    """Weights that hold nothing."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    @property
+    def names(self) -> Collection[str]:
+        return ()
+
+    def file_of(self, name: str) -> str:
+        return name
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, dtype=self._dtype)
+
+
+class _Nowhere(Transfer):
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Touches neither."""
+
+
+class _Idle(TorchFunctionMode):
+    """What takes long, or takes numbers that nobody has computed, gives something of the right shape."""
+
+    _SHAPES: Mapping[Any, Callable[..., Tensor]] = {
+        torch.nn.functional.linear: lambda x, matrix, bias=None: x.new_empty(len(x), len(matrix)),
+        torch.nn.functional.embedding: lambda ids, matrix, **_: matrix.new_empty(len(ids), matrix.shape[1]),
+        torch._scaled_mm: lambda x, y, *_, out_dtype, **__: x.new_empty(len(x), y.shape[1], dtype=out_dtype),
+        Tensor.argmax: lambda x, dim: torch.zeros(len(x), dtype=torch.int64),
+    }
+
+    def __torch_function__(
+        self, function: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._SHAPES.get(function, function)(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _noting(target: GPUTarget, device: int) -> Iterator[dict[str, None]]:
+    noted: dict[str, None] = {}
+    before = knobs.runtime.jit_cache_hook
+    knobs.runtime.jit_cache_hook = lambda **asked: _note(noted, asked["compile"])
+    driver.set_active(Absent(target, device))
+    try:
+        yield noted
+    finally:
+        knobs.runtime.jit_cache_hook = before
+        driver.set_active(None)  # the GPU's own is made when it is asked for
+
+
+def _note(noted: dict[str, None], asked: dict[str, Any]) -> bool:
+    """Whether this is dealt with, so that nothing is compiled and nothing launched."""
+    noted[asked["specialization_data"]] = None
+    return True
