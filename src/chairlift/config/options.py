@@ -62,6 +62,7 @@ OPTIONS: tuple[Option, ...] = (
     _choice("quantize", "model", ("none", "fp8"), "what layers' weights are kept in; fp8: half the memory, on a GPU"),
     _choice("kernels", "model", ("auto", "torch", "native", "triton"), "which operations to use"),
     _choice("attention", "model", ("auto", "triton", "flashinfer"), "who computes attention on a GPU"),
+    Option("exact", "model", boolean, "", "the same bits for a request, whatever shares its steps"),
     Option("memory", "model", share, "SHARE", "of a GPU's memory that may be used in all (default: 0.9)"),
     Option("threads", "model", whole(0, 4096), "N", "CPU threads; 0: all cores"),
     Option("max_model_len", "engine", whole(2), "N", "longest prompt plus output (default: the model's)"),

@@ -35,6 +35,7 @@ class Settings:
     quantize: str = "none"
     kernels: str = "auto"
     attention: str = "auto"
+    exact: bool = False  # a request's bits do not depend on what shares its steps
     memory: float | None = None  # share of a GPU's memory that may be used; None: 0.9
     threads: int = 0  # 0: all cores
     max_model_len: int | None = None
@@ -64,6 +65,19 @@ class Settings:
             raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
         if self.host_memory is not None and self.preemption == "recompute":
             raise InvalidConfig("host_memory holds blocks that are swapped out: set preemption to swap or auto")
+        if self.exact:
+            self._check_exact()
         steps, running = self.max_step_tokens, self.max_running
         if steps is not None and running is not None and steps < running:
             raise InvalidConfig(f"max_step_tokens {steps} must be at least max_running {running}")
+
+    def _check_exact(self) -> None:
+        """Refuses what cannot be exact on any device; the rest shows when the device is known."""
+        for name, value, can_be, why_not in (
+            ("kv_dtype", self.kv_dtype, "auto", "keys and values in fp8 are read by kernels that add up by the batch"),
+            ("quantize", self.quantize, "none", "products of fp8 weights add up by the number of rows"),
+            ("attention", self.attention, "auto or triton", "FlashInfer cuts a context by what else is in the step"),
+        ):
+            if value in ("fp8", "flashinfer"):
+                flag = name.replace("_", "-")
+                raise InvalidConfig(f"exact: {why_not}; use --{flag} {can_be}, or leave --exact out")

@@ -7,6 +7,7 @@ wishes take none of the special paths: greedy rows are one argmax, whatever the 
                                               -> else temperature -> top-k -> top-p -> min-p -> inverse of the sums
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -156,8 +157,7 @@ def _draw_wide(scaled: Tensor, rows: Sequence[Row], attempt: int = 1) -> list[in
     # A running sum, unlike a plain one, adds in the same order however many rows there are.
     ahead = shares.masked_fill_(is_behind, 0.0).cumsum(dim=-1)[:, -1:]
     top_p = _column([row.request.params.top_p for row in rows], scaled)
-    min_p = _column([row.request.params.min_p for row in rows], scaled)
-    is_kept = ((ahead < top_p) | (top_p >= 1.0)) & (value.exp() >= min_p)
+    is_kept = ((ahead < top_p) | (top_p >= 1.0)) & (value >= _least(rows, scaled))
     tokens: list[int] = drawn.flatten().tolist()
     again = [index for index, is_one in enumerate(is_kept.flatten().tolist()) if not is_one]
     _redraw(tokens, again, scaled, rows, partial(_draw_wide, attempt=attempt + 1))
@@ -201,7 +201,7 @@ def _draw_sorted(
     top_k = _column([p.top_k or vocab for p in params], values)
     is_limited = (top_k < vocab).flatten()
     top_p = _column([p.top_p for p in params], values)
-    min_p = _column([p.min_p for p in params], values)
+    least = _least(rows, values)
     # Softmax over the whole row: sums along a row must not depend on how many rows there are.
     shares = scaled.softmax(dim=-1).gather(-1, ids)  # [R, C]
     place = torch.arange(count, device=values.device)
@@ -211,7 +211,7 @@ def _draw_sorted(
     whole = torch.where(is_limited[:, None], sums.gather(-1, last), 1.0)
     is_kept = place < top_k
     is_kept &= (sums - shares < top_p * whole) | (place == 0) | (top_p >= 1.0)  # the crossing token stays
-    is_kept &= values.exp() >= min_p  # the largest is 0
+    is_kept &= values >= least  # the largest is 0
     # Equal values at the edge may be any of several tokens, so a row is safe only when its own edge lies inside.
     is_short = rest & ((is_kept & (values == values[:, -1:])).any(dim=-1) | (top_k > count).flatten() & is_limited)
     drawn = _invert(torch.where(is_kept, shares, 0.0), rows)
@@ -226,6 +226,13 @@ def _invert(shares: Tensor, rows: Sequence[Row], attempt: int = 0) -> Tensor:
     # Rounding may lift the product to the whole, which no sum exceeds.
     mark = torch.minimum(_column(noise, sums) * whole, whole.nextafter(torch.zeros_like(whole)))
     return torch.searchsorted(sums, mark, right=True).flatten()
+
+
+def _least(rows: Sequence[Row], like: Tensor) -> Tensor:
+    """The logarithms of min-p: values are compared with them, and not the exponentials of values with min-p, for those
+    may have another last bit beside other rows."""
+    shares = [row.request.params.min_p for row in rows]
+    return _column([math.log(share) if share else -math.inf for share in shares], like)
 
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:

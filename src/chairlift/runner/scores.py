@@ -1,19 +1,29 @@
 """How likely tokens were, from the raw logits: for requests that ask for log-probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from chairlift.core.score import TokenScore
 
+Measure = Callable[[Tensor, Tensor, int], Tensor]  # as `measure` is, and perhaps exact
 
-def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list[TokenScore]:
-    """Scores tokens[i] in logits[i] of [S, vocab], with its num_top[i] most likely rivals."""
-    if not tokens:
-        return []
-    chosen = torch.tensor(tokens, device=logits.device)
-    return told(measure(logits, chosen, max(num_top)), tokens, num_top)
+
+def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int], by: Measure | None = None) -> list[TokenScore]:
+    """Scores tokens[i] in logits[i] of [S, vocab], with its num_top[i] most likely rivals.
+
+    Rows that want as many go together: which of several equal ones are among the most likely may depend on how many are
+    looked for, and must not depend on what others want.
+    """
+    scores: dict[int, TokenScore] = {}
+    for most in sorted(set(num_top)):
+        rows = [i for i, wanted in enumerate(num_top) if wanted == most]
+        chosen = [tokens[i] for i in rows]
+        part = logits if len(rows) == len(tokens) else logits[rows]
+        measured = (by or measure)(part, torch.tensor(chosen, device=logits.device), most)
+        scores |= zip(rows, told(measured, chosen, [most] * len(rows)), strict=True)
+    return [scores[i] for i in range(len(tokens))]
 
 
 def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:

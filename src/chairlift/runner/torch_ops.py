@@ -1,13 +1,15 @@
 """The model's operations in plain torch: the reference for every other implementation, and what runs anywhere.
 
-Always: norms, rotations and softmax are computed in float32 at least, whatever the weights are kept in. Knows nothing
-of requests; a batch is all it sees.
+Always: norms, rotations and softmax are computed in float32 at least, whatever the weights are kept in; where `exact`
+is asked for, a row's bits do not depend on the other rows. Knows nothing of requests; a batch is all it sees.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chairlift.runner.apart import attend_apart
+from chairlift.runner.fixed_rows import FixedRowsWeight, Found
 from chairlift.runner.ops import Batch, Weight
 
 # Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
@@ -16,6 +18,9 @@ _MAX_GATHERED = 1 << 26
 _MAX_QUERIES = 512
 # Rows of the output matrix that are held in float32 at once while logits are computed.
 _MAX_WIDENED = 4096
+# Fewer elements than this are never split among threads, whose borders would move with the number of rows: an element
+# at a border is computed one by one instead of in a vector, and its exponential may come out with another last bit.
+_UNSPLIT = 32768
 
 
 class TorchWeight:
@@ -68,8 +73,13 @@ def _can_pack(matrix: Tensor) -> bool:
 
 
 class TorchOps:
+    def __init__(self, exact: bool = False) -> None:
+        self._exact = exact
+        self._found: Found = {}
+
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        return TorchWeight(matrix, bias)
+        weight = TorchWeight(matrix, bias)
+        return FixedRowsWeight(weight, matrix, bias, self._found) if self._exact else weight
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), gain, eps)
@@ -93,6 +103,8 @@ class TorchOps:
         return _rotate(q, cos, sin)
 
     def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+        if self._exact:
+            return attend_apart(q, keys, values, batch, scale, window)
         out = torch.empty_like(q)  # [T, heads, head_dim]
         width = -(-batch.max_context // keys.shape[2])
         group = max(1, _MAX_GATHERED // (width * keys[0].numel()))
@@ -107,12 +119,19 @@ class TorchOps:
         return out.flatten(1)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate) * up
+        if self._exact and gate_up.numel() >= _UNSPLIT:
+            parts = gate_up.split(max(1, (_UNSPLIT - 1) // gate_up.shape[1]))
+            return torch.cat([_silu_mul(part) for part in parts])
+        return _silu_mul(gate_up)
 
     def argmax(self, logits: Tensor) -> Tensor:
         largest, first = logits.max(dim=-1)  # a NaN is larger than any number
         return first.masked_fill_(largest.isnan(), -1)
+
+
+def _silu_mul(gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

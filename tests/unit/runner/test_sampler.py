@@ -223,3 +223,10 @@ def test_scores_come_from_the_raw_logits() -> None:
 def test_scores_of_more_tokens_than_the_vocabulary_stop_at_it() -> None:
     (only,) = score(torch.zeros(1, 3), [0], [10])
     assert len(only.top) == 3
+
+
+def test_which_of_several_equal_tokens_are_told_does_not_depend_on_what_others_want() -> None:
+    logits = torch.randn(6, 5000, generator=torch.Generator().manual_seed(0)).round()
+    tokens, num_top = [4, 0, 9, 4999, 7, 1], [3, 400, 3, 20, 0, 4000]
+    alone = [score(logits[i : i + 1], [tokens[i]], [num_top[i]])[0] for i in range(6)]
+    assert score(logits, tokens, num_top) == alone
