@@ -33,6 +33,7 @@ from chairlift.live.clock import WallClock
 from chairlift.live.messages import EngineInfo
 from chairlift.live.processes import Child, Report, Server
 from chairlift.live.switchboard import Switchboard
+from chairlift.runner.cuda.wake import wake
 from chairlift.server.listen import listen
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.recorder import Recorder
@@ -73,8 +74,11 @@ def load(model: Model) -> "Loaded":
     # Threads that wait for each other must sleep, not spin: beside any other process, spinning costs far more than
     # waking up. It has to be said before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if model.settings.device != "cpu":
+        wake()
     from chairlift.runner.load import load_runner
 
+    gc.freeze()  # what is imported stays: nobody need look there for cycles, as is done often while memory is measured
     return load_runner(model.settings, model.source, model.config)
 
 

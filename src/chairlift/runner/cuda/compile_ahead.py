@@ -10,6 +10,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.runtime.cache import triton_key
 
 from chairlift import runner
 from chairlift.config.model import ModelConfig
@@ -33,9 +35,11 @@ class CompileAhead:
         limits: Limits, capability: tuple[int, int], device: int = 0,
     ) -> None:  # fmt: skip
         """Begins, unless it has been done before."""
+        # Every key of the cache holds a sum over the whole compiler: in a thread, as weights are loaded next.
+        threading.Thread(target=triton_key, daemon=True).start()
         target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
         self._compiling: Future[Any] | None = None
-        self._mark = _mark(config, type(ops), dtype, kv_dtype, layer_weight, limits, target)
+        self._mark = _mark(config, type(ops), vars(ops), dtype, kv_dtype, layer_weight, limits, target)
         if self._mark.exists():
             return
         try:

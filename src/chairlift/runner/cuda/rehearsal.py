@@ -8,6 +8,7 @@ is one.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,7 @@ def kernels_of_start(
     """Each as Triton's own words for a launch, in the order of first launches; those that this process has compiled
     before are left out."""
     config = replace(config, num_layers=1)
+    ops = deepcopy(ops)  # what they may learn about a device they would learn about none
     limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
     with _noting(target, device) as noted, _Idle():
         weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, layer_weight or ops.weight, _Nowhere(list))
