@@ -1,0 +1,110 @@
+"""Sends the requests when they are due and reads the answers, each on a connection of its own, as the original does.
+
+Always: a request that was sent ends in one outcome, whatever becomes of the server. A server that takes no connections
+any more, or an interruption, ends the run; what was under way is counted as cut.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+import msgspec
+
+from chairlift.bench.answer import Answer, read_llm_serving
+from chairlift.bench.connection import Connections
+from chairlift.bench.record import Ending, Unreachable
+from chairlift.bench.target import Address
+from chairlift.contest.asking import Asked
+from chairlift.contest.outcome import Outcome, Run
+
+Told = Callable[[Outcome], None]
+INTERRUPTED = "interrupted"
+
+
+class _Said(Answer):
+    """With the last line that came, which holds the whole text."""
+
+    last_line = b""
+
+
+def _read(answer: Answer, line: bytes, now: float) -> None:
+    read_llm_serving(answer, line, now)
+    if isinstance(answer, _Said) and line.lstrip().startswith(b"{"):
+        answer.last_line = line
+
+
+class Client:
+    def __init__(self, address: Address, peer: str, timeout_s: float, told: Told) -> None:
+        self._connections = Connections(address, peer, _read)
+        self._host = address.place
+        self._timeout_s = timeout_s
+        self._told = told
+        self._stopped: asyncio.Future[str]
+
+    async def run(self, requests: Sequence[Asked]) -> Run:
+        loop = asyncio.get_running_loop()
+        self._stopped = loop.create_future()
+        loop.add_signal_handler(signal.SIGINT, self._stop, INTERRUPTED)
+        run = Run(len(requests))
+        began = monotonic()
+        tasks: set[asyncio.Task[None]] = set()
+        sending = asyncio.ensure_future(self._send(requests, began, run, tasks))
+        await asyncio.wait((sending, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not self._stopped.done():
+            await asyncio.wait((asyncio.gather(*tasks), self._stopped), return_when=asyncio.FIRST_COMPLETED)
+        run.exec_time = monotonic() - began
+        if self._stopped.done():
+            run.stopped = self._stopped.result()
+            for task in (sending, *tasks):
+                task.cancel()
+            await asyncio.gather(sending, *tasks, return_exceptions=True)
+        loop.remove_signal_handler(signal.SIGINT)
+        return run
+
+    def _stop(self, why: str) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(why)
+
+    async def _send(self, requests: Sequence[Asked], began: float, run: Run, tasks: set[asyncio.Task[None]]) -> None:
+        for request in requests:
+            wait_s = began + request.at_s - monotonic()
+            await asyncio.sleep(max(0.0, wait_s))
+            tasks.add(asyncio.ensure_future(self._one(request, run)))
+
+    async def _one(self, request: Asked, run: Run) -> None:
+        answer = _Said()
+        sent = monotonic()
+        ending, reason = Ending.CUT, "cut: the run was stopped"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._connections.ask(request.request(self._host), answer)
+            ending, reason = answer.judge(request.max_new_tokens)
+        except TimeoutError:
+            ending, reason = Ending.FAILED, f"not answered within {self._timeout_s:g} s"
+        except Unreachable as error:
+            ending, reason = Ending.FAILED, str(error)
+            self._stop(reason)
+        finally:
+            outcome = _outcome(request, answer, sent, ending, reason)
+            run.outcomes.append(outcome)
+            self._told(outcome)
+
+
+def _outcome(request: Asked, answer: _Said, sent: float, ending: Ending, reason: str) -> Outcome:
+    return Outcome(
+        asked=request,
+        ending=ending,
+        reason=reason,
+        text=_text(answer.last_line),
+        num_tokens=answer.num_tokens,
+        res_time=monotonic() - sent,
+        first_token_time=answer.times[0] - sent if answer.times else None,
+    )
+
+
+def _text(line: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(line)["data"][0]["generated_text"])
+    except (msgspec.DecodeError, KeyError, IndexError, TypeError):
+        return ""

@@ -1,0 +1,64 @@
+from itertools import pairwise
+from statistics import fmean, pstdev
+
+import pytest
+
+from chairlift.contest.asking import asked, gaps, interval_s
+from chairlift.core.errors import InvalidConfig
+from chairlift.workload.item import Item
+
+ITEMS = [Item(prompt_tokens=n, output_tokens=10 * n) for n in (1, 2, 3)]
+
+
+def text(item: Item, index: int) -> str:
+    return f"{index}: {item.prompt_tokens}"
+
+
+@pytest.mark.parametrize(
+    ("rate", "mean"), [(0.5, 2.0), (3, 0.33), (6, 0.17), (16, 0.06), (60, 0.02), (150, 0.01), (250, 0.0)]
+)
+def test_the_mean_gap_is_rounded_as_the_original_rounds_it(rate: float, mean: float) -> None:
+    assert interval_s(rate) == mean
+
+
+def test_gaps_are_whole_milliseconds_that_hardly_vary() -> None:
+    drawn = gaps(5, 5000, seed=1)
+    assert fmean(drawn) == pytest.approx(0.2, rel=0.01)
+    assert pstdev(drawn) == pytest.approx(0.0141, rel=0.1)
+    assert all(round(1000 * gap, 6).is_integer() for gap in drawn)
+
+
+def test_1500_requests_at_150_a_second_take_15_seconds() -> None:
+    requests = asked(ITEMS, text, 150, 1500, seed=0)
+    assert len(requests) == 1500
+    assert requests[-1].at_s == pytest.approx(15, rel=0.02)
+    assert all(after.at_s >= before.at_s for before, after in pairwise(requests))
+
+
+def test_prompts_come_again_in_order() -> None:
+    requests = asked(ITEMS, text, 250, 7, seed=0)
+    assert [request.max_new_tokens for request in requests] == [10, 20, 30, 10, 20, 30, 10]
+    assert [request.prompt for request in requests[:4]] == ["0: 1", "1: 2", "2: 3", "0: 1"]
+    assert {request.at_s for request in requests} == {0.0}
+
+
+def test_the_seed_decides() -> None:
+    assert asked(ITEMS, text, 5, 9, seed=1) == asked(ITEMS, text, 5, 9, seed=1)
+    assert asked(ITEMS, text, 5, 9, seed=1) != asked(ITEMS, text, 5, 9, seed=2)
+
+
+def test_a_written_prompt_is_sent_as_it_is_and_a_chat_is_refused() -> None:
+    written = Item(prompt_tokens=1, output_tokens=2, prompt="Say é", tokens=(1,))
+    [request] = asked([written], text, 5, 1, seed=1)
+    assert request.prompt == "Say é"
+    with pytest.raises(InvalidConfig, match="request 1 of the data is a chat"):
+        asked([Item(prompt_tokens=1, output_tokens=2, prompt=({"role": "user"},))], text, 5, 1, seed=1)
+
+
+def test_the_body_is_the_original_s_words_for_false_and_true_included() -> None:
+    head, _, body = asked(ITEMS, text, 5, 1, seed=1)[0].request("h:1").partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /models/llama2/generate_stream HTTP/1.1\r\nHost: h:1\r\n")
+    assert b"\r\nConnection: close\r\n" in head
+    assert body == (
+        b'{"inputs":"0: 1","parameters":{"max_new_tokens":10,"do_sample":"False","return_full_text":"True"}}'
+    )
