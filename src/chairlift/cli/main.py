@@ -9,7 +9,20 @@ import re
 import sys
 from collections.abc import Sequence
 
-from chairlift.cli import calibrate, chat, compare, doctor, explain, generate, policies, replay, serve, simulate, trace
+from chairlift.cli import (
+    bench,
+    calibrate,
+    chat,
+    compare,
+    doctor,
+    explain,
+    generate,
+    policies,
+    replay,
+    serve,
+    simulate,
+    trace,
+)
 from chairlift.config.options import did_you_mean
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
@@ -59,7 +72,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (serve, chat, generate, simulate, calibrate, compare, trace, explain, replay, policies, doctor):
+    for command in (
+        serve,
+        chat,
+        generate,
+        bench,
+        simulate,
+        calibrate,
+        compare,
+        trace,
+        explain,
+        replay,
+        policies,
+        doctor,
+    ):
         command.add_command(commands)
     for subparser in commands.choices.values():
         subparser.set_defaults(command=subparser)

@@ -1,0 +1,159 @@
+"""What a streamed answer says, line by line, in each of the APIs.
+
+A chunk counts where it can carry a token: not one that only opens a chat (a role without text), nor one that only
+closes a choice (a finish without text), unless nothing came before it. Lines that are not JSON are comments.
+"""
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chairlift.bench.record import Ending
+from chairlift.bench.target import Api
+
+
+class Answer:
+    """As far as it has come."""
+
+    __slots__ = ("error", "has_ended", "last_s", "output_tokens", "prompt_tokens", "times")
+
+    def __init__(self) -> None:
+        self.times: array[float] = array("d")
+        self.last_s = 0.0
+        self.output_tokens: int | None = None  # as the server counts
+        self.prompt_tokens: int | None = None
+        self.has_ended = False  # it said so itself
+        self.error = ""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.times) if self.output_tokens is None else self.output_tokens
+
+    def judge(self, asked_tokens: int) -> tuple[Ending, str]:
+        """Of an answer whose connection has nothing more to say, with the reason if it failed."""
+        if self.error:
+            return Ending.FAILED, self.error
+        if not self.has_ended:
+            return Ending.FAILED, "the answer broke off"
+        if self.num_tokens == 0:
+            return Ending.FAILED, "the answer has no tokens"
+        return (Ending.FULL if self.num_tokens >= asked_tokens else Ending.SHORT), ""
+
+
+Read = Callable[[Answer, bytes, float], None]  # a line and when it came
+
+
+class _Delta(msgspec.Struct):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Any = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
+    object: str | None = None
+    message: Any = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def read_openai(answer: Answer, line: bytes, now: float) -> None:
+    if not line.startswith(b"data:"):
+        return
+    if line[5:].strip() == b"[DONE]":
+        answer.has_ended = True
+        return
+    try:
+        chunk = _chunk(line[5:])
+    except msgspec.DecodeError as error:
+        answer.error = f"a chunk cannot be read: {error}"
+        return
+    if chunk.choices:
+        _read_choice(answer, chunk.choices[0], now)
+    if chunk.usage is not None:
+        answer.output_tokens = chunk.usage.completion_tokens
+        answer.prompt_tokens = chunk.usage.prompt_tokens
+    if chunk.error is not None or chunk.object == "error":
+        answer.error = message_of(chunk.message if chunk.error is None else chunk.error)
+
+
+def _read_choice(answer: Answer, choice: _Choice, now: float) -> None:
+    delta, text = choice.delta, choice.text
+    if delta is not None:
+        text = delta.content or delta.reasoning_content or delta.reasoning or ("..." if delta.tool_calls else "")
+    answer.last_s = now
+    if choice.finish_reason is not None:
+        answer.has_ended = True
+        is_token = bool(text) or not answer.times
+    else:
+        is_token = bool(text) or delta is None or delta.role is None
+    if is_token:
+        answer.times.append(now)
+
+
+class _Line(msgspec.Struct):
+    generated_text: str = ""
+    finish_reason: str | None = None
+    generated_tokens: int | None = None
+
+
+class _Event(msgspec.Struct):
+    data: list[_Line]
+
+
+_event = msgspec.json.Decoder(_Event).decode
+_ENDS = ("eos", "length")
+
+
+def read_llm_serving(answer: Answer, line: bytes, now: float) -> None:
+    start = 5 if line.startswith(b"data:") else 0
+    if not line[start:].lstrip().startswith(b"{"):
+        return
+    try:
+        said = _event(line[start:]).data[0]
+    except (msgspec.DecodeError, IndexError) as error:
+        answer.error = f"a line cannot be read: {error}"
+        return
+    if said.finish_reason is None:
+        answer.last_s = now
+        answer.times.append(now)
+        return
+    answer.has_ended = True  # this is the summary, which is no token
+    answer.output_tokens = said.generated_tokens
+    if said.finish_reason not in _ENDS:
+        answer.error = f"{said.finish_reason}: {said.generated_text}"
+
+
+READERS: dict[Api, Read] = {
+    Api.COMPLETIONS: read_openai,
+    Api.CHAT: read_openai,
+    Api.LLM_SERVING: read_llm_serving,
+}
+
+
+def message_of(error: Any) -> str:
+    """What an error object of any of these servers says, in one line."""
+    if isinstance(error, dict):
+        inner = error.get("error", error)
+        inner = inner.get("message", inner) if isinstance(inner, dict) else inner
+        error = inner if isinstance(inner, str) else msgspec.json.encode(inner).decode()
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else text[:197] + "..."

@@ -1,0 +1,68 @@
+"""A range of numbers along a line of pixels, with round numbers to label it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+NUM_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    low: float
+    high: float
+    start: float  # pixels
+    end: float
+    is_log: bool = False
+
+    @classmethod
+    def over(cls, low: float, high: float, start: float, end: float, is_log: bool = False) -> "Axis":
+        """Widened where it would have no length."""
+        if high <= low:
+            low, high = (low / 2, low * 2) if is_log else (low, low + 1.0)
+        return cls(low, high, start, end, is_log)
+
+    def at(self, value: float) -> float:
+        return self.start + (self.end - self.start) * self.share(value)
+
+    def share(self, value: float) -> float:
+        if self.is_log:
+            return math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def value(self, share: float) -> float:
+        if self.is_log:
+            return self.low * float((self.high / self.low) ** share)
+        return self.low + (self.high - self.low) * share
+
+    def ticks(self) -> Iterator[float]:
+        """Round numbers within it."""
+        if self.is_log:
+            yield from self._log_ticks()
+            return
+        step = _round_step((self.high - self.low) / NUM_TICKS)
+        place = math.ceil(self.low / step - 1e-9)
+        while place * step <= self.high + 1e-9 * step:
+            yield place * step
+            place += 1
+
+    def _log_ticks(self) -> Iterator[float]:
+        decades = math.log10(self.high / self.low)
+        factors = (1, 2, 5) if decades < 3 else (1,)
+        for power in range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1):
+            for factor in factors:
+                if self.low <= factor * 10.0**power <= self.high:
+                    yield factor * 10.0**power
+
+
+def _round_step(least: float) -> float:
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
+
+
+def shown(value: float) -> str:
+    """As short as its size allows."""
+    size = abs(value)
+    if size >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,174 @@
+"""One client process: sends its share of the requests when they are due, and stamps what comes back.
+
+Always: every request that was sent ends as one record. Requests come written out; of the answers only times and counts
+are kept.
+"""
+
+import asyncio
+import gc
+import resource
+import signal
+import time
+from array import array
+from collections.abc import Iterator
+from multiprocessing.connection import Connection as Pipe
+from time import monotonic
+
+import uvloop
+
+from chairlift.bench.answer import READERS, Answer
+from chairlift.bench.connection import Connections
+from chairlift.bench.messages import Begin, Effort, Planned, Progress, Ready, Share, Stop
+from chairlift.bench.record import Ending, Record, Unreachable
+
+LAG_EVERY_S = 0.01
+TELL_EVERY_S = 0.2
+PAUSE_S = 0.5  # of a closed loop whose server does not take connections
+
+
+def main(pipe: Pipe) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    _allow_many_connections()
+    share = pipe.recv()
+    gc.freeze()  # what is here stays: the collector need not look at it again
+    pipe.send(Ready())
+    uvloop.run(Client(pipe, share).run())
+
+
+def _allow_many_connections() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class Client:
+    def __init__(self, pipe: Pipe, share: Share) -> None:
+        self._pipe = pipe
+        self._share = share
+        self._connections = Connections(share.address, share.peer, READERS[share.api])
+        self._commands: asyncio.Queue[Begin | Stop] = asyncio.Queue()
+        self._under_way: dict[int, Answer] = {}
+        self._records: list[Record] = []
+        self._num_sent = 0
+        self._num_chunks = 0  # of answers that ended
+        self._at = 0.0
+
+    async def run(self) -> None:
+        share = self._share
+        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._listen)
+        while True:
+            command = await self._commands.get()
+            if isinstance(command, Stop):
+                return
+            if not await self._phase(share.warm_up if command.is_warm_up else share.requests, command.at):
+                return
+
+    def _listen(self) -> None:
+        try:
+            self._commands.put_nowait(self._pipe.recv())
+        except EOFError:
+            asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+            self._commands.put_nowait(Stop())
+
+    async def _phase(self, requests: list[Planned], at: float) -> bool:
+        """Whether it was not stopped."""
+        self._at, self._num_sent, self._num_chunks = at, 0, 0
+        lags: array[float] = array("d")
+        began, processor = monotonic(), time.process_time()
+        watching = [asyncio.ensure_future(self._watch_lag(lags)), asyncio.ensure_future(self._tell())]
+        sending = asyncio.ensure_future(self._send_all(requests))
+        stopping = asyncio.ensure_future(self._commands.get())  # nothing but Stop comes during a phase
+        await asyncio.wait((sending, stopping), return_when=asyncio.FIRST_COMPLETED)
+        is_stopped = stopping.done()
+        if sending.done():
+            sending.result()  # a mistake of ours is not to be passed over
+        for task in (*watching, sending, stopping):
+            task.cancel()
+        await asyncio.gather(*watching, sending, stopping, return_exceptions=True)
+        effort = Effort(monotonic() - began, time.process_time() - processor, lags.tobytes())
+        self._flush()
+        self._pipe.send(effort)
+        return not is_stopped
+
+    async def _send_all(self, requests: list[Planned]) -> None:
+        if not self._share.concurrency:
+            await self._open_loop(requests)
+        else:
+            await self._closed_loop(iter(requests))
+
+    async def _closed_loop(self, todo: Iterator[Planned]) -> None:
+        await asyncio.sleep(self._at - monotonic())
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._share.concurrency):
+                group.create_task(self._one_after_another(todo))
+
+    async def _open_loop(self, requests: list[Planned]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for planned in requests:
+                wait_s = self._at + planned.arrival_s - monotonic()
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                group.create_task(self._one(planned, planned.arrival_s))
+
+    async def _one_after_another(self, todo: Iterator[Planned]) -> None:
+        for planned in todo:
+            is_reachable = await self._one(planned, monotonic() - self._at)
+            if not is_reachable:
+                await asyncio.sleep(PAUSE_S)
+
+    async def _one(self, planned: Planned, due_s: float) -> bool:
+        """Whether somebody took the connection."""
+        self._num_sent += 1
+        answer = self._under_way[planned.index] = Answer()
+        sent = monotonic()
+        is_unreachable = False
+        ending, reason = Ending.CUT, ""
+        try:
+            async with asyncio.timeout(self._share.timeout_s):
+                await self._connections.ask(planned.request, answer)
+            ending, reason = answer.judge(planned.output_tokens)
+        except TimeoutError:
+            ending, reason = Ending.FAILED, f"not answered within {self._share.timeout_s:g} s"
+        except Unreachable as error:
+            ending, reason, is_unreachable = Ending.FAILED, str(error), True
+        finally:
+            del self._under_way[planned.index]
+            self._num_chunks += len(answer.times)
+            self._records.append(self._record(planned, answer, due_s, sent, ending, reason, is_unreachable))
+        return not is_unreachable
+
+    def _record(
+        self, planned: Planned, answer: Answer, due_s: float, sent: float, ending: Ending, reason: str, is_lost: bool
+    ) -> Record:
+        at = self._at
+        return Record(
+            index=planned.index,
+            due_s=due_s,
+            sent_s=sent - at,
+            times=array("d", [moment - at for moment in answer.times]).tobytes(),
+            last_s=(answer.last_s or sent) - at,
+            asked_tokens=planned.output_tokens,
+            prompt_tokens=planned.prompt_tokens if answer.prompt_tokens is None else answer.prompt_tokens,
+            output_tokens=answer.num_tokens,
+            is_told=answer.output_tokens is not None,
+            ending=ending,
+            reason=reason,
+            is_unreachable=is_lost,
+        )
+
+    async def _watch_lag(self, lags: "array[float]") -> None:
+        while True:
+            due = monotonic() + LAG_EVERY_S
+            await asyncio.sleep(LAG_EVERY_S)
+            lags.append(max(0.0, monotonic() - due))
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            self._flush()
+
+    def _flush(self) -> None:
+        records, self._records = self._records, []
+        num_running = sum(bool(answer.times) for answer in self._under_way.values())
+        num_chunks = self._num_chunks + sum(len(answer.times) for answer in self._under_way.values())
+        num_waiting = len(self._under_way) - num_running
+        self._pipe.send(Progress(self._num_sent, num_waiting, num_running, num_chunks, records))

@@ -1,0 +1,169 @@
+"""Connections to the server, each with one request at a time, kept for the next one where the server allows it.
+
+Always: a line is stamped with the moment at which its bytes were handed over by the kernel; lines of one reading share
+it. Knows HTTP, not what the lines mean.
+"""
+
+import asyncio
+import errno
+import json
+import ssl
+from collections.abc import Callable
+from time import monotonic
+from typing import cast
+
+import httptools
+
+from chairlift.bench.answer import Answer, Read, message_of
+from chairlift.bench.record import Unreachable
+from chairlift.bench.target import Address
+
+_OUR_OWN = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
+MAX_COMPLAINT = 4096  # bytes of an error's body that are kept
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, put_back: Callable[["_Connection"], None]) -> None:
+        self._put_back = put_back
+        self.is_open = True
+
+    def ask(self, request: bytes, answer: Answer, read: Read) -> "asyncio.Future[None]":
+        """The future is done when there is nothing more to come; what came is in the answer."""
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer, self._read = answer, read
+        self._rest = b""
+        self._complaint: bytes | None = None  # the body, where it is no answer
+        self._has_head = self._has_length = False
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self.over
+
+    def close(self) -> None:
+        self._transport.abort()
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.over.done():
+            return self.close()  # nothing was asked
+        self._now = monotonic()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._answer.error = f"not HTTP: {error}"
+            self._end()
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        if not self.over.done():
+            if not self._has_head:
+                self._answer.error = "the connection was closed without an answer"
+            elif self._complaint is not None:
+                self._complain()
+            elif self._has_length and not self._answer.has_ended:
+                self._answer.error = self._answer.error or "the connection was closed in the middle of the answer"
+            self._end()
+
+    # Called by the parser.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._has_length |= name.lower() in (b"transfer-encoding", b"content-length")
+
+    def on_headers_complete(self) -> None:
+        self._has_head = True
+        if self._parser.get_status_code() != 200:
+            self._complaint = b""
+
+    def on_body(self, body: bytes) -> None:
+        if self._complaint is not None:
+            self._complaint = (self._complaint + body)[:MAX_COMPLAINT]
+            return
+        lines = body.split(b"\n")
+        if self._rest:
+            lines[0] = self._rest + lines[0]
+        self._rest = lines.pop()
+        answer, read, now = self._answer, self._read, self._now
+        for line in lines:
+            if line:
+                read(answer, line, now)
+
+    def on_message_complete(self) -> None:
+        if self._complaint is not None:
+            self._complain()
+        keeps = self._parser.should_keep_alive()
+        self._end()
+        if keeps:
+            self._put_back(self)
+        else:
+            self.close()
+
+    def _complain(self) -> None:
+        text = (self._complaint or b"").decode(errors="replace")
+        try:
+            said = message_of(json.loads(text))
+        except ValueError:
+            said = message_of(text)
+        self._answer.error = f"HTTP {self._parser.get_status_code()}" + (f": {said}" if said else "")
+
+    def _end(self) -> None:
+        if self._rest:
+            self._read(self._answer, self._rest, self._now)
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+class Connections:
+    """Of one client process. The one that was used last is used first."""
+
+    def __init__(self, address: Address, peer: str, read: Read) -> None:
+        """`peer` is the address's host as a number."""
+        self._address = address
+        self._peer = peer
+        self._read = read
+        self._idle: list[_Connection] = []
+        self._tls = ssl.create_default_context() if address.is_tls else None
+
+    async def ask(self, request: bytes, answer: Answer) -> None:
+        """Raises Unreachable; whatever else goes wrong is in the answer."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_open:
+                continue
+            await self._exchange(connection, request, answer)
+            if answer.error != "the connection was closed without an answer":
+                return
+            answer.error = ""  # the server closed it while it was idle: no request was lost by that
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            if error.errno in _OUR_OWN:
+                answer.error = f"this machine cannot have more connections: {words(error)}"
+                return
+            raise Unreachable(f"cannot connect to {self._address}: {words(error)}") from error
+        await self._exchange(connection, request, answer)
+
+    async def _connect(self) -> _Connection:
+        name = self._address.host if self._tls else None
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self._idle.append), self._peer, self._address.port, ssl=self._tls, server_hostname=name
+        )
+        return connection
+
+    async def _exchange(self, connection: _Connection, request: bytes, answer: Answer) -> None:
+        try:
+            await connection.ask(request, answer, self._read)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+
+
+def words(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,108 @@
+"""The figures of a load test, from what was seen of each request; each figure's formula is in docs/bench.md.
+
+Always: every request of the workload is counted once: full, short, failed, cut or unsent. Latencies are those of
+answered requests (full or short), goodput that of full ones.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from chairlift.bench.record import Ending, Record
+from chairlift.bench.timeline import most_at_once, peak_tokens_per_s
+from chairlift.telemetry.report import Finished, Slo, Spread
+
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    requests: int
+    sent: int
+    full: int
+    short: int
+    failed: int
+    cut: int
+    unsent: int
+    failures: Mapping[str, int]  # by reason, the most frequent first
+    chunks: int
+    total_s: float
+    prompt_tokens: int
+    output_tokens: int
+    is_told: bool  # the server told its token counts; else every chunk counts as one
+    requests_per_s: float
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    peak_output_tokens_per_s: float
+    max_concurrency: int
+    ttft_s: Spread
+    tpot_s: Spread
+    itl_s: Spread
+    e2e_s: Spread
+    slo: str | None
+    good: int | None
+    goodput_per_s: float | None
+
+
+def figures_of(records: Sequence[Record], num_planned: int, slo: Slo | None = None) -> Figures:
+    counts = Counter(record.ending for record in records)
+    answered = [record for record in records if record.is_answered]
+    total_s = _total_s(records)
+    per_s = 1.0 / total_s if total_s > 0 else 0.0
+    num_prompt = sum(record.prompt_tokens for record in answered)
+    num_output = sum(record.output_tokens for record in records)
+    good = None if slo is None else _num_good(answered, slo)
+    return Figures(
+        requests=num_planned,
+        sent=len(records),
+        full=counts[Ending.FULL],
+        short=counts[Ending.SHORT],
+        failed=counts[Ending.FAILED],
+        cut=counts[Ending.CUT],
+        unsent=num_planned - len(records),
+        failures=dict(Counter(r.reason for r in records if r.ending is Ending.FAILED).most_common()),
+        chunks=sum(len(record.chunks) for record in records),
+        total_s=total_s,
+        prompt_tokens=num_prompt,
+        output_tokens=num_output,
+        is_told=all(record.is_told for record in answered),
+        requests_per_s=len(answered) * per_s,
+        output_tokens_per_s=num_output * per_s,
+        total_tokens_per_s=(num_prompt + num_output) * per_s,
+        peak_output_tokens_per_s=peak_tokens_per_s(records),
+        max_concurrency=most_at_once(records),
+        ttft_s=Spread.of([record.ttft_s for record in answered]),
+        tpot_s=Spread.of([record.tpot_s for record in answered]),
+        itl_s=Spread.of(gaps_of(answered)),
+        e2e_s=Spread.of([record.e2e_s for record in answered]),
+        slo=None if slo is None else str(slo),
+        good=good,
+        goodput_per_s=None if good is None else good * per_s,
+    )
+
+
+def gaps_of(records: Sequence[Record]) -> "array[float]":
+    """Between the chunks of each request."""
+    gaps: array[float] = array("d")
+    for record in records:
+        chunks = record.chunks.tolist()
+        gaps.extend(later - earlier for earlier, later in pairwise(chunks))
+    return gaps
+
+
+def _total_s(records: Sequence[Record]) -> float:
+    if not records:
+        return 0.0
+    return max(record.last_s for record in records) - min(record.sent_s for record in records)
+
+
+def _num_good(answered: Sequence[Record], slo: Slo) -> int:
+    done = Finished.none()
+    for record in answered:
+        if record.ending is Ending.FULL:
+            done.ttft_s.append(record.ttft_s)
+            done.tpot_s.append(record.tpot_s)
+            done.e2e_s.append(record.e2e_s)
+    return done.num_good(slo)

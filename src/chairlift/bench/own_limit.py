@@ -1,0 +1,55 @@
+"""Whether the clients kept up: what they themselves needed, and what that says about the figures.
+
+Always: a doubt is one sentence. No doubt means that a chunk was stamped within a few milliseconds of its coming.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chairlift.bench.messages import Effort
+from chairlift.bench.record import Record
+from chairlift.telemetry.report import Spread
+
+BUSY_SHARE = 0.8  # of a core: beyond it a process has no room for a burst
+MACHINE_BUSY = 0.95
+LATE_S = 0.005  # at the 99th percentile
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLimit:
+    clients: int
+    busiest: float  # share of a core that the busiest client process needed
+    machine: float  # share of all cores of this machine that anything needed
+    lag_s: Spread  # of timers in the client processes: by so much a chunk may have been stamped late
+    late_s: Spread  # of requests: sent - due
+    doubts: list[str]
+
+    @classmethod
+    def of(cls, efforts: Sequence[Effort], records: Sequence[Record], machine: float) -> "OwnLimit":
+        lags = array("d")
+        for effort in efforts:
+            lags.frombytes(effort.lags_s)
+        busiest = max((effort.processor_s / effort.seconds for effort in efforts if effort.seconds > 0), default=0.0)
+        lag_s = Spread.of(lags)
+        late_s = Spread.of([record.sent_s - record.due_s for record in records])
+        return cls(len(efforts), busiest, machine, lag_s, late_s, list(_doubts(busiest, machine, lag_s, late_s)))
+
+
+def _doubts(busiest: float, machine: float, lag_s: Spread, late_s: Spread) -> list[str]:
+    doubts = []
+    if busiest > BUSY_SHARE:
+        doubts.append(
+            f"a client process needed {busiest:.0%} of a core: the client is what is measured; raise --clients"
+        )
+    if machine > MACHINE_BUSY:
+        doubts.append(
+            f"the cores of this machine were {machine:.0%} busy: whatever runs here, client or server, was slowed"
+        )
+    if lag_s.p99 > LATE_S:
+        doubts.append(f"chunks may have been stamped up to {1e3 * lag_s.p99:.1f} ms late (99 % of timers)")
+    if late_s.p99 > LATE_S:
+        doubts.append(
+            f"requests were sent up to {1e3 * late_s.p99:.1f} ms late (99 %): the load was not quite as asked"
+        )
+    return doubts

@@ -1,0 +1,110 @@
+"""Looking at the server before the run: is it there, which API does it speak, what is its model called.
+
+Always: what is wrong with the address, the API or the model is said here, before a load is made.
+"""
+
+import asyncio
+import http.client
+import json
+import socket
+import ssl
+from typing import Any
+
+from chairlift.bench.answer import READERS, Answer, message_of
+from chairlift.bench.connection import Connections, words
+from chairlift.bench.messages import Planned
+from chairlift.bench.record import Ending, Unreachable
+from chairlift.bench.target import Address, Api, Target
+from chairlift.core.errors import InvalidConfig
+
+_PATIENCE_S = 30.0
+LLM_SERVING_MODEL = "llama2"
+
+
+def find_peer(address: Address) -> str:
+    """The host as a number, of the first of its addresses that answers."""
+    try:
+        with socket.create_connection((address.host, address.port), timeout=_PATIENCE_S) as sock:
+            return str(sock.getpeername()[0])
+    except OSError as error:
+        raise InvalidConfig(f"{address} cannot be reached: {words(error)}; is the server up?") from error
+
+
+def find_target(address: Address, api: Api | None, model: str | None, api_key: str, ignores_eos: bool) -> Target:
+    """What was not given is asked of the server."""
+    if api is None:
+        api = _find_api(address, api_key)
+    if model is None:
+        model = LLM_SERVING_MODEL if api is Api.LLM_SERVING else _find_model(address, api_key)
+    return Target(address, api, model, api_key, ignores_eos)
+
+
+def _find_api(address: Address, api_key: str) -> Api:
+    if _get(address, "/v1/models", api_key)[0] == 200:
+        return Api.COMPLETIONS
+    if _get(address, "/serving/get_bs", api_key)[0] == 200:
+        return Api.LLM_SERVING
+    status, said = _get(address, "/v1/models", api_key)
+    raise InvalidConfig(
+        f"{address} has neither /v1/models (HTTP {status}{_after(said)}) nor /serving/get_bs; --api and --model name "
+        "what it speaks"
+    )
+
+
+def _find_model(address: Address, api_key: str) -> str:
+    status, said = _get(address, "/v1/models", api_key)
+    models = said.get("data") if isinstance(said, dict) and status == 200 else None
+    if not isinstance(models, list) or not models or not isinstance(models[0], dict) or "id" not in models[0]:
+        raise InvalidConfig(f"{address}/v1/models names no model (HTTP {status}{_after(said)}); give --model")
+    return str(models[0]["id"])
+
+
+def _get(address: Address, path: str, api_key: str) -> tuple[int, Any]:
+    """The status and what was said, decoded if it is JSON."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    connection: http.client.HTTPConnection
+    if address.is_tls:
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(address.host, address.port, timeout=_PATIENCE_S, context=context)
+    else:
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=_PATIENCE_S)
+    try:
+        connection.request("GET", address.prefix + path, headers=headers)
+        response = connection.getresponse()
+        body = response.read(1 << 20)
+        status = response.status
+    except (OSError, http.client.HTTPException) as error:
+        said = words(error) if isinstance(error, OSError) else f"not HTTP: {error}"
+        raise InvalidConfig(f"{address}{path} cannot be read: {said}") from error
+    finally:
+        connection.close()
+    try:
+        return status, json.loads(body)
+    except ValueError:
+        return status, body.decode(errors="replace")
+
+
+def _after(said: Any) -> str:
+    text = message_of(said)
+    return f": {text}" if text else ""
+
+
+def try_out(target: Target, peer: str, planned: Planned, timeout_s: float) -> None:
+    """Sends one request and waits for its answer; raises InvalidConfig if it fails."""
+    answer = Answer()
+
+    async def ask() -> None:
+        connections = Connections(target.address, peer, READERS[target.api])
+        async with asyncio.timeout(timeout_s):
+            await connections.ask(planned.request, answer)
+        connections.close()
+
+    try:
+        asyncio.run(ask())
+    except TimeoutError:
+        raise InvalidConfig(f"{target.url} did not answer one request within {timeout_s:g} s") from None
+    except Unreachable as error:
+        raise InvalidConfig(str(error)) from error
+    ending, reason = answer.judge(planned.output_tokens)
+    if ending is Ending.FAILED:
+        raise InvalidConfig(f"{target.url} does not answer a request of this workload: {reason}")

@@ -1,0 +1,53 @@
+"""How a run stands, while it runs: one line that changes on a terminal, a line now and then elsewhere."""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TextIO
+
+from chairlift.bench.record import Ending
+from chairlift.bench.standing import Standing
+
+PLAIN_EVERY_S = 5.0
+
+
+class Display:
+    def __init__(self, out: TextIO, clock: Callable[[], float] = monotonic) -> None:
+        self._out = out
+        self._clock = clock
+        self._is_live = out.isatty()
+        self._next = 0.0
+        self._width = 0
+        self._chunks: list[tuple[float, int]] = []  # of the last second
+
+    def show(self, standing: Standing) -> None:
+        now = self._clock()
+        self._chunks = [mark for mark in self._chunks if now - mark[0] < 1.0] + [(now, standing.num_chunks)]
+        if not self._is_live:
+            self._next = self._next or now + PLAIN_EVERY_S
+            if now >= self._next:
+                self._next = now + PLAIN_EVERY_S
+                print(self._line(standing), file=self._out, flush=True)
+            return
+        line = self._line(standing)
+        self._out.write("\r" + line.ljust(self._width))
+        self._out.flush()
+        self._width = len(line)
+
+    def close(self) -> None:
+        if self._width:
+            self._out.write("\r" + " " * self._width + "\r")
+            self._out.flush()
+
+    def _line(self, standing: Standing) -> str:
+        counts = standing.counts
+        num_ended = sum(counts.values())
+        what = "warm-up" if standing.is_warm_up else "bench"
+        lost = "".join(f", {counts[e]} {e}" for e in (Ending.SHORT, Ending.FAILED) if counts[e])
+        return (
+            f"{what} {standing.seconds:6.1f} s: {num_ended} of {standing.num_planned} ended{lost}; "
+            f"{standing.num_running} running, {standing.num_waiting} waiting, {self._rate():.0f} chunks/s"
+        )
+
+    def _rate(self) -> float:
+        (first, before), (last, after) = self._chunks[0], self._chunks[-1]
+        return max(0.0, (after - before) / (last - first)) if last > first else 0.0

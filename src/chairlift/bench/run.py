@@ -1,0 +1,221 @@
+"""A run: client processes with a share of the requests each, told when to begin and, if need be, when to stop.
+
+Always: when a run ends, however it ends, its processes are gone, and every request that was sent has a record. A server
+that goes away ends the run; so does Ctrl-C. Both leave what was measured.
+"""
+
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+import psutil
+
+from chairlift.bench import client
+from chairlift.bench.messages import Begin, Effort, Planned, Progress, Ready, Share, Stop
+from chairlift.bench.probe import try_out
+from chairlift.bench.record import Record
+from chairlift.bench.standing import Standing
+from chairlift.bench.target import Target
+from chairlift.core.errors import ChairliftError
+
+INTERRUPTED = "it was interrupted"
+GONE_AFTER_S = 5.0  # a server that takes no connection for so long is taken for gone
+_LEAD_S = 0.3  # for every client process to hear of the start before it comes
+_TURN_S = 0.1
+_spawn = multiprocessing.get_context("spawn")
+
+Watch = Callable[[Standing], None]  # called about ten times a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    target: Target
+    peer: str
+    trial: Planned  # sent first and alone: if it fails, there is no run
+    requests: list[Planned]
+    warm_up: list[Planned]
+    concurrency: int  # 0: an open loop
+    num_clients: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    num_planned: int
+    num_warm_up: int
+    num_warm_up_failed: int
+    records: list[Record]
+    efforts: list[Effort]
+    machine: float  # share of all its cores that anything needed
+    stopped: str = ""  # why it is only a part
+
+
+def num_clients(wanted: int | None, num_requests: int, concurrency: int) -> int:
+    """One for every four cores unless so many are wanted; none without a request."""
+    most = min(num_requests, concurrency or num_requests)
+    return min(wanted or max(1, len(os.sched_getaffinity(0)) // 4), most)
+
+
+def run(load: Load, watch: Watch) -> Measured:
+    try_out(load.target, load.peer, load.trial, load.timeout_s)
+    with ExitStack() as stack:
+        clients = _Clients(load, stack)
+        stop = stack.enter_context(_stop_on_interrupt())
+        warm, _, stopped = clients.phase(True, len(load.warm_up), stop, watch) if load.warm_up else ([], [], "")
+        num_bad = sum(not record.is_answered for record in warm)
+        if load.warm_up and num_bad == len(warm):
+            stopped = stopped or f"no request of the warm-up was answered: {warm[0].reason}"
+        if stopped:
+            return Measured(len(load.requests), len(warm), num_bad, [], [], 0.0, stopped)
+        psutil.cpu_percent()  # from here on
+        records, efforts, stopped = clients.phase(False, len(load.requests), stop, watch)
+        machine = psutil.cpu_percent() / 100.0
+        return Measured(len(load.requests), len(warm), num_bad, records, efforts, machine, stopped)
+
+
+class _Clients:
+    def __init__(self, load: Load, stack: ExitStack) -> None:
+        self._load = load
+        self._pipes: list[Pipe] = []
+        with _deaf():
+            for number in range(load.num_clients):
+                self._pipes.append(_start(number, stack))
+        for number, pipe in enumerate(self._pipes):
+            pipe.send(_share(load, number))
+        for pipe in self._pipes:
+            if not isinstance(_receive(pipe), Ready):
+                raise ChairliftError("a client process of the load tester died while it started")
+
+    def phase(
+        self, is_warm_up: bool, num_planned: int, stop: "_Stop", watch: Watch
+    ) -> tuple[list[Record], list[Effort], str]:
+        """Records, efforts, and why it was stopped."""
+        at = monotonic() + _LEAD_S
+        standing = Standing(num_planned, is_warm_up)
+        self._tell(Begin(is_warm_up, at))
+        efforts: list[Effort] = []
+        vigil = _Vigil(self._load)
+        busy, is_told = dict(enumerate(self._pipes)), False
+        while busy:
+            for number, message in _heard(busy):
+                if isinstance(message, Progress):
+                    standing.add(number, message)
+                    vigil.look_at(message.records)
+                    continue
+                del busy[number]
+                if isinstance(message, Effort):
+                    efforts.append(message)
+                else:
+                    stop.reason = stop.reason or "a client process died, and its requests with it"
+            stop.reason = stop.reason or vigil.verdict()
+            if stop.reason and not is_told:
+                self._tell(Stop())
+                is_told = True
+            standing.seconds = max(0.0, monotonic() - at)
+            watch(standing)
+        return standing.records, efforts, stop.reason
+
+    def _tell(self, message: Begin | Stop) -> None:
+        for pipe in self._pipes:
+            with suppress(BrokenPipeError):
+                pipe.send(message)
+
+
+def _heard(busy: dict[int, Pipe]) -> list[tuple[int, Any]]:
+    """What the busy ones say; None from one that is gone."""
+    ready = wait(busy.values(), timeout=_TURN_S)
+    return [(number, _receive(pipe)) for number, pipe in busy.items() if pipe in ready]
+
+
+def _start(number: int, stack: ExitStack) -> Pipe:
+    ours, theirs = _spawn.Pipe()
+    process = _spawn.Process(target=client.main, args=(theirs,), name=f"client {number}", daemon=True)
+    process.start()
+    theirs.close()
+    stack.callback(process.join)
+    stack.callback(ours.close)  # which ends the process
+    return ours
+
+
+def _share(load: Load, number: int) -> Share:
+    """Every n-th request, so that a share has the rhythm of the whole."""
+    num = load.num_clients
+    return Share(
+        address=load.target.address,
+        peer=load.peer,
+        api=load.target.api,
+        requests=load.requests[number::num],
+        warm_up=load.warm_up[number::num],
+        concurrency=load.concurrency // num + (number < load.concurrency % num),
+        timeout_s=load.timeout_s,
+    )
+
+
+def _receive(pipe: Pipe) -> Any:
+    try:
+        return pipe.recv()
+    except (EOFError, ConnectionResetError):
+        return None
+
+
+class _Vigil:
+    """Watches for a server that takes no connections any more."""
+
+    def __init__(self, load: Load) -> None:
+        self._place = (load.peer, load.target.address.port)
+        self._since: float | None = None
+
+    def look_at(self, records: list[Record]) -> None:
+        if self._since is None and any(record.is_unreachable for record in records):
+            self._since = monotonic()
+
+    def verdict(self) -> str:
+        if self._since is None:
+            return ""
+        try:
+            socket.create_connection(self._place, timeout=_TURN_S).close()
+        except OSError:
+            is_gone = monotonic() - self._since > GONE_AFTER_S
+            return f"the server took no connection for {GONE_AFTER_S:g} s" if is_gone else ""
+        self._since = None
+        return ""
+
+
+class _Stop:
+    reason = ""
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[_Stop]:
+    """The first Ctrl-C asks for an end, the second insists."""
+    stop = _Stop()
+
+    def note(_: int, frame: FrameType | None) -> None:
+        if stop.reason:
+            raise KeyboardInterrupt
+        stop.reason = INTERRUPTED
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started here do not hear Ctrl-C, not even while they start."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

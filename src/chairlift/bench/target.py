@@ -1,0 +1,107 @@
+"""The server under load: where it is, which API it speaks, and the bytes of a request to it.
+
+Always: answers are streamed, greedy, and asked to have exactly the tokens that the workload says.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.workload.item import Item, Message
+
+Prompt = str | Sequence[int] | Sequence[Message]
+_encode = msgspec.json.Encoder().encode
+
+
+class Api(enum.StrEnum):
+    COMPLETIONS = "completions"
+    CHAT = "chat"
+    LLM_SERVING = "llm-serving"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+    is_tls: bool = False
+    prefix: str = ""  # a path before the routes
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """`http://host:port[/prefix]`; `/v1` at its end is left out, the routes have it."""
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port
+        except ValueError as error:
+            raise InvalidConfig(f"--url {url!r} is no address: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise InvalidConfig(f"--url must be an address such as http://127.0.0.1:8000, got {url!r}")
+        is_tls = parts.scheme == "https"
+        prefix = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(parts.hostname, port or (443 if is_tls else 80), is_tls, prefix)
+
+    @property
+    def place(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"http{'s' * self.is_tls}://{self.place}{self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    address: Address
+    api: Api
+    model: str
+    api_key: str = ""
+    ignores_eos: bool = True  # ask for it; a server that does not know the field may refuse it
+
+    @property
+    def path(self) -> str:
+        routes = {
+            Api.COMPLETIONS: "/v1/completions",
+            Api.CHAT: "/v1/chat/completions",
+            Api.LLM_SERVING: f"/models/{self.model}/generate_stream",
+        }
+        return self.address.prefix + routes[self.api]
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' * self.address.is_tls}://{self.address.place}{self.path}"
+
+    def request(self, prompt: Prompt, item: Item) -> bytes:
+        """All of an HTTP request; the connection may be used again afterwards."""
+        body = self._llm_serving(prompt, item) if self.api is Api.LLM_SERVING else self._openai(prompt, item)
+        content = _encode(body)
+        key = f"Authorization: Bearer {self.api_key}\r\n" if self.api_key else ""
+        head = (
+            f"POST {self.path} HTTP/1.1\r\nHost: {self.address.place}\r\n{key}Accept: text/event-stream\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        return head.encode() + content
+
+    def _openai(self, prompt: Prompt, item: Item) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "max_tokens": item.output_tokens, "temperature": 0.0}
+        if self.api is Api.CHAT:
+            body["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        else:
+            body["prompt"] = prompt
+        if self.ignores_eos:
+            body["ignore_eos"] = True
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        if item.priority:
+            body["priority"] = item.priority
+        if item.user:
+            body["user"] = item.user
+        if item.deadline_s is not None:
+            body["deadline_s"] = item.deadline_s
+        return body
+
+    def _llm_serving(self, prompt: Prompt, item: Item) -> dict[str, Any]:
+        parameters = {"max_new_tokens": item.output_tokens, "do_sample": False, "return_full_text": True}
+        return {"inputs": prompt, "parameters": parameters}

@@ -1,0 +1,84 @@
+"""What was under way at each moment of a run, and how fast tokens came, in even steps of time.
+
+Always: a request waits from when it was sent until its first chunk and runs from then until its end. A request's tokens
+are spread evenly over its chunks.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from chairlift.bench.record import Record
+
+MAX_STEPS = 240
+MAX_RATE_STEPS = 60  # few enough that a step sees many answers
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    step_s: float
+    waiting: list[int]  # at the end of each step
+    running: list[int]
+    rate_step_s: float
+    tokens_per_s: list[float]  # within each of these longer steps
+    answers_per_s: list[float]
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "Timeline":
+        end_s = max((record.last_s for record in records), default=0.0)
+        step_s, rate_step_s = nice_step(end_s / MAX_STEPS), nice_step(end_s / MAX_RATE_STEPS)
+        waiting, running = _levels(records, step_s, math.ceil(end_s / step_s))
+        tokens, answers = _rates(records, rate_step_s, math.ceil(end_s / rate_step_s))
+        return cls(step_s, waiting, running, rate_step_s, tokens, answers)
+
+
+def _levels(records: Sequence[Record], step_s: float, num: int) -> tuple[list[int], list[int]]:
+    waiting, running = [0] * (num + 1), [0] * (num + 1)
+    for record in records:
+        first_s = record.chunks[0] if record.chunks else record.last_s
+        _stand(waiting, record.sent_s / step_s, first_s / step_s)
+        _stand(running, first_s / step_s, record.last_s / step_s)
+    return list(accumulate(waiting[:num])), list(accumulate(running[:num]))
+
+
+def _rates(records: Sequence[Record], step_s: float, num: int) -> tuple[list[float], list[float]]:
+    tokens, answers = [0.0] * num, [0.0] * num
+    for record in records:
+        chunks = record.chunks
+        for at in chunks:
+            tokens[min(num - 1, int(at / step_s))] += record.output_tokens / len(chunks) / step_s
+        if record.is_answered:
+            answers[min(num - 1, int(record.last_s / step_s))] += 1 / step_s
+    return tokens, answers
+
+
+def _stand(changes: list[int], start: float, end: float) -> None:
+    """Counted at the end of every step in [start, end)."""
+    changes[min(len(changes) - 1, max(0, math.ceil(start) - 1))] += 1
+    changes[min(len(changes) - 1, max(0, math.ceil(end) - 1))] -= 1
+
+
+def nice_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below `least`, and at least a millisecond."""
+    power = 10.0 ** math.floor(math.log10(max(least, 1e-3)))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
+
+
+def peak_tokens_per_s(records: Iterable[Record]) -> float:
+    """The most tokens in any second that begins at a whole one."""
+    seconds: dict[int, float] = {}
+    for record in records:
+        for at in record.chunks:
+            seconds[int(at)] = seconds.get(int(at), 0.0) + record.output_tokens / len(record.chunks)
+    return max(seconds.values(), default=0.0)
+
+
+def most_at_once(records: Iterable[Record]) -> int:
+    """How many requests were under way at the same time."""
+    changes = sorted((moment, change) for r in records for moment, change in ((r.sent_s, 1), (r.last_s, -1)))
+    level = most = 0
+    for _, change in changes:  # at the same moment, ends come first
+        level += change
+        most = max(most, level)
+    return most

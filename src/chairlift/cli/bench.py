@@ -1,0 +1,188 @@
+"""`chairlift bench`: a load on a server, and what its clients see."""
+
+import argparse
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chairlift.cli.simulate import add_request_flags, items_from, number
+from chairlift.cli.texts import tokenizer_at
+from chairlift.config.values import number as any_number
+from chairlift.config.values import whole
+from chairlift.config.version import VERSION
+from chairlift.core.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from chairlift.bench.asking import Make
+    from chairlift.bench.result import Result
+    from chairlift.bench.target import Target
+
+APIS = ("auto", "completions", "chat", "llm-serving")
+_SAME = ("workload", "arrivals", "limit", "divide_lengths", "max_length", "seed")  # what two runs should have in common
+
+
+def add_command(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "bench",
+        help="put a load on a server and measure what its clients see",
+        description="Send a workload to any OpenAI-compatible or llm-serving server and measure every streamed answer. "
+        "docs/bench.md has the formula of each figure.",
+        epilog="exit codes: 0 all answered; 1 some failed, the server went away, or none met the SLO; 2 a mistake; 130 "
+        "interrupted, what was measured is written",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the server (default: %(default)s)")
+    parser.add_argument(
+        "--api", choices=APIS, default="auto",
+        help="completions (prompts as token ids), chat, or llm-serving; auto asks the server (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--model", metavar="NAME", help="as the server calls it (default: its first)")
+    parser.add_argument("--api-key", metavar="KEY", help="default: the variable OPENAI_API_KEY")
+    add_request_flags(parser, is_required=False)
+    parser.add_argument(
+        "--prompts", choices=("ids", "text"),
+        help="what made-up prompts are: token ids (default for completions) or words, counted by --tokenizer if given",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vocab-size", default="32000", metavar="N", help="of made-up token ids (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ignore-eos", action=argparse.BooleanOptionalAction, default=True,
+        help="ask for answers of exactly the workload's lengths (default: on)",
+    )  # fmt: skip
+    parser.add_argument("--warmup", default="0", metavar="N", help="requests before the run, not counted")
+    parser.add_argument("--clients", metavar="N", help="client processes (default: one for every four cores)")
+    parser.add_argument("--timeout", default="600", metavar="S", help="seconds for a request (default: %(default)s)")
+    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these seconds: ttft=0.5,tpot=0.05")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write bench.json, bench.csv and bench.html")
+    parser.add_argument("--title", metavar="TEXT", help="of the page (default: the model and the workload)")
+    parser.add_argument("--json", action="store_true", help="the JSON of bench.json instead of a table")
+    parser.add_argument(
+        "--diff", nargs=2, type=Path, metavar=("A.json", "B.json"), help="compare two results; nothing is sent"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.diff is not None:
+        from chairlift.bench.diff import diff
+
+        print(diff(*options.diff))
+        return 0
+    if options.workload is None:
+        raise InvalidConfig("--workload is missing: a file, or lengths:prompt=N,output=N,count=N")
+    result = _measure(options)
+    title = options.title or _title(result)
+    print(result.to_json() if options.json else f"{title}\n\n{result.to_text()}", flush=True)
+    if options.out is not None:
+        _write(result, title, options.out)
+    return _exit_code(result)
+
+
+def _measure(options: argparse.Namespace) -> "Result":
+    from chairlift.bench.asking import Asking
+    from chairlift.bench.progress import Display
+    from chairlift.bench.result import summed_up
+    from chairlift.bench.run import Load, num_clients
+    from chairlift.bench.run import run as run_load
+    from chairlift.telemetry.report import Slo
+    from chairlift.workload.arrivals import parse_arrivals
+
+    slo = None if options.slo is None else Slo.parse(options.slo)
+    seed, num_warm_up = number(options, "seed", whole(0)), number(options, "warmup", whole(0, 10**6))
+    clients = None if options.clients is None else number(options, "clients", whole(1, 256))
+    timeout_s = number(options, "timeout", _seconds)
+    arrivals = parse_arrivals(options.arrivals)
+    items = list(arrivals.apply(items_from(options), seed))
+    target, peer = _find(options)
+    asking = Asking(target, _make(options, target, seed), _make(options, target, -1 - seed))
+    load = Load(
+        target=target,
+        peer=peer,
+        trial=asking.trial(items),
+        requests=asking.requests(items),
+        warm_up=asking.warm_up(items, num_warm_up),
+        concurrency=arrivals.concurrency,
+        num_clients=num_clients(clients, len(items), arrivals.concurrency),
+        timeout_s=timeout_s,
+    )
+    display = Display(sys.stderr)
+    try:
+        measured = run_load(load, display.show)
+    finally:
+        display.close()
+    return summed_up(measured, _about(options, target), slo)
+
+
+def _find(options: argparse.Namespace) -> "tuple[Target, str]":
+    from chairlift.bench.probe import find_peer, find_target
+    from chairlift.bench.target import Address, Api
+
+    address = Address.parse(options.url)
+    peer = find_peer(address)
+    key = options.api_key or os.environ.get("OPENAI_API_KEY", "")
+    api = None if options.api == "auto" else Api(options.api)
+    return find_target(address, api, options.model, key, options.ignore_eos), peer
+
+
+def _make(options: argparse.Namespace, target: "Target", seed: int) -> "Make":
+    from chairlift.bench.asking import ids_of, words_of
+    from chairlift.bench.target import Api
+
+    takes_ids = target.api is Api.COMPLETIONS
+    if options.prompts == "ids" and not takes_ids:
+        raise InvalidConfig(f"--prompts ids: the {target.api} API takes text alone")
+    if takes_ids and options.prompts != "text":
+        return ids_of(seed, number(options, "vocab_size", whole(2, 65536)))
+    if options.tokenizer is None:
+        return words_of(seed, None)
+    tokenizer = tokenizer_at(options.tokenizer)
+    return words_of(seed, lambda text: len(tokenizer.encode(text, add_special=False)))
+
+
+def _about(options: argparse.Namespace, target: "Target") -> dict[str, Any]:
+    return {
+        "chairlift": VERSION,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "url": target.url,
+        "api": str(target.api),
+        "model": target.model,
+    } | {name: getattr(options, name) for name in _SAME}
+
+
+def _title(result: "Result") -> str:
+    about = result.about
+    return f"{about['model']}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
+
+
+def _write(result: "Result", title: str, folder: Path) -> None:
+    from chairlift.bench.page import to_html
+
+    contents = {"bench.json": result.to_json(), "bench.csv": result.to_csv(), "bench.html": to_html(result, title)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            (folder / name).write_text(content)
+    except OSError as error:
+        raise InvalidConfig(f"{folder}: cannot be written: {error.strerror or error}") from error
+    print(f"wrote {', '.join(str(folder / name) for name in contents)}", file=sys.stderr)
+
+
+def _exit_code(result: "Result") -> int:
+    from chairlift.bench.run import INTERRUPTED
+
+    figures = result.figures
+    if result.stopped == INTERRUPTED:
+        return 130
+    if figures.good == 0:
+        print(f"chairlift: no request was answered in full within {figures.slo}", file=sys.stderr)
+    return 1 if result.stopped or figures.failed or figures.good == 0 else 0
+
+
+def _seconds(value: object) -> float:
+    seconds = any_number(value)
+    if not seconds > 0.0:
+        raise ValueError("must be a number of seconds above 0")
+    return seconds

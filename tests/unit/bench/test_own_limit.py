@@ -1,0 +1,28 @@
+from array import array
+
+from chairlift.bench.messages import Effort
+from chairlift.bench.own_limit import OwnLimit
+from fakes.bench_records import record
+
+
+def effort(processor_s: float, lags: float = 0.001) -> Effort:
+    return Effort(10.0, processor_s, array("d", [lags] * 50).tobytes())
+
+
+def test_clients_that_kept_up_raise_no_doubt() -> None:
+    limit = OwnLimit.of([effort(2.0), effort(4.0)], [record(sent_s=1.001, due_s=1.0)], machine=0.5)
+    assert (limit.clients, limit.busiest, limit.doubts) == (2, 0.4, [])
+    assert 0.0009 < limit.late_s.max < 0.0011
+
+
+def test_each_limit_that_was_reached_is_said() -> None:
+    limit = OwnLimit.of([effort(9.0, 0.02)], [record(sent_s=1.5, due_s=1.0)], machine=0.99)
+    busy, machine, lag, late = limit.doubts
+    assert "90% of a core: the client is what is measured" in busy
+    assert "99% busy" in machine
+    assert "20.0 ms late" in lag
+    assert "500.0 ms late" in late
+
+
+def test_nothing_measured_is_no_doubt() -> None:
+    assert OwnLimit.of([], [], 0.0).doubts == []

@@ -1,0 +1,43 @@
+import io
+
+from chairlift.bench.messages import Progress
+from chairlift.bench.progress import PLAIN_EVERY_S, Display
+from chairlift.bench.record import Ending
+from chairlift.bench.standing import Standing
+from fakes.bench_records import record
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def standing(seconds: float) -> Standing:
+    made = Standing(100, seconds=seconds)
+    made.add(0, Progress(10, 2, 3, 1000, [record(0, 0.0, (1.0,))]))
+    made.add(1, Progress(5, 1, 0, int(500 * seconds), [record(1, ending=Ending.FAILED)]))
+    return made
+
+
+def test_elsewhere_a_line_comes_now_and_then() -> None:
+    out, now = io.StringIO(), [100.0]
+    display = Display(out, lambda: now[0])
+    for seconds in range(12):
+        now[0] = 100.0 + seconds
+        display.show(standing(seconds))
+    display.close()
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 11 // PLAIN_EVERY_S
+    assert lines[0].split("; ") == ["bench    5.0 s: 2 of 100 ended, 1 failed", "3 running, 3 waiting, 0 chunks/s"]
+
+
+def test_a_terminal_has_one_line_that_is_wiped() -> None:
+    out, now = Terminal(), [0.0]
+    display = Display(out, lambda: now[0])
+    for tenths in range(5):
+        now[0] = tenths / 10
+        display.show(standing(tenths / 10))
+    assert out.getvalue().rpartition("\r")[2].strip().endswith("500 chunks/s")
+    display.close()
+    assert "\n" not in out.getvalue()
+    assert out.getvalue().endswith(" \r")

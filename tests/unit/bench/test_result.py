@@ -1,0 +1,98 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from chairlift.bench.diff import diff
+from chairlift.bench.page import to_html
+from chairlift.bench.record import Ending
+from chairlift.bench.result import COLUMNS, Result, summed_up
+from chairlift.bench.run import Measured
+from chairlift.core.errors import InvalidConfig
+from chairlift.telemetry.report import Slo
+from fakes.bench_records import record
+
+
+def result(scale: float = 1.0, stopped: str = "", **about: object) -> Result:
+    records = [record(i, 0.1 * i, [0.1 * i + scale * (0.2 + 0.01 * j) for j in range(5)], tokens=5) for i in range(9)]
+    records.append(record(9, 1.0, ending=Ending.FAILED, reason="HTTP 500: <oops>"))
+    named = {"model": "m", "url": "u", "at": "now", "workload": "w", "arrivals": "none", "seed": "0"}
+    return summed_up(Measured(12, 2, 1, records[::-1], [], 0.0, stopped), named | about, Slo(ttft=1.0))
+
+
+def test_the_json_has_every_figure_and_every_request() -> None:
+    found = json.loads(result().to_json())
+    assert found["kind"] == "chairlift bench"
+    assert found["partial"] is None
+    assert (found["figures"]["full"], found["figures"]["failed"], found["figures"]["unsent"]) == (9, 1, 2)
+    assert found["figures"]["ttft_s"]["p50"] == pytest.approx(0.2)
+    assert [row["index"] for row in found["requests"]] == list(range(10))
+    assert found["requests"][9]["ttft_s"] is None
+
+
+def test_the_csv_has_a_row_for_each_request_in_order() -> None:
+    rows = list(csv.DictReader(io.StringIO(result().to_csv())))
+    assert tuple(rows[0]) == COLUMNS
+    assert [int(row["index"]) for row in rows] == list(range(10))
+    assert float(rows[3]["ttft_s"]) == pytest.approx(0.2)
+    assert rows[9]["reason"] == "HTTP 500: <oops>"
+
+
+def test_the_text_counts_and_says_why() -> None:
+    lines = result().to_text().splitlines()
+    assert lines[0].split(maxsplit=1)[1] == "12: 10 sent, 9 full, 0 short, 1 failed, 2 unsent"
+    assert lines[1].strip() == "1 x HTTP 500: <oops>"
+    assert "2 requests before, not counted; 1 of them failed" in lines[2]
+    assert "PARTIAL" in result(stopped="it was interrupted").to_text()
+
+
+def test_the_page_holds_all_it_shows() -> None:
+    page = to_html(result(stopped="it was interrupted"), "a <title>")
+    assert page.count("<svg") == 8
+    assert "a &lt;title&gt;" in page
+    assert "<oops>" not in page
+    assert "Partial: it was interrupted" in page
+    assert "prefers-color-scheme: dark" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")  # nothing is fetched
+    assert "src=" not in page
+
+
+def test_a_page_of_nothing_says_so() -> None:
+    page = to_html(summed_up(Measured(3, 0, 0, [], [], 0.0, "gone"), {"model": "m"}), "t")
+    assert page.count("nothing was measured") == 8
+
+
+def files(tmp_path: Path, *results: Result) -> list[Path]:
+    paths = [tmp_path / f"{name}.json" for name in "ab"]
+    for path, made in zip(paths, results, strict=True):
+        path.write_text(made.to_json())
+    return paths
+
+
+def test_two_results_are_laid_side_by_side(tmp_path: Path) -> None:
+    text = diff(*files(tmp_path, result(), result(2.0)))
+    row = next(line.split() for line in text.splitlines() if line.startswith("ttft p50"))
+    assert row[-3:] == ["200.00", "400.00", "+100.0%"]
+    assert next(line.split() for line in text.splitlines() if line.startswith("full")) == ["full", "9", "9", "="]
+    assert "NOT THE SAME LOAD" not in text
+
+
+def test_another_load_or_a_part_of_one_is_pointed_out(tmp_path: Path) -> None:
+    text = diff(*files(tmp_path, result(), result(stopped="it was interrupted", seed="1", arrivals="trace")))
+    assert "NOT THE SAME LOAD: arrivals, seed differ" in text
+    assert "PARTIAL: it was interrupted" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("{", "not JSON"), ("[]", "not the bench.json"), ('{"kind": "chairlift bench", "figures": {}}', "version None")],
+)
+def test_other_files_are_refused(tmp_path: Path, content: str, complaint: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(InvalidConfig, match=complaint):
+        diff(path, path)
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        diff(tmp_path / "none.json", path)

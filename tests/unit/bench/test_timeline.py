@@ -1,0 +1,46 @@
+import pytest
+
+from chairlift.bench.record import Ending
+from chairlift.bench.timeline import Timeline, most_at_once, nice_step
+from fakes.bench_records import record
+
+
+def test_requests_wait_until_their_first_chunk_and_then_run() -> None:
+    # 240 steps of half a second
+    records = [record(0, 0.0, (40.0, 120.0)), record(1, 10.0, (60.0, 80.0))]
+    timeline = Timeline.of(records)
+    assert timeline.step_s == 0.5
+    assert len(timeline.waiting) == len(timeline.running) == 240
+
+    def at(second: float) -> tuple[int, int]:
+        place = int(second / timeline.step_s) - 1  # the step that ends then
+        return timeline.waiting[place], timeline.running[place]
+
+    assert [at(second) for second in (5, 20, 50, 70, 100, 120)] == [(1, 0), (2, 0), (1, 1), (0, 2), (0, 1), (0, 0)]
+
+
+def test_rates_add_up_to_all_tokens_and_answers() -> None:
+    records = [record(0, 0.0, (1.0, 2.0, 3.3), tokens=9), record(1, 0.5, (7.1,), ending=Ending.FAILED)]
+    timeline = Timeline.of(records)
+    assert sum(timeline.tokens_per_s) * timeline.rate_step_s == pytest.approx(10)
+    assert sum(timeline.answers_per_s) * timeline.rate_step_s == pytest.approx(1)
+
+
+def test_a_request_without_a_chunk_only_waits() -> None:
+    timeline = Timeline.of([record(0, 0.0, last_s=1.0, ending=Ending.CUT), record(1, 0.0, (2.0,))])
+    assert max(timeline.waiting) == 2
+    assert max(timeline.running) == 0
+
+
+def test_nothing_measured_has_no_steps() -> None:
+    assert Timeline.of([]).waiting == []
+
+
+@pytest.mark.parametrize(("least", "step"), [(0.0, 0.001), (0.0011, 0.002), (0.3, 0.5), (0.5, 0.5), (7.0, 10.0)])
+def test_steps_are_round(least: float, step: float) -> None:
+    assert nice_step(least) == pytest.approx(step)
+
+
+def test_one_that_ends_as_another_begins_is_not_beside_it() -> None:
+    records = [record(0, 0.0, (1.0,)), record(1, 1.0, (2.0,)), record(2, 1.5, (3.0,))]
+    assert most_at_once(records) == 2
