@@ -1,81 +1,87 @@
-"""The kernels of a start, compiled by other processes for a GPU that need not be there."""
+"""When kernels are compiled ahead and when not, and that a start goes on either way."""
 
 import json
-import os
-import subprocess
+import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-pytestmark = pytest.mark.slow
-
-WORLD = """
-import sys
 import torch
-from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.runtime.jit import JITFunction
+import triton
+
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
-from chairlift.runner import kernels
-from chairlift.runner.cuda import rehearsal
+from chairlift.runner.cuda import compile_ahead, rehearsal
+from chairlift.runner.cuda.compile_ahead import CompileAhead
+from chairlift.runner.cuda.ops import CudaOps
 
-TARGET = GPUTarget("cuda", 90, 32)
 CONFIG = ModelConfig(
-    architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=int(sys.argv[1]),
-    head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=256, rms_norm_eps=1e-5, rope_theta=10000.0,
-)
-LIMITS = Limits(
-    vocab_size=192, max_model_len=256, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256
-)
-BF16 = torch.bfloat16
-ARGUMENTS = CONFIG, kernels.make_ops("triton", 1), BF16, BF16, None, LIMITS, TARGET
-"""
-TELL = WORLD + "import json; json.dump(rehearsal.kernels_of_start(*ARGUMENTS), sys.stdout)"
-COMPILE = """
-import json, sys
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from chairlift.runner.cuda import compiler
-
-driver.set_active(compiler.Absent(GPUTarget("cuda", 90, 32)))
-for data in json.load(sys.stdin):
-    compiler.compile_kernel(data)
-print("torch" in sys.modules)
-"""
-# A launch of any kernel goes as far as it can without a GPU, and Triton tells whether it had to compile.
-LAUNCH = (
-    WORLD
-    + """
-found = []
-knobs.compilation.listener = lambda **told: found.append((told["src"].name, told["cache_hit"]))
-JITFunction.__getitem__ = lambda kernel, grid: lambda *args, **options: kernel.warmup(*args, grid=grid, **options)
-rehearsal._note = lambda noted, asked: False
-rehearsal.kernels_of_start(*ARGUMENTS)
-import json
-json.dump(found, sys.stdout)
-"""
-)
+    architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
+    intermediate_size=96, vocab_size=192, max_model_len=256, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+LIMITS = Limits(vocab_size=192, max_model_len=256, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256)
+KEEP = "import sys, pathlib; pathlib.Path(sys.argv[1], 'order').write_text(sys.stdin.read())"
+FAIL = "import sys; sys.exit('no C compiler')"
 
 
-def run(script: str, folder: Path, argument: str = "", order: str = "") -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(folder)
-    done = subprocess.run(
-        [sys.executable, "-c", script, argument], env=environment, input=order, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What a start is said to launch; each rehearsal is written down in `told`."""
+    asked: list[str] = []
+
+    def kernels_of_start(*_: Any) -> list[str]:
+        asked.append("rehearsed")
+        return ["a kernel"]
+
+    monkeypatch.setattr(rehearsal, "kernels_of_start", kernels_of_start)
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setattr(compile_ahead, "triton_key", lambda: "")
+    let_it(monkeypatch, KEEP, tmp_path)
+    return asked
 
 
-@pytest.mark.parametrize("kv_heads", ["4", "2"])
-def test_a_start_finds_all_of_its_kernels_compiled(tmp_path: Path, kv_heads: str) -> None:
-    told = run(TELL, tmp_path, kv_heads)
-    names = {json.loads(kernel)["name"].rpartition(".")[2] for kernel in json.loads(told)}
-    assert {"draw_kernel", "prefill_kernel", "combine_kernel", "one_row_kernel", "remember_kernel"} <= names
-    assert run(COMPILE, tmp_path, order=told).split() == ["False"]
-    launched = json.loads(run(LAUNCH, tmp_path, kv_heads))
-    assert {name for name, _ in launched} == names
-    assert all(is_found for _, is_found in launched)
+def let_it(monkeypatch: pytest.MonkeyPatch, script: str, folder: Path) -> None:
+    monkeypatch.setattr(compile_ahead, "_COMPILER", (sys.executable, "-c", script, str(folder)))
+
+
+def start(limits: Limits = LIMITS) -> None:
+    CompileAhead(CONFIG, CudaOps(), torch.bfloat16, torch.bfloat16, None, limits, (9, 0)).wait()
+
+
+def test_the_compiler_is_told_what_and_for_which_gpu(tmp_path: Path) -> None:
+    start()
+    assert json.loads((tmp_path / "order").read_text()) == {"target": ["cuda", 90, 32], "kernels": ["a kernel"]}
+
+
+def test_the_next_start_takes_no_notice_and_another_one_does(told: list[str]) -> None:
+    start()
+    start()
+    assert len(told) == 1
+    start(replace(LIMITS, max_running=7))
+    assert len(told) == 2
+
+
+def test_a_compiler_that_fails_is_told_of_and_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    let_it(monkeypatch, FAIL, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        start()
+    assert "compiled one by one: no C compiler" in caplog.text
+    start()
+    assert len(told) == 2
+
+
+def test_a_rehearsal_that_fails_fails_no_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> list[str]:
+        raise NotImplementedError("an operation that nobody has thought of")
+
+    monkeypatch.setattr(rehearsal, "kernels_of_start", fail)
+    with caplog.at_level(logging.WARNING):
+        start()
+    assert "nobody has thought of" in caplog.text
+    assert not (tmp_path / "order").exists()
