@@ -1,5 +1,5 @@
-"""Has the kernels of a start compiled by many processes while weights are loaded; one by one they take half a minute of
-a processor.
+"""Has the kernels of a start compiled by many processes while weights are loaded: one by one they were two thirds of a
+first start.
 
 Only where they are not known to be in Triton's cache: a file beside them says that a start like this one has compiled
 them there. Nothing here may fail a start: what is not compiled ahead is compiled when it is launched.

@@ -315,8 +315,8 @@ def _beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None
 
 @contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """What `torch.cuda.graph` does, but torch keeps the memory that it holds: to give it back and get it again takes
-    longer than the rest, and `measure` has left room for both."""
+    """What `torch.cuda.graph` does, but torch keeps the memory that it holds: the next step would have to get it again,
+    and `measure` has left room for both."""
     torch.cuda.synchronize()
     graph.capture_begin(pool=pool)
     try:
