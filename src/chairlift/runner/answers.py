@@ -10,7 +10,7 @@ from chairlift.core.score import TokenScore
 from chairlift.runner.batching import known_tokens
 from chairlift.runner.model import Decoder
 from chairlift.runner.sampler import Row, sample
-from chairlift.runner.scores import score
+from chairlift.runner.scores import Measure, score
 
 NOT_A_NUMBER = "the model's output is not a number (overflow or damaged weights)"
 # Rows of logits that prompt scores look at in one go: bounds their memory to a few times this many vocabularies.
@@ -40,13 +40,15 @@ def answer(plan: StepPlan, rows: list[Row], logits: Tensor, prompt_scores: dict[
     return StepResult(plan.step, chosen.tokens, scores, prompt_scores, failed)
 
 
-def score_prompts(plan: StepPlan, hidden: Tensor, model: Decoder) -> dict[RequestId, tuple[TokenScore, ...]]:
+def score_prompts(
+    plan: StepPlan, hidden: Tensor, model: Decoder, by: Measure | None = None
+) -> dict[RequestId, tuple[TokenScore, ...]]:
     """The scores of the prompt tokens that this step's rows [T, E] predict, for requests that ask."""
-    return dict(_score_prompts(plan, hidden, model))
+    return dict(_score_prompts(plan, hidden, model, by))
 
 
 def _score_prompts(
-    plan: StepPlan, hidden: Tensor, model: Decoder
+    plan: StepPlan, hidden: Tensor, model: Decoder, by: Measure | None
 ) -> Iterator[tuple[RequestId, tuple[TokenScore, ...]]]:
     low = 0
     for chunk in plan.chunks:
@@ -57,6 +59,6 @@ def _score_prompts(
             for first in range(0, len(targets), _MAX_SCORED_ROWS):
                 part = targets[first : first + _MAX_SCORED_ROWS]
                 logits = model.logits(hidden[low + first : low + first + len(part)])
-                scores += score(logits, part, [num_top] * len(part))
+                scores += score(logits, part, [num_top] * len(part), by)
             yield chunk.request.id, tuple(scores)
         low += chunk.count

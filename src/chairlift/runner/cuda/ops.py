@@ -7,6 +7,8 @@ import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
+from chairlift.runner.cuda.exact_attend import attend_prompts, attend_rows
+from chairlift.runner.cuda.exact_product import ExactWeight, Found
 from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
 from chairlift.runner.cuda.one_row import is_one_row, one_row
@@ -55,10 +57,18 @@ class CudaWeight:
 
 
 class CudaOps:
+    """exact: a row's bits do not depend on what shares its step."""
+
+    def __init__(self, exact: bool = False) -> None:
+        self._exact = exact
+        self._found: Found = {}
+
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        return CudaWeight(matrix, bias)
+        return ExactWeight(matrix, bias, self._found) if self._exact else CudaWeight(matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        if self._exact:
+            return self.add_rms_norm(x, torch.zeros_like(x), gain, eps)[0]
         return torch.nn.functional.rms_norm(x, (x.shape[-1],), gain, eps)
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -90,6 +100,9 @@ class CudaOps:
         num_rows, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
+        if self._exact:
+            self._attend_exactly(q, keys, values, batch, scale, window, out)
+            return out
         if batch.planned is not None:
             batch.planned.attend(q, keys, values, out)
             if batch.planned.high - batch.planned.low == num_rows:
@@ -104,6 +117,16 @@ class CudaOps:
         if len(batch.short_positions):
             self._attend_by_row(q, keys, values, batch, scale, window, out)
         return out
+
+    @staticmethod
+    def _attend_exactly(
+        q: Tensor, keys: Tensor, values: Tensor, batch: CudaBatch, scale: float, window: int, out: Tensor
+    ) -> None:
+        if batch.tiles is not None:
+            attend_prompts(q, keys, values, batch.tables, batch.tiles, scale, window, out)
+        attend_rows(
+            q, keys, values, batch.tables, batch.table_rows, batch.short_positions, batch.tiling, scale, window, out
+        )  # fmt: skip
 
     @staticmethod
     def _attend_by_row(

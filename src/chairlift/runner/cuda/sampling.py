@@ -14,7 +14,7 @@ from chairlift.runner.cuda.asks import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, 
 from chairlift.runner.cuda.draw import draw_kernel
 from chairlift.runner.cuda.history import change_kernel, count_kernel, penalise_kernel
 from chairlift.runner.sampler import CANDIDATES, MAX_ATTEMPTS
-from chairlift.runner.scores import measure
+from chairlift.runner.scores import Measure, measure
 from chairlift.runner.to_device import to_device
 
 _MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts
@@ -22,11 +22,12 @@ _STRETCH = 1024  # tokens that one program counts
 
 
 class Sampling:
-    def __init__(self, tables: Tensor, history: Tensor, last: Tensor) -> None:
+    def __init__(self, tables: Tensor, history: Tensor, last: Tensor, measure: Measure = measure) -> None:
         """history: int32 [num_blocks, block_size]; last: where the tokens go that the next step reads, one a row."""
         self._tables = tables
         self._history = history
         self._last = last
+        self._measure = measure
         self._counts: Tensor | None = None  # all 0 between steps
 
     def choose(self, asks: StepAsks, logits: Tensor, tokens: Tensor) -> Tensor | None:
@@ -43,7 +44,7 @@ class Sampling:
             draw(logits, draws, tokens, self._last)
         if raw is None:
             return None
-        return measure(raw, tokens.index_select(0, scored).clamp(min=0), max(asks.num_top))
+        return self._measure(raw, tokens.index_select(0, scored).clamp(min=0), max(asks.num_top))
 
     def _send(self, asks: StepAsks) -> list[Tensor]:
         """All numbers in one copy."""

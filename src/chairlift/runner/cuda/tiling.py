@@ -2,14 +2,15 @@
 
 Few rows do not fill the device by themselves, so their contexts are split finely; many rows do, and long contexts are
 best walked in one go. Where every head has its own keys, many small programs (eight keys at a time, one warp) keep more
-loads under way than few large ones.
+loads under way than few large ones. With `exact`, cuts are the same everywhere, as sums depend on them.
 """
 
 from typing import NamedTuple
 
 _FEW, _MANY = 16, 128  # rows
 _LONG = 512  # keys
-_MAX_PARTS = 1 << 16  # that wait to be joined, over all rows: bounds their memory when one context of many is long
+EXACT_SPLIT, EXACT_TILE = 256, 32  # keys
+MAX_PARTS = 1 << 16  # that wait to be joined, over all rows: bounds their memory when one context of many is long
 
 
 class Tiling(NamedTuple):
@@ -19,14 +20,16 @@ class Tiling(NamedTuple):
     warps: int
 
 
-def tiling(num_rows: int, max_context: int, has_groups: bool) -> Tiling:
+def tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool = False) -> Tiling:
     """has_groups: several query heads share keys and values."""
+    if exact:
+        return Tiling(EXACT_SPLIT, max(1, -(-max_context // EXACT_SPLIT)), EXACT_TILE, 4 if num_rows <= _FEW else 1)
     if num_rows <= _FEW:
         split, tile, warps = (64, 64, 4) if has_groups else (64, 32, 1)
     elif has_groups:
         split, tile, warps = 1024 if num_rows >= _MANY else 128, 64, 2
     else:
         split, tile, warps = 1024 if num_rows >= _MANY and max_context > _LONG else 128, 8, 1
-    while num_rows * -(-max_context // split) > _MAX_PARTS and split < max_context:
+    while num_rows * -(-max_context // split) > MAX_PARTS and split < max_context:
         split *= 2
     return Tiling(split, max(1, -(-max_context // split)), tile, warps)

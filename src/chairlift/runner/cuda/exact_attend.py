@@ -1,0 +1,53 @@
+"""Launches the kernels of exact_attention.py. How many warps they have changes nothing but the time."""
+
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
+from chairlift.runner.cuda.tiling import EXACT_SPLIT, EXACT_TILE, MAX_PARTS, Tiling
+
+QUERIES = 32  # of a prompt chunk that one program answers
+
+
+def attend_rows(
+    q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, table_rows: Tensor, positions: Tensor, tiling: Tiling,
+    scale: float, window: int, out: Tensor,
+) -> None:  # fmt: skip
+    """Each row q [T, heads, head_dim] by itself; position -1: it is not answered."""
+    _, heads, head_dim = q.shape
+    _, kv_heads, block_size, _ = keys.shape
+    split, num_splits, tile, warps = tiling
+    group = max(16, triton.next_power_of_2(heads // kv_heads))
+    most = max(1, MAX_PARTS // num_splits)  # rows at once: bounds the memory of their parts
+    for low in range(0, len(positions), most):
+        rows = slice(low, min(low + most, len(positions)))
+        count = rows.stop - low
+        partials = stats = out
+        if num_splits > 1:
+            partials = torch.empty(count, heads, num_splits, head_dim, dtype=torch.float32, device=q.device)
+            stats = torch.empty(count, heads, num_splits, 2, dtype=torch.float32, device=q.device)
+        exact_rows_kernel[(count, kv_heads, num_splits)](
+            q[rows], keys, values, tables, table_rows[rows], positions[rows], partials, stats, out[rows], scale, window,
+            tables.shape[1], num_splits,
+            HEADS=heads, KV_HEADS=kv_heads, GROUP=group, DIM=head_dim, SIZE=block_size, SPLIT=split, TILE=tile,
+            IS_WHOLE=num_splits == 1, num_warps=warps, num_stages=3, enable_fp_fusion=False,
+        )  # fmt: skip
+        if num_splits > 1:
+            join_kernel[(count, heads)](
+                partials, stats, positions[rows], out[rows], window, num_splits,
+                HEADS=heads, DIM=head_dim, SPLIT=split, num_warps=1, enable_fp_fusion=False,
+            )  # fmt: skip
+
+
+def attend_prompts(
+    q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, tiles: Tensor, scale: float, window: int, out: Tensor
+) -> None:
+    """Tiles of QUERIES rows, see `exact_prompt_kernel`."""
+    _, heads, head_dim = q.shape
+    _, kv_heads, block_size, _ = keys.shape
+    exact_prompt_kernel[(heads, len(tiles))](
+        q, keys, values, tables, tiles, out, scale, window, tables.shape[1],
+        HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, SPLIT=EXACT_SPLIT,
+        TILE=EXACT_TILE, num_warps=4, num_stages=2, enable_fp_fusion=False,
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""The kernels of `--exact` beside attention's: the product and the weight of all logits, in Triton.
+
+Always: what is computed of a row is computed in one order, whatever shares the launch.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def product_kernel(
+    x, weight, out, num_rows, num_outputs, width,
+    OUTPUTS: tl.constexpr, NUM_FULL: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr,
+    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr,
+):  # fmt: skip
+    """x [num_rows, width], weight [num_outputs, width] -> out [num_rows, num_outputs]
+
+    The weight comes first: the tensor cores take at least 64 lines of what is first, but as few as 8 of what is second,
+    and there are always more outputs than rows of a small step. Where 64 outputs a program leave processors idle, it
+    takes fewer (NUM_FULL), and the other lines are empty. IS_FULL: no line is; IS_EVEN: all stretches are as long.
+    """
+    num_blocks = tl.cdiv(num_rows, ROWS)
+    program = tl.program_id(0)  # those of the same weights follow each other
+    rows = program % num_blocks * ROWS + tl.arange(0, ROWS)
+    outputs = program // num_blocks * NUM_FULL + tl.arange(0, OUTPUTS)
+    is_row = rows < num_rows
+    is_output = (outputs < num_outputs) & (tl.arange(0, OUTPUTS) < NUM_FULL)
+    columns = tl.arange(0, STRETCH)
+    from_x = x + rows[:, None].to(tl.int64) * width + columns[None, :]
+    from_weight = weight + outputs[:, None].to(tl.int64) * width + columns[None, :]
+    sums = tl.zeros([OUTPUTS, ROWS], dtype=tl.float32)
+    for low in range(0, width, STRETCH):
+        first = _load(from_weight + low, is_output[:, None], low + columns < width, IS_FULL, IS_EVEN)
+        second = _load(from_x + low, is_row[:, None], low + columns < width, False, IS_EVEN)
+        sums = tl.dot(first, tl.trans(second), sums, input_precision="ieee")
+    target = out + rows[None, :].to(tl.int64) * num_outputs + outputs[:, None]
+    tl.store(target, sums.to(out.dtype.element_ty), mask=is_output[:, None] & is_row[None, :])
+
+
+@triton.jit
+def _load(places, is_line, is_column, IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr):
+    if IS_FULL and IS_EVEN:
+        values = tl.load(places)
+    elif IS_EVEN:
+        values = tl.load(places, mask=is_line, other=0.0)
+    else:
+        values = tl.load(places, mask=is_line & is_column[None, :], other=0.0)
+    return values
+
+
+@triton.jit
+def weigh_kernel(logits, norms, vocab, TILE: tl.constexpr):
+    """norms[row]: the logarithm of the sum of its exponentials."""
+    row = tl.program_id(0).to(tl.int64)
+    x = logits + row * vocab
+    places = tl.arange(0, TILE)
+    tops = tl.full([TILE], float("-inf"), tl.float32)
+    for low in range(0, vocab, TILE):
+        tops = tl.maximum(tops, tl.load(x + low + places, mask=low + places < vocab, other=float("-inf")))
+    top = tl.max(tops, axis=0)
+    sums = tl.zeros([TILE], tl.float32)
+    for low in range(0, vocab, TILE):
+        values = tl.load(x + low + places, mask=low + places < vocab, other=float("-inf"))
+        sums += tl.exp(values - top)
+    tl.store(norms + row, top + tl.log(tl.sum(sums, axis=0)))

@@ -1,0 +1,152 @@
+"""Matrix products in which a row's bits do not depend on the number of rows: for `--exact`.
+
+Our own product adds up the inputs of an output in one fixed order, whatever its tile: the tensor cores take sixteen at
+a time, from first to last. A library's product is faster for many rows and often adds up in the same order, but nobody
+promises it. So for each kind of matrix and each number of rows it is tried on random numbers against ours before it is
+used, and used only where all bits are equal.
+
+Always: all ways that a kind of matrix is multiplied by give the same bits. Library products run with row counts that
+have been tried, and rows of zeros make up what is missing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.runner.cuda.exact_kernels import product_kernel
+
+Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
+Found = dict[tuple[object, ...], Way]  # by shape and numbers of a matrix, and the row count
+
+_MANY = 64  # rows beyond which the library is tried
+_TRIED = 1 << 18  # numbers at least that must be equal
+
+
+class Tile(NamedTuple):
+    outputs: int
+    num_full: int  # of them; the others are empty
+    rows: int
+    stretch: int  # of the sum that is read at a time
+    warps: int
+    stages: int
+
+
+_WIDE = Tile(64, 64, 16, 32, 4, 2)  # for float32, which the tensor cores do not take
+_SMALL = Tile(64, 64, 16, 128, 4, 5)
+_MEDIUM = Tile(64, 64, 64, 128, 4, 4)
+_LARGE = Tile(128, 128, 256, 64, 8, 4)
+
+
+class ExactWeight:
+    """`found` is shared by the matrices of a model, as those of one shape need one trial."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None, found: Found) -> None:
+        self._matrix = matrix.contiguous()
+        self._bias = bias
+        self._found = found
+
+    def linear(self, x: Tensor) -> Tensor:
+        return self._multiply(x, x.dtype)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self._multiply(x, torch.float32)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(ids, self._matrix)
+
+    def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        num_rows, count = len(x), padded(len(x))
+        kind = (self._matrix.shape, self._matrix.dtype, dtype, count)
+        if (way := self._found.get(kind)) is None:
+            way = self._found[kind] = find(self._matrix, dtype, count)
+        if count > num_rows:
+            x = torch.nn.functional.pad(x, (0, 0, 0, count - num_rows))
+        out = way(x.contiguous(), self._matrix, dtype)[:num_rows]
+        return out if self._bias is None else out.add_(self._bias)
+
+
+def padded(num_rows: int) -> int:
+    """To a number of rows of which there are not too many to be tried."""
+    step = 1 if num_rows <= _MANY else 16 if num_rows <= 512 else 64
+    return -(-num_rows // step) * step
+
+
+def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
+    """The fastest way that gives the bits of our own product with its smallest tile."""
+    ways = _ways(num_rows, matrix)
+    # Elsewhere nothing is computed in earnest, and there is no library to try.
+    return first_equal(ways, matrix, dtype, num_rows) if matrix.is_cuda else ways[-1]
+
+
+def first_equal(ways: Sequence[Way], matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
+    smallest = by_tile(_smallest(matrix))
+    samples = [_numbers(trial, num_rows, matrix) for trial in range(-(-_TRIED // (num_rows * len(matrix))))]
+    wanted = [smallest(x, matrix, dtype) for x in samples]
+    for way in ways:
+        if all(torch.equal(way(x, matrix, dtype), want) for x, want in zip(samples, wanted, strict=True)):
+            return way
+    return smallest
+
+
+def _numbers(seed: int, num_rows: int, matrix: Tensor) -> Tensor:
+    source = torch.Generator(matrix.device).manual_seed(seed)
+    return torch.randn(num_rows, matrix.shape[1], generator=source, device=matrix.device).to(matrix.dtype)
+
+
+def _ways(num_rows: int, matrix: Tensor) -> list[Way]:
+    """The fastest first, our own last."""
+    if matrix.dtype is torch.float32:
+        own = _WIDE
+    else:
+        own = _SMALL if num_rows <= 16 else _MEDIUM if num_rows <= _MANY else _LARGE
+    library = [by_library, by_library_unsplit] if num_rows > _MANY else []
+    return [*library, by_tile(own)]
+
+
+def _smallest(matrix: Tensor) -> Tile:
+    return _WIDE if matrix.dtype is torch.float32 else _SMALL
+
+
+def by_tile(tile: Tile) -> Way:
+    return lambda x, matrix, dtype: product(x, matrix, dtype, tile)
+
+
+def by_library(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.mm(x, matrix.t()) if dtype is x.dtype else torch.mm(x, matrix.t(), out_dtype=dtype)
+
+
+def by_library_unsplit(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """It may not cut sums into parts."""
+    with _unsplit():
+        return by_library(x, matrix, dtype)
+
+
+@contextmanager
+def _unsplit() -> Iterator[None]:
+    settings = torch.backends.cuda.matmul
+    before = settings.allow_bf16_reduced_precision_reduction, torch.backends.cuda.preferred_blas_library()
+    settings.allow_bf16_reduced_precision_reduction = (False, False)
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    try:
+        yield
+    finally:
+        settings.allow_bf16_reduced_precision_reduction = before[0]
+        torch.backends.cuda.preferred_blas_library(before[1])
+
+
+def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile) -> Tensor:
+    """x [T, in], matrix [out, in] -> [T, out]"""
+    (num_rows, width), num_outputs = x.shape, len(matrix)
+    out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
+    is_full = tile.num_full == tile.outputs and num_outputs % tile.outputs == 0
+    grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_outputs, tile.num_full),)
+    product_kernel[grid](
+        x, matrix, out, num_rows, num_outputs, width,
+        OUTPUTS=tile.outputs, NUM_FULL=tile.num_full, ROWS=tile.rows, STRETCH=tile.stretch,
+        IS_FULL=is_full, IS_EVEN=width % tile.stretch == 0, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return out

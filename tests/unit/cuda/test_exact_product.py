@@ -1,0 +1,66 @@
+"""Products in which a row does not depend on the others, in Triton's interpreter; on a GPU: tests/gpu/test_exact.py."""
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.runner.cuda.exact_product import ExactWeight, Tile, first_equal, padded, product
+from chairlift.runner.cuda.runner import LADDER
+
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+    ),
+    pytest.mark.usefixtures("ordered_dots"),
+]
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (70, 100), (3, 16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_full", [64, 48])
+def test_any_tile_gives_a_row_the_same_bits(shape: tuple[int, int], dtype: torch.dtype, num_full: int) -> None:
+    matrix, x = torch.randn(shape).to(dtype), torch.randn(40, shape[1]).to(dtype)
+    want = product(x, matrix, torch.float32, Tile(64, 64, 16, 32, 4, 2))
+    torch.testing.assert_close(want, x.float() @ matrix.float().t(), atol=1e-4, rtol=1e-4)
+    for rows, stretch in ((16, 128), (64, 64)):
+        tile = Tile(64, num_full, rows, stretch, 4, 2)
+        assert torch.equal(product(x, matrix, torch.float32, tile), want)
+        assert torch.equal(product(x[7:12].clone(), matrix, torch.float32, tile), want[7:12])
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_weight_multiplies_and_adds_its_bias(has_bias: bool) -> None:
+    matrix, x = torch.randn(70, 100), torch.randn(3, 100)
+    bias = torch.randn(70) if has_bias else None
+    weight = ExactWeight(matrix, bias, {})
+    want = torch.nn.functional.linear(x, matrix, bias)
+    torch.testing.assert_close(weight.linear(x), want)
+    torch.testing.assert_close(weight.logits(x), want)
+    assert torch.equal(weight.rows(torch.tensor([4, 2])), matrix[[4, 2]])
+
+
+def test_captured_steps_are_not_padded_and_few_row_counts_are_tried() -> None:
+    assert all(padded(rung) == rung for rung in LADDER)
+    assert all(padded(count) >= count for count in range(1, 3000))
+    assert len({padded(count) for count in range(1, 2049)}) < 130
+
+
+def by_rows(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """The order of sums depends on the number of rows."""
+    half = 32 if len(x) > 2 else 0
+    return (x[:, half:] @ matrix[:, half:].t() + x[:, :half] @ matrix[:, :half].t()).to(dtype)
+
+
+def test_a_library_is_used_only_where_its_bits_are_ours() -> None:
+    matrix = torch.randn(2048, 64)
+    tile = Tile(64, 64, 16, 64, 4, 2)
+
+    def equal(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
+        return product(x, matrix, dtype, tile)
+
+    assert first_equal([by_rows, equal], matrix, torch.float32, 128) is equal
+    found = first_equal([by_rows], matrix, torch.float32, 128)
+    x = torch.randn(3, 64)
+    assert torch.equal(found(x, matrix, torch.float32), equal(x, matrix, torch.float32))
