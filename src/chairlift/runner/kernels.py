@@ -1,6 +1,7 @@
 """Which operations a model runs on: torch's anywhere, native ones on a CPU, Triton's on a GPU."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -128,8 +129,10 @@ def compile_ahead(
         return lambda: None
     from chairlift.runner.cuda.compile_ahead import CompileAhead
 
-    gpu = torch.cuda.current_device()
-    return CompileAhead(config, ops, dtype, kv_dtype, layer_weight, limits, hardware.capability(device), gpu).wait
+    make, gpu = partial(make_runner, kernels), torch.cuda.current_device()
+    return CompileAhead(
+        make, config, ops, dtype, kv_dtype, layer_weight, limits, hardware.capability(device), gpu
+    ).wait  # fmt: skip
 
 
 def make_ops(kernels: str, threads: int) -> Ops:

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 
 WORLD = """
 import sys
+from functools import partial
 import torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
@@ -30,7 +31,9 @@ LIMITS = Limits(
     vocab_size=192, max_model_len=256, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256
 )
 BF16 = torch.bfloat16
-ARGUMENTS = CONFIG, kernels.make_ops("triton", 1), BF16, BF16, None, LIMITS, TARGET
+MAKE = partial(kernels.make_runner, "triton")
+OPS = kernels.make_ops("triton", 1)
+ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, None, LIMITS, TARGET
 """
 TELL = WORLD + "import json; json.dump(rehearsal.kernels_of_start(*ARGUMENTS), sys.stdout)"
 COMPILE = """
@@ -86,10 +89,9 @@ torch.cuda.Event, CudaRunner._capture = Event, capture
 CPU = torch.device("cpu")
 told = rehearsal.kernels_of_start(*ARGUMENTS)
 with torch.inference_mode(), rehearsal._noting(TARGET, 0) as launched, rehearsal._Idle():
-    ops = ARGUMENTS[1]
     empty = rehearsal._Empty(BF16)
-    model = Assembly(CONFIG, ops, empty, BF16, CPU, ops.weight, rehearsal._Nowhere(list)).build(256)
-    make = lambda limits: CudaRunner(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
+    model = Assembly(CONFIG, OPS, empty, BF16, CPU, OPS.weight, rehearsal._Nowhere(list)).build(256)
+    make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
     measure(make, LIMITS, 1, lambda: 0, lambda: None)
     limits = replace(LIMITS, num_blocks=64)
     runner = make(limits)

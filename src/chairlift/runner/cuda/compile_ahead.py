@@ -13,7 +13,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -25,14 +25,17 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.ops import MakeWeight, Ops
 
+if TYPE_CHECKING:
+    from chairlift.runner.cuda.rehearsal import MakeRunner
+
 _COMPILER = (sys.executable, "-m", "chairlift.runner.cuda.compiler")
 _log = logging.getLogger(__name__)
 
 
 class CompileAhead:
     def __init__(
-        self, config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype, layer_weight: MakeWeight | None,
-        limits: Limits, capability: tuple[int, int], device: int = 0,
+        self, make_runner: "MakeRunner", config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
+        layer_weight: MakeWeight | None, limits: Limits, capability: tuple[int, int], device: int = 0,
     ) -> None:  # fmt: skip
         """Begins, unless it has been done before."""
         # Every key of the cache holds a sum over the whole compiler: in a thread, as weights are loaded next.
@@ -45,7 +48,7 @@ class CompileAhead:
         try:
             from chairlift.runner.cuda.rehearsal import kernels_of_start
 
-            kernels = kernels_of_start(config, ops, dtype, kv_dtype, layer_weight, limits, target, device)
+            kernels = kernels_of_start(make_runner, config, ops, dtype, kv_dtype, layer_weight, limits, target, device)
         except Exception as error:
             _log.warning("kernels are compiled one by one: %s", error)
             return

@@ -21,21 +21,25 @@ from triton.runtime import driver
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
+from chairlift.core.ports import Runner
 from chairlift.runner import measure, warm_up
 from chairlift.runner.cuda.compiler import Absent
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.model import Decoder
 from chairlift.runner.ops import MakeWeight, Ops
 from chairlift.runner.weights.assemble import Assembly
 from chairlift.runner.weights.transfer import Transfer
+
+MakeRunner = Callable[[Decoder, KvCache, torch.device, Limits], Runner]
 
 _CPU = torch.device("cpu")
 
 
 @torch.inference_mode()
 def kernels_of_start(
-    config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype, layer_weight: MakeWeight | None,
-    limits: Limits, target: GPUTarget, device: int = 0,
+    make_runner: MakeRunner, config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
+    layer_weight: MakeWeight | None, limits: Limits, target: GPUTarget, device: int = 0,
 ) -> list[str]:  # fmt: skip
     """Each as Triton's own words for a launch, in the order of first launches; those that this process has compiled
     before are left out."""
@@ -45,7 +49,8 @@ def kernels_of_start(
     with _noting(target, device) as noted, _Idle():
         weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, layer_weight or ops.weight, _Nowhere(list))
         kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
-        runner = CudaRunner(weights.build(limits.max_model_len), kv, _CPU, limits)
+        runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
+        assert isinstance(runner, CudaRunner)
         for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):
             runner.rehearse(plan)
         runner.rehearse_likely()
