@@ -69,11 +69,15 @@ def find_model(settings: Settings) -> Model:
     return Model(settings, source, config)
 
 
+def let_threads_sleep() -> None:
+    """Threads that wait for each other must sleep, not spin: beside any other process, spinning costs far more than
+    waking up. It has to be said before torch is imported."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def load(model: Model) -> "Loaded":
     """Loads the weights and warms the runner up."""
-    # Threads that wait for each other must sleep, not spin: beside any other process, spinning costs far more than
-    # waking up. It has to be said before torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    let_threads_sleep()
     if model.settings.device != "cpu":
         wake()
     from chairlift.runner.load import load_runner

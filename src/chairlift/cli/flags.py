@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from chairlift.config.options import DEFAULTS, OPTIONS, Group, Option, resolve
@@ -16,15 +17,15 @@ _TITLES: dict[Group, str] = {
 }
 
 
-def add_option_flags(parser: argparse.ArgumentParser, *groups: Group) -> None:
-    """Adds --config and every option of these groups."""
+def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: Collection[str] = ()) -> None:
+    """Adds --config and every option of these groups, but for those that the command has itself."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="options from a YAML file, ours or one written for llm-serving"
     )
     for group in groups:
         section = parser.add_argument_group(_TITLES[group])
         for option in OPTIONS:
-            if option.group == group:
+            if option.group == group and option.name not in without:
                 _add_flag(section, option)
 
 

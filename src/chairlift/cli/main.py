@@ -23,6 +23,7 @@ from chairlift.cli import (
     serve,
     simulate,
     trace,
+    tune,
 )
 from chairlift.config.options import did_you_mean
 from chairlift.config.version import VERSION
@@ -82,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         simulate,
         calibrate,
         compare,
+        tune,
         trace,
         explain,
         replay,

@@ -100,7 +100,7 @@ def items_from(options: argparse.Namespace) -> "Iterator[Item]":
     from chairlift.workload.load import load_items
 
     limit = None if options.limit is None else number(options, "limit", whole(1))
-    divide = 1.0 if options.divide_lengths is None else number(options, "divide_lengths", _above_0)
+    divide = 1.0 if options.divide_lengths is None else number(options, "divide_lengths", above_0)
     longest = None if options.max_length is None else number(options, "max_length", whole(2))
     texts = texts_with(options.tokenizer, number(options, "output_tokens", whole(1)))
     return load_items(options.workload, limit, divide, number(options, "seed", whole(0)), longest, texts)
@@ -114,7 +114,7 @@ def number(options: argparse.Namespace, name: str, parse: Parser) -> Any:
         raise InvalidConfig(f"--{name.replace('_', '-')} {error}, got {given!r}") from error
 
 
-def _above_0(value: object) -> float:
+def above_0(value: object) -> float:
     try:
         by = float(str(value))
     except ValueError:

@@ -196,6 +196,11 @@ class Timeline:
                 self._competing_s += now - self._changed
             self._changed = now
 
+    def latency_so_far_s(self, now: float) -> float:
+        """All latencies together if every request under way ended now: the least that they can come to."""
+        ended = math.fsum(user.e2e_s for user in self._users.values())
+        return ended + math.fsum(now - live.queued for live in self._live.values())
+
     def report(self, slo: Slo | None = None) -> Report:
         """The figures so far; requests under way count as requests, with the tokens they have."""
         done, total_s = self._done, max(0.0, self._ended - self._started)

@@ -1,0 +1,220 @@
+"""`chairlift tune`: the settings that suit a workload, found in the simulator and checked by real runs."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.simulate import above_0, add_request_flags, items_from, number
+from chairlift.config.options import DEFAULTS
+from chairlift.config.settings import Settings
+from chairlift.config.values import whole
+from chairlift.core.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from chairlift.sim.profile import Profile
+    from chairlift.tune.real import Model
+    from chairlift.tune.report import Found
+    from chairlift.tune.search import Search
+    from chairlift.tune.tuning import Tuning
+    from chairlift.tune.verify import Verification
+
+_CALIBRATION_SHARE = 0.2  # of the time
+_SEARCH_SHARE = 0.5  # of what is left then; the rest is for real runs
+_REACH = 2  # times the usual numbers of requests and tokens a step: how far a search goes
+
+
+def add_command(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "tune",
+        help="find the settings that suit a workload",
+        description="Search scheduling rules and limits for a workload in the simulator, run the best few for real, "
+        "and write a YAML for serve --config with a report. Options that are given below stay as they are given.",
+        epilog="exit codes: 0 found; 1 no setting meets --slo; 2 a mistake; 130 interrupted, what was found is written",
+        allow_abbrev=False,
+    )
+    add_request_flags(parser)
+    parser.add_argument(
+        "--profile", metavar="FILE", help="a profile's file or built-in name (default: the model is calibrated here)"
+    )
+    parser.add_argument(
+        "--slo", metavar="LIMITS",
+        help="what must be met: ttft, tpot, e2e or queue with mean, p50, p90, p99 or max, as in "
+        "ttft_p99=500ms,tpot_p50=30ms",
+    )  # fmt: skip
+    parser.add_argument("--minutes", default="5", metavar="M", help="to take at most, about (default: %(default)s)")
+    parser.add_argument("--no-verify", action="store_true", help="simulate only")
+    parser.add_argument(
+        "--out", type=Path, default=Path("chairlift-tune"), metavar="FOLDER",
+        help="for tuned.yaml, tune.html, tune.md, tune.png and tune.json (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="the JSON of tune.json instead of a summary")
+    add_option_flags(parser, "engine", "model", without=("tokenizer",))
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = settings_from(options)
+    show_warnings(settings)
+    from chairlift.tune.evaluate import Work
+    from chairlift.tune.knobs import knobs_of
+    from chairlift.tune.report import Found
+    from chairlift.tune.targets import Targets
+    from chairlift.tune.tuning import Tuning
+    from chairlift.workload.arrivals import parse_arrivals
+
+    seconds = 60.0 * number(options, "minutes", above_0)
+    ends = time.monotonic() + seconds
+    targets = None if options.slo is None else Targets.parse(options.slo)
+    parse_arrivals(options.arrivals)
+    items = tuple(items_from(options))
+    _check_folder(options.out)
+    fixed = {
+        name
+        for name, value in DEFAULTS.items()
+        if getattr(options, name, None) is not None or getattr(settings, name) != value
+    }
+    model, profiles, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
+    profile = next(iter(profiles.values()))
+    knobs = knobs_of(settings, profile, items, list(profiles) if len(profiles) > 1 else (), fixed)
+    work = Work(settings, profiles, items, options.arrivals, number(options, "seed", whole(0)), targets)
+    will_verify = model is not None and not unverified
+    tuning = Tuning(work, knobs, (_SEARCH_SHARE if will_verify else 1.0) * max(1.0, ends - time.monotonic()))
+    verification, is_partial = None, False
+    try:
+        with _progress() as watch:
+            tuning.run(_say, watch)
+        if model is not None and will_verify:
+            verification = _planned(tuning, ends)
+            _verify(tuning, verification, model)
+    except KeyboardInterrupt:
+        if tuning.default is None:
+            raise
+        is_partial = True
+    about = f"{profile.name} ({profile.model} on {profile.device})"
+    name = Path(options.workload).name
+    return _conclude(options, Found(tuning, name, about, verification, unverified, is_partial))
+
+
+def _profiles(
+    options: argparse.Namespace, settings: Settings, has_threads: bool, seconds: float
+) -> "tuple[Model | None, dict[int, Profile], str]":
+    """The model if there is one to run, its profile for each number of threads, and why nothing will be measured."""
+    if options.profile is None:
+        model = _model()
+        return model, _calibrated(model, settings, has_threads, seconds), "--no-verify was given" * options.no_verify
+    from chairlift.sim.profile import load_profile
+
+    profile = load_profile(options.profile)
+    if settings.model is not None:
+        from chairlift.build import find_model
+
+        profile.check_model(find_model(settings).name)
+    if options.no_verify:
+        return None, {0: profile}, "--no-verify was given"
+    return _model(), {0: profile}, _why_not(profile, settings)
+
+
+def _why_not(profile: "Profile", settings: Settings) -> str:
+    """Empty if a profile is of the model and the machine at hand."""
+    from chairlift.build import find_model
+    from chairlift.tune.real import device_here, is_same_device
+
+    name = find_model(settings).name
+    if name != profile.model:
+        return f"the profile is of {profile.model}, and without --model the model here is {name}"
+    here = device_here()
+    return "" if is_same_device(profile.device, here) else f"the profile is of {profile.device}, and this is {here}"
+
+
+def _model() -> "Model":
+    from chairlift import build
+
+    build.let_threads_sleep()
+    from chairlift.tune.real import Model
+
+    return Model(build.find_model, build.load, build.rules_of)
+
+
+def _calibrated(model: "Model", settings: Settings, has_threads: bool, seconds: float) -> "dict[int, Profile]":
+    from dataclasses import replace
+
+    from chairlift.runner import hardware
+    from chairlift.tune.real import calibrated, in_own_process
+
+    counts = [0]
+    if hardware.pick_device(settings.device).type == "cpu" and not has_threads:
+        cores = hardware.num_cpus()
+        counts = [count for count in (cores, cores // 2, cores // 4) if count]
+    profiles = {}
+    for count in counts:
+        _say("calibrating" + (f" with {count} thread{'s' * (count > 1)}" if count else ""))
+        asked = replace(settings, threads=count) if count else settings
+        profiles[count] = in_own_process(calibrated, model, asked, _REACH, seconds / len(counts))
+    return profiles
+
+
+def _planned(tuning: "Tuning", ends: float) -> "Verification":
+    from chairlift.tune.verify import plan
+
+    return plan(tuning.work, tuning.goal, tuning.candidates, max(30.0, ends - time.monotonic()))
+
+
+def _verify(tuning: "Tuning", verification: "Verification", model: "Model") -> None:
+    from chairlift.tune.verify import carry_out
+
+    carry_out(verification, model, _say)
+    if tuning.pick is not None:
+        tuning.choose(verification.best(tuning.pick.choice).choice)
+
+
+def _conclude(options: argparse.Namespace, found: "Found") -> int:
+    from chairlift.tune.files import write, yaml_of
+
+    try:
+        paths = write(found, options.out)
+    except OSError as error:
+        raise InvalidConfig(f"{options.out}: cannot be written: {error.strerror or error}") from error
+    text = yaml_of(found)
+    print(json.dumps(found.to_json(text)) if options.json else f"{found.verdict().replace('`', '')}\n\n{text}")
+    _say(f"wrote {', '.join(map(str, paths))}")
+    if found.is_partial:
+        return 130
+    tuning = found.tuning
+    return 0 if tuning.pick is not None and tuning.goal.meets(tuning.pick) else 1
+
+
+def _check_folder(folder: Path) -> None:
+    """Better known now than after minutes of searching."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidConfig(f"--out {folder}: is a file, not a folder")
+    if not folder.absolute().parent.is_dir():
+        raise InvalidConfig(f"--out {folder}: cannot be written: there is no folder to make it in")
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[Search], None] | None]":
+    """On a terminal: how many settings were tried, and how good the best is."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit=" settings", leave=False) as bar:
+
+        def watch(search: "Search") -> None:
+            bar.update(search.num_done - bar.n)
+            best = search.best
+            if best is not None:
+                bar.set_postfix_str(f"best {best.point.throughput:.0f} tokens/s", refresh=False)
+
+        yield watch
+
+
+def _say(text: str) -> None:
+    print(f"chairlift: {text}", file=sys.stderr, flush=True)

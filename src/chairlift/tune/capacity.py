@@ -1,0 +1,84 @@
+"""Capacity: the highest rate of requests at which the targets are met.
+
+Found by halving in the simulator. The recorded times are drawn together or apart; where the workload has none (all at
+once, or a closed loop) arrivals are Poisson. Never above what is served when all come at once, for a faster stream only
+makes a queue that a longer workload would show.
+"""
+
+from dataclasses import replace
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.tune.evaluate import Evaluator, Outcome
+from chairlift.tune.knobs import Choice
+from chairlift.workload.arrivals import parse_arrivals
+
+_PRECISION = 0.02
+_NUM_ALONE = 200  # requests that are enough to see what one alone needs
+_CERTAIN = 1.1  # times a limit, as these are not all
+_LOWEST = 1 / 64  # of what is served at once: below this it is called none
+
+
+def capacity(evaluator: Evaluator, choice: Choice) -> float:
+    """Requests a second; 0 if hardly any rate will do."""
+    targets = evaluator.work.targets
+    assert targets is not None
+    at_once = Evaluator(replace(evaluator.work, arrivals="none")).outcome(choice)
+    high = _rate(at_once)
+
+    def is_met(rate: float) -> bool:
+        return _at(evaluator, choice, rate).point.latency <= 1.0
+
+    if high == 0.0 or not is_met(low := _LOWEST * high):
+        return 0.0
+    if is_met(high):
+        return high
+    while high / low > 1.0 + _PRECISION:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if is_met(middle) else (low, middle)
+    return low
+
+
+def arrivals_at(arrivals: str, rate: float, num_requests: int, last_arrival_s: float) -> str:
+    """The same arrivals at another rate."""
+    name = arrivals.partition(":")[0]
+    if name in ("poisson", "constant"):
+        return f"{name}:rate={rate:.9g}"
+    if name == "gamma":
+        cv = next(part for part in arrivals.partition(":")[2].split(",") if part.startswith("cv="))
+        return f"gamma:rate={rate:.9g},{cv}"
+    if name == "trace" and last_arrival_s > 0:
+        return f"trace:scale={(num_requests - 1) / (last_arrival_s * rate):.9g}"
+    return f"poisson:rate={rate:.9g}"
+
+
+def _at(evaluator: Evaluator, choice: Choice, rate: float) -> Outcome:
+    work = evaluator.work
+    arrivals = arrivals_at(work.arrivals, rate, len(work.items), work.items[-1].arrival_s)
+    return Evaluator(replace(work, arrivals=arrivals)).outcome(choice)
+
+
+def check_possible(evaluator: Evaluator, choice: Choice) -> None:
+    """Refuses targets that are missed even by requests which have the machine to themselves."""
+    work = evaluator.work
+    assert work.targets is not None
+    some = work.items[:: 1 + len(work.items) // _NUM_ALONE]
+    alone = Evaluator(replace(work, items=some, arrivals="closed:concurrency=1")).outcome(choice).report
+    if alone is None:
+        return
+    for target in work.targets.each:
+        if target.used(alone) > _CERTAIN:
+            raise InvalidConfig(
+                f"--slo {target}: cannot be met: requests that have the machine to themselves need "
+                f"{1e3 * target.value_s(alone):.4g} ms"
+            )
+
+
+def _rate(outcome: Outcome) -> float:
+    return 0.0 if outcome.report is None else outcome.report.requests_per_s
+
+
+def last_arrival_s(evaluator: Evaluator) -> float:
+    """When the last request of an open loop comes; 0 of a closed one."""
+    arrivals, work = parse_arrivals(evaluator.work.arrivals), evaluator.work
+    *_, last = arrivals.apply(work.items, work.seed)
+    return 0.0 if arrivals.concurrency else last.arrival_s

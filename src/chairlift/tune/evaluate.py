@@ -1,0 +1,134 @@
+"""What a choice would give: the workload simulated under it, here or in worker processes.
+
+Always: the same choice, work and rivals give the same outcome. A run is given up as soon as a rival is certain to be
+better at both throughput and latency, whatever the rest of it brings; its figures are then bounds on the good side.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.limits import Limits
+from chairlift.core.request import Request
+from chairlift.sim.profile import Profile
+from chairlift.sim.setup import make_scheduler, rules_of
+from chairlift.sim.simulate import simulate
+from chairlift.telemetry.report import Report
+from chairlift.telemetry.timeline import Timeline
+from chairlift.tune.knobs import Choice, with_choice
+from chairlift.tune.targets import Targets
+from chairlift.workload.arrivals import parse_arrivals
+from chairlift.workload.item import Item
+from chairlift.workload.requests import requests_of
+
+_LOOK_EVERY = 32  # steps between two looks at whether a run can still be of use
+
+
+class Point(NamedTuple):
+    throughput: float  # output tokens a second
+    latency: float  # mean seconds from arrival to last token; with targets the part of the tightest limit that is used
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    choice: Choice
+    point: Point
+    report: Report | None = None  # None: the run was given up, or could not be made
+    failure: str = ""  # why it could not be made
+
+    @property
+    def is_whole(self) -> bool:
+        return self.report is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every choice is tried on. Can be sent to another process."""
+
+    settings: Settings
+    profiles: Mapping[int, Profile]  # by number of threads; one under 0 where there is no choice
+    items: tuple[Item, ...]
+    arrivals: str
+    seed: int = 0
+    targets: Targets | None = None
+
+    def first(self, count: int) -> "Work":
+        return replace(self, items=self.items[:count])
+
+    def profile(self, choice: Choice) -> Profile:
+        return self.profiles[int(choice.get("threads", next(iter(self.profiles))))]
+
+
+class Evaluator:
+    """Keeps the requests of the workload, which are the same for every choice."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self._arrivals = parse_arrivals(work.arrivals)
+        profile = next(iter(work.profiles.values()))
+        items = self._arrivals.apply(work.items, work.seed)
+        self._arriving = list(requests_of(items, profile.limits(work.settings), work.seed))
+        self._num_output = sum(request.max_output for _, request in self._arriving)
+        self._longest = max(len(request.prompt) + request.max_output for _, request in self._arriving)
+
+    def outcome(self, choice: Choice, rivals: Sequence[Point] = ()) -> Outcome:
+        work = self.work
+        profile = work.profile(choice)
+        try:
+            settings = with_choice(work.settings, choice)
+            limits = profile.limits(settings)
+            self._check(limits)
+        except InvalidConfig as error:
+            return Outcome(choice, Point(0.0, math.inf), failure=str(error))
+        scheduler = make_scheduler(limits, rules_of(settings, profile, limits))
+        timeline = Timeline(scheduler.pool)
+        watch = None if work.targets else _Watch(timeline, self._arriving, self._num_output, rivals)
+        try:
+            simulate(
+                self._arriving, scheduler, profile.cost, timeline, self._arrivals.concurrency, profile.depth, watch
+            )
+        except _Hopeless as error:
+            return Outcome(choice, error.bound)
+        report = timeline.report()
+        return Outcome(choice, point_of(report, work.targets), report)
+
+    def _check(self, limits: Limits) -> None:
+        if self._longest > min(limits.max_model_len, limits.max_pool_tokens + 1):
+            raise InvalidConfig(f"a request of {self._longest} tokens does not fit")
+
+
+def point_of(report: Report, targets: Targets | None) -> Point:
+    return Point(report.output_tokens_per_s, report.e2e_s.mean if targets is None else targets.used(report))
+
+
+class _Hopeless(Exception):
+    def __init__(self, bound: Point) -> None:
+        super().__init__(bound)
+        self.bound = bound
+
+
+class _Watch:
+    """Looks now and then how good a run can still become."""
+
+    def __init__(
+        self, timeline: Timeline, arriving: Sequence[tuple[float, Request]], num_output: int, rivals: Iterable[Point]
+    ) -> None:
+        self._timeline = timeline
+        self._num_requests = len(arriving)
+        self._started = arriving[0][0]
+        self._num_output = num_output
+        self._rivals = tuple(rivals)
+        self._num_steps = 0
+
+    def __call__(self, now: float) -> None:
+        self._num_steps += 1
+        if self._num_steps % _LOOK_EVERY or now <= self._started:
+            return
+        # It ends no sooner than now, and nobody who is still under way has ended.
+        most = self._num_output / (now - self._started)
+        least = self._timeline.latency_so_far_s(now) / self._num_requests
+        if any(rival.throughput > most and rival.latency < least for rival in self._rivals):
+            raise _Hopeless(Point(most, least))

@@ -1,0 +1,275 @@
+"""What a tuning found, in words, tables and numbers: for people and for programs.
+
+Always: says what was simulated and what was measured, and whether it is partial; a gain is against the defaults.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from chairlift.telemetry.report import Report
+from chairlift.tune.evaluate import Outcome
+from chairlift.tune.goal import front
+from chairlift.tune.knobs import changes, shown
+from chairlift.tune.page import Block, Code, Heading, Picture, Table, Text
+from chairlift.tune.tuning import Tuning
+from chairlift.tune.verify import Verification, Verified
+
+FORMAT, VERSION = "chairlift-tune", 1
+_MOST_SHOWN = 12  # of the front
+_LENGTH_AWARE = ("shortest-first", "longest-first", "similar-length")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    tuning: Tuning
+    workload: str
+    profile: str  # in words
+    verification: Verification | None = None
+    unverified: str = ""  # why nothing was measured
+    is_partial: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"Tuned for {self.workload}, arrivals {self.tuning.work.arrivals}" + " (partial)" * self.is_partial
+
+    def verdict(self) -> str:
+        """The answer in a sentence or two."""
+        tuning = self.tuning
+        pick, default = tuning.pick, tuning.default
+        assert pick is not None and default is not None
+        begin = "Interrupted, so this is the best so far. " if self.is_partial else ""
+        if tuning.work.targets is not None and not tuning.goal.meets(pick):
+            nearest = f"`{shown(changes(pick.choice, tuning.knobs))}`"
+            return begin + (
+                f"No setting that was tried meets {tuning.work.targets}: the nearest, {nearest}, needs "
+                f"{pick.point.latency:.2f} times the tightest limit."
+            )
+        if tuning.is_default_fine:
+            return begin + f"The defaults are fine: {self._fine()}"
+        better = [f"{tuning.gain:+.1%} {_counted(tuning)}"]
+        if tuning.work.targets is not None and not tuning.goal.meets(default):
+            better.append(
+                f"and the targets are met, which the defaults miss ({default.point.latency:.2f} of the limit)"
+            )
+        return (
+            begin + f"`{shown(changes(pick.choice, tuning.knobs))}`: {' '.join(better)}, simulated{self._measured()}."
+        )
+
+    def _fine(self) -> str:
+        best = max((self.tuning.goal.gain(o.point, self._default.point) for o in self._ranked()[:1]), default=0.0)
+        return f"the best of {len(self.tuning.outcomes)} settings is {max(0.0, best):.1%} better, simulated."
+
+    def _measured(self) -> str:
+        verified = self._verified_pick()
+        if verified is None or self.verification is None:
+            return ""
+        return f"; {self.verification.measured_gain(verified):+.1%} measured"
+
+    def _verified_pick(self) -> Verified | None:
+        if self.verification is None or not self.verification.is_there or self.tuning.pick is None:
+            return None
+        choice = self.tuning.pick.choice
+        return next((verified for verified in self.verification.each if verified.choice == choice), None)
+
+    @property
+    def _default(self) -> Outcome:
+        assert self.tuning.default is not None
+        return self.tuning.default
+
+    def _ranked(self) -> list[Outcome]:
+        return self.tuning.goal.ranked(self.tuning.final)
+
+    def blocks(self, yaml_text: str, png: bytes) -> Iterator[Block]:
+        tuning = self.tuning
+        yield Text(self.verdict())
+        yield Text(self._how())
+        yield Heading("What to serve with")
+        yield Text("`chairlift serve --config tuned.yaml`, with:")
+        yield Code(yaml_text)
+        yield from map(Text, self._cautions())
+        yield Heading("Throughput against latency")
+        yield Picture("tune.png", "throughput against latency of all settings, and what matters", png)
+        yield Table(*_figures(self._shown_outcomes(), tuning))
+        if tuning.effects:
+            yield Heading("What matters, and why")
+            yield Text(
+                f"Each line puts one option back to its default and leaves the others: what is lost of the "
+                f"{_what(tuning)}, what the option gains when it alone is changed, and which simulated figures move."
+            )
+            yield Table(("option", "default", "lost without", "gained alone", "with it"), list(self._effect_rows()))
+        if tuning.capacities is not None:
+            before, after = tuning.capacities
+            yield Heading("Capacity")
+            yield Text(
+                f"The highest rate that meets {tuning.work.targets}, simulated to within 2 %: {before:.3g} requests a "
+                f"second with the defaults, {after:.3g} with the pick."
+            )
+        yield Heading("Predicted against measured")
+        yield from self._verification_blocks()
+
+    def _how(self) -> str:
+        tuning = self.tuning
+        counts = (
+            "the machine, not the arrivals, sets the pace"
+            if tuning.goal.is_throughput
+            else "the arrivals set the pace, whatever the settings"
+        )
+        part = ""
+        if tuning.num_searched < len(tuning.work.items):
+            part = f" on the first {tuning.num_searched} requests, the best of them on all"
+        given_up = sum(not outcome.is_whole for outcome in tuning.outcomes)
+        return (
+            f"{len(tuning.work.items)} requests, profile {self.profile}. {len(tuning.outcomes)} settings of "
+            f"{len(tuning.knobs)} options were simulated{part} in {tuning.search_s:.0f} s; {given_up} were given up as "
+            "soon as another was certain to be better at both figures. "
+            f"What counts is {_what(tuning)}, because {counts}."
+        )
+
+    def _cautions(self) -> Iterator[str]:
+        pick = self.tuning.pick
+        policy = str(pick.choice.get("policy", "")) if pick and not self.tuning.is_default_fine else ""
+        if policy in _LENGTH_AWARE:
+            yield (
+                f"`{policy}` goes by the length of answers. The simulation knows these; a server takes `max_tokens` "
+                "for it, so the gain needs clients that set it near the truth. Under endless load a request that is "
+                "always passed by has no bound on its waiting."
+            )
+
+    def _shown_outcomes(self) -> list[tuple[str, Outcome]]:
+        best = front(self.tuning.final)
+        every = max(1, -(-len(best) // _MOST_SHOWN))
+        rows = [("the defaults", self._default)]
+        if self.tuning.pick is not None and not self.tuning.is_default_fine:
+            rows.append(("the pick", self.tuning.pick))
+        return rows + [("front", outcome) for outcome in best[::every]]
+
+    def _effect_rows(self) -> Iterator[Sequence[str]]:
+        for effect in self.tuning.effects:
+            name = f"`{effect.name.replace('_', '-')} {effect.value}`"
+            yield name, str(effect.default), f"{effect.loss:.1%}", f"{effect.gain:+.1%}", effect.why
+
+    def _verification_blocks(self) -> Iterator[Block]:
+        verification = self.verification
+        if verification is None or not any(each.measured for each in verification.each):
+            yield Text(f"Nothing was measured: {self.unverified or 'it was interrupted before'}.")
+            return
+        count, of = len(verification.work.items), len(self.tuning.work.items)
+        which = "all requests" if count == of else f"the first {count} of {of} requests, predicted and measured alike"
+        yield Text(
+            f"Real runs of {which}, each in a new process with the real model, settings in turns; the median. The gain "
+            "is over the defaults of the same round."
+        )
+        yield Table(
+            ("settings", "total s: predicted", "measured", "off", "gain: predicted", "measured"),
+            [self._verified_row(verification, each) for each in verification.each if each.measured],
+        )
+
+    def _verified_row(self, verification: Verification, each: Verified) -> Sequence[str]:
+        predicted, seconds = each.predicted.total_s, median_total_s(each)
+        gains = ("", "")
+        if verification.is_there and each is not verification.each[0]:
+            gains = (f"{verification.predicted_gain(each):+.1%}", f"{verification.measured_gain(each):+.1%}")
+        name = f"`{shown(changes(each.choice, self.tuning.knobs))}`"
+        return name, f"{predicted:.2f}", f"{seconds:.2f}", f"{predicted / seconds - 1:+.1%}", *gains
+
+    def to_json(self, yaml_text: str) -> dict[str, Any]:
+        tuning = self.tuning
+        verification = self.verification
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "partial": self.is_partial,
+            "workload": self.workload,
+            "arrivals": tuning.work.arrivals,
+            "profile": self.profile,
+            "slo": None if tuning.work.targets is None else str(tuning.work.targets),
+            "slo_met": None if tuning.work.targets is None or tuning.pick is None else tuning.goal.meets(tuning.pick),
+            "verdict": self.verdict(),
+            "goal": _what(tuning),
+            "configurations": len(tuning.outcomes),
+            "given_up": sum(not outcome.is_whole for outcome in tuning.outcomes),
+            "requests_searched": tuning.num_searched,
+            "search_s": tuning.search_s,
+            "defaults_are_fine": tuning.is_default_fine,
+            "gain": tuning.gain,
+            "default": _outcome_json(self._default, tuning),
+            "pick": _outcome_json(tuning.pick or self._default, tuning),
+            "yaml": yaml_text,
+            "front": [_outcome_json(outcome, tuning) for outcome in front(tuning.final)],
+            "effects": [asdict(effect) for effect in tuning.effects],
+            "capacity_per_s": None
+            if tuning.capacities is None
+            else dict(zip(("default", "pick"), tuning.capacities, strict=True)),
+            "verified": []
+            if verification is None
+            else [_verified_json(verification, v, tuning) for v in verification.each],
+            "not_verified": self.unverified or None,
+            "all": [
+                {
+                    "choice": dict(o.choice),
+                    "throughput": o.point.throughput,
+                    "latency": o.point.latency,
+                    "whole": o.is_whole,
+                }
+                for o in tuning.outcomes
+                if not o.failure
+            ],
+        }
+
+
+def median_total_s(verified: Verified) -> float:
+    ordered = sorted(report.total_s for report in verified.measured)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def _what(tuning: Tuning) -> str:
+    if tuning.goal.is_throughput:
+        return "throughput"
+    return "latency" if tuning.work.targets is None else "distance from the limits"
+
+
+def _counted(tuning: Tuning) -> str:
+    if tuning.goal.is_throughput:
+        return "throughput"
+    return "speed by mean latency" if tuning.work.targets is None else "room below the tightest limit"
+
+
+def _figures(outcomes: Sequence[tuple[str, Outcome]], tuning: Tuning) -> tuple[Sequence[str], list[Sequence[str]]]:
+    head = (
+        "", "settings", "tokens/s", "total s", "latency mean s", "TTFT p50 / p99 s", "TPOT p50 / p99 ms", "steps",
+    )  # fmt: skip
+    rows: list[Sequence[str]] = []
+    for name, outcome in outcomes:
+        report = outcome.report
+        if report is not None:
+            rows.append((name, f"`{shown(changes(outcome.choice, tuning.knobs))}`", *_cells(report)))
+    return head, rows
+
+
+def _cells(report: Report) -> Sequence[str]:
+    return (
+        f"{report.output_tokens_per_s:.0f}",
+        f"{report.total_s:.2f}",
+        f"{report.e2e_s.mean:.3g}",
+        f"{report.ttft_s.p50:.3g} / {report.ttft_s.p99:.3g}",
+        f"{1e3 * report.tpot_s.p50:.1f} / {1e3 * report.tpot_s.p99:.1f}",
+        str(report.steps),
+    )
+
+
+def _outcome_json(outcome: Outcome, tuning: Tuning) -> dict[str, Any]:
+    report = None if outcome.report is None else outcome.report.to_json()
+    return {"changes": changes(outcome.choice, tuning.knobs), "choice": dict(outcome.choice), "report": report}
+
+
+def _verified_json(verification: Verification, verified: Verified, tuning: Tuning) -> dict[str, Any]:
+    is_there = verification.is_there
+    return {
+        "changes": changes(verified.choice, tuning.knobs),
+        "requests": len(verification.work.items),
+        "predicted": verified.predicted.to_json(),
+        "measured": [report.to_json() for report in verified.measured],
+        "predicted_gain": verification.predicted_gain(verified),
+        "measured_gain": verification.measured_gain(verified) if is_there else None,
+    }

@@ -1,0 +1,218 @@
+"""The search: a tree-structured Parzen estimator over all knobs at once, for throughput and latency together.
+
+Begins with the default and every single change of it, goes on in generations of a fixed size, and ends by looking at
+every neighbour of the best. Always: the same work and seed try the same choices in the same order, however many
+processes there are and however long they take; a deadline only says after which of them it ends. No choice is tried
+twice.
+"""
+
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from chairlift.tune.evaluate import Outcome
+from chairlift.tune.goal import TOLERANCE, Goal, front
+from chairlift.tune.knobs import Choice, Knob, Value, default_choice, valid
+from chairlift.tune.workers import Workers
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.study import Study
+    from optuna.trial import Trial, TrialState
+
+GENERATION = 16
+LEAST, PATIENCE = 320, 96  # configurations: as many are tried in any case; without a better one, no more than so many
+_TRIES = 8  # asking for a choice that is new
+
+Watch = Callable[["Search"], None]  # told whenever an outcome is there
+
+
+class Search:
+    """Everything that has been tried, by what it amounts to."""
+
+    def __init__(self, workers: Workers, knobs: Sequence[Knob], goal: Goal, watch: Watch | None = None) -> None:
+        self.workers = workers
+        self.knobs = tuple(knobs)
+        self.goal = goal
+        self.num_done = 0  # also those of a generation that is under way
+        self._watch = watch
+        self._tried: dict[tuple[Value, ...], Outcome] = {}
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return list(self._tried.values())
+
+    @property
+    def best(self) -> Outcome | None:
+        return self.goal.best(self._tried.values())
+
+    def put(self, outcome: Outcome) -> None:
+        self._tried[self._key(outcome.choice)] = outcome
+        self.num_done = len(self._tried)
+
+    def has(self, choice: Choice) -> bool:
+        return self._key(self._valid(choice)) in self._tried
+
+    def outcome(self, choice: Choice) -> Outcome:
+        """Of one that has been tried."""
+        return self._tried[self._key(self._valid(choice))]
+
+    def run(self, choices: Iterable[Choice], is_whole: bool = False) -> None:
+        """Tries those that are new; `is_whole`: to the end, even if others are better."""
+        new = {self._key(choice): choice for choice in map(self._valid, choices)}
+        wanted = [choice for key, choice in new.items() if not self._is_known(key, is_whole)]
+        rivals = [] if is_whole else [outcome.point for outcome in front(self._tried.values())]
+        for outcome in self.workers.outcomes(wanted, rivals, self._told):
+            self.put(outcome)
+
+    def explore(self, seconds: float, seed: int = 0, least: int = LEAST, patience: int = PATIENCE) -> None:
+        """Until so much time has passed, or enough was tried in vain."""
+        ends = time.monotonic() + seconds
+        self._run_by_generation(_single_changes(self.knobs), ends)
+        sampler = _Sampler(self.knobs, seed)
+        for outcome in self.outcomes:
+            sampler.tell(outcome)
+        improved_at, best = len(self._tried), self.best
+        while time.monotonic() < ends and (len(self._tried) < least or len(self._tried) < improved_at + patience):
+            before = len(self._tried)
+            wanted = sampler.ask(GENERATION, self.has)
+            self.run(wanted)
+            sampler.tell_asked([self.outcome(choice) for choice in wanted])
+            if self._is_better(self.best, best):
+                improved_at, best = len(self._tried), self.best
+            if len(self._tried) == before:  # nothing new is left
+                break
+
+    def polish(self, seconds: float) -> None:
+        """Looks at the neighbours of the best, then at those of what was better, until none is."""
+        ends = time.monotonic() + seconds
+        best = self.best
+        while best is not None and time.monotonic() < ends:
+            self._run_by_generation(_neighbours(self.knobs, best.choice), ends)
+            if not self._is_better(self.best, best):
+                break
+            best = self.best
+
+    def _run_by_generation(self, choices: Iterable[Choice], ends: float) -> None:
+        wanted = list(choices)
+        for start in range(0, len(wanted), GENERATION):
+            if time.monotonic() < ends:
+                self.run(wanted[start : start + GENERATION])
+
+    def _is_better(self, outcome: Outcome | None, than: Outcome | None) -> bool:
+        if outcome is None or than is None:
+            return outcome is not None
+        if self.goal.meets(outcome) != self.goal.meets(than):
+            return self.goal.meets(outcome)
+        return self.goal.gain(outcome.point, than.point) > TOLERANCE / 5
+
+    def _is_known(self, key: tuple[Value, ...], is_whole: bool) -> bool:
+        outcome = self._tried.get(key)
+        return outcome is not None and (outcome.is_whole or bool(outcome.failure) or not is_whole)
+
+    def _valid(self, choice: Choice) -> Choice:
+        return valid(choice, self.knobs, self.workers.work.settings)
+
+    def _key(self, choice: Choice) -> tuple[Value, ...]:
+        return tuple(choice[knob.name] for knob in self.knobs)
+
+    def _told(self) -> None:
+        self.num_done += 1
+        if self._watch is not None:
+            self._watch(self)
+
+
+def _single_changes(knobs: Sequence[Knob]) -> Iterator[Choice]:
+    """The default with one knob turned; of numbers only every other value, for their neighbours do nearly the same."""
+    default = default_choice(knobs)
+    for knob in knobs:
+        for value in knob.values[:: 2 if knob.is_ordered and len(knob.values) > 4 else 1]:
+            yield {**default, knob.name: value}
+
+
+def _neighbours(knobs: Sequence[Knob], choice: Choice) -> Iterator[Choice]:
+    for knob in knobs:
+        for value in knob.near(choice[knob.name]):
+            yield {**choice, knob.name: value}
+
+
+class _Sampler:
+    """Optuna's, asked for choices and told what they gave. A number is a place in its knob's values."""
+
+    def __init__(self, knobs: Sequence[Knob], seed: int) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._knobs = {knob.name: knob for knob in knobs}
+        self._distributions: dict[str, BaseDistribution] = {
+            knob.name: optuna.distributions.IntDistribution(0, len(knob.values) - 1)
+            if knob.is_ordered
+            else optuna.distributions.CategoricalDistribution(knob.values)
+            for knob in knobs
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that multivariate may change in later versions
+            sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=32)
+        self._study: Study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+        self._asked: list[Trial | None] = []  # None: drawn at random
+        self._rng = random.Random(seed)
+
+    def ask(self, count: int, is_known: Callable[[Choice], bool]) -> list[Choice]:
+        """Choices that are not known; fewer if none can be found by a few tries."""
+        found = []
+        for _ in range(count):
+            trial, choice = self._new(is_known)
+            if choice is not None:
+                self._asked.append(trial)
+                found.append(choice)
+        return found
+
+    def _new(self, is_known: Callable[[Choice], bool]) -> "tuple[Trial | None, Choice | None]":
+        for _ in range(_TRIES):
+            trial = self._study.ask(self._distributions)
+            choice = {name: self._value(name, value) for name, value in trial.params.items()}
+            if not is_known(choice):
+                return trial, choice
+            self._study.tell(trial, state=_state("FAIL"))
+        for _ in range(_TRIES):  # it knows its favourites only too well: anything else, then
+            choice = {name: self._rng.choice(knob.values) for name, knob in self._knobs.items()}
+            if not is_known(choice):
+                return None, choice
+        return None, None
+
+    def tell_asked(self, outcomes: Sequence[Outcome]) -> None:
+        for trial, outcome in zip(self._asked, outcomes, strict=True):
+            if trial is None:
+                self.tell(outcome)
+            elif outcome.failure:
+                self._study.tell(trial, state=_state("FAIL"))
+            else:
+                self._study.tell(trial, outcome.point)
+        self._asked = []
+
+    def tell(self, outcome: Outcome) -> None:
+        """Of a choice that was not asked for."""
+        import optuna
+
+        if not outcome.failure:
+            params = {name: self._param(name, value) for name, value in outcome.choice.items()}
+            trial = optuna.trial.create_trial(
+                params=params, distributions=self._distributions, values=list(outcome.point)
+            )
+            self._study.add_trial(trial)
+
+    def _value(self, name: str, param: Value) -> Value:
+        knob = self._knobs[name]
+        return knob.values[int(param)] if knob.is_ordered else param
+
+    def _param(self, name: str, value: Value) -> Value:
+        knob = self._knobs[name]
+        return knob.values.index(value) if knob.is_ordered else value
+
+
+def _state(name: str) -> "TrialState":
+    from optuna.trial import TrialState
+
+    return TrialState[name]

@@ -1,0 +1,155 @@
+"""A whole tuning: search, what matters, capacity, verification. What is there so far can be read at any time.
+
+Always: the pick is as good as the best that was found, by the simulator or, where settings were run for real, by what
+was measured; the default if nothing is better than it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.tune.capacity import capacity, check_possible, last_arrival_s
+from chairlift.tune.effects import Effect, effects, simplified
+from chairlift.tune.evaluate import Evaluator, Outcome, Work
+from chairlift.tune.goal import Goal, front, goal_of
+from chairlift.tune.knobs import Choice, Knob, default_choice
+from chairlift.tune.search import LEAST, Search
+from chairlift.tune.workers import Workers
+from chairlift.workload.arrivals import parse_arrivals
+
+_SEARCH_SHARE, _POLISH_SHARE = 0.75, 0.15  # of the time there is; the rest is for what matters
+_FEWEST = 100  # requests that a search is made on
+_FINALISTS = 16
+_FINE, _OTHER_FINE = 0.02, 0.05  # gains in what counts and in the other figure below which nothing is worth changing
+
+Say = Callable[[str], None]
+Watch = Callable[[Search], None]
+
+
+@dataclass(slots=True)
+class Tuning:
+    work: Work
+    knobs: tuple[Knob, ...]
+    seconds: float
+    num_workers: int | None = None
+    least: int = LEAST  # configurations
+    # Filled in as they become known:
+    goal: Goal = field(default_factory=lambda: Goal(True, False))
+    default: Outcome | None = None
+    pick: Outcome | None = None
+    outcomes: list[Outcome] = field(default_factory=list)  # all, of the workload or of its first part
+    final: list[Outcome] = field(default_factory=list)  # of the whole workload
+    num_searched: int = 0  # requests that the search was made on
+    search_s: float = 0.0
+    effects: list[Effect] = field(default_factory=list)
+    capacities: tuple[float, float] | None = None  # of the default and of the pick, requests a second
+
+    def run(self, say: Say, watch: Watch | None = None) -> None:
+        started = time.monotonic()
+        with Workers(self.work, self.num_workers) as workers:
+            cost_s = self._begin(workers)
+            count = self._num_affordable(cost_s, workers.count)
+            say(f"searching: {len(self.knobs)} knobs, the first {count} of {len(self.work.items)} requests")
+            final = self._search(workers, count, watch)
+            self.search_s = time.monotonic() - started
+            say("finding out what matters")
+            self._conclude(final)
+            if self.work.targets is not None and self.pick is not None and self.default is not None:
+                say("finding the highest rate that meets the targets")
+                wanted = [(self.default.choice,), (self.pick.choice,)]
+                before, after = workers.map(capacity, wanted)
+                self.capacities = (before, after)
+
+    def _begin(self, workers: Workers) -> float:
+        """How the default fares, and so what counts; the processor time of one simulation."""
+        choice = default_choice(self.knobs)
+        started = time.process_time()
+        default = workers.outcome(choice)
+        cost_s = time.process_time() - started
+        if default.report is None:
+            raise InvalidConfig(default.failure)
+        evaluator = Evaluator(self.work)
+        if self.work.targets is not None:
+            check_possible(evaluator, choice)
+        is_closed = parse_arrivals(self.work.arrivals).concurrency > 0
+        self.goal = goal_of(default.report, last_arrival_s(evaluator), is_closed, self.work.targets is not None)
+        self.default = self.pick = default
+        self.outcomes, self.final = [default], [default]
+        return cost_s
+
+    def _num_affordable(self, cost_s: float, num_workers: int) -> int:
+        count = len(self.work.items)
+        share = _SEARCH_SHARE * self.seconds * num_workers / (self.least * max(cost_s, 1e-6))
+        return count if share >= 1.0 else min(count, max(_FEWEST, int(count * share)))
+
+    def _search(self, workers: Workers, count: int, watch: Watch | None) -> Search:
+        """All that was tried on the whole workload."""
+        whole = Search(workers, self.knobs, self.goal, watch)
+        assert self.default is not None
+        whole.put(self.default)
+        self.num_searched = count
+        if count == len(self.work.items):
+            self._explore(whole)
+        else:
+            with Workers(self.work.first(count), self.num_workers) as fewer:
+                part = Search(fewer, self.knobs, self.goal, watch)
+                self._explore(part)
+            best = self.goal.ranked(part.outcomes)[:_FINALISTS] + front(part.outcomes)[:_FINALISTS]
+            whole.run([outcome.choice for outcome in best], is_whole=True)
+        self.final = whole.outcomes
+        self.pick = whole.best
+        return whole
+
+    def _explore(self, search: Search) -> None:
+        try:
+            search.explore(_SEARCH_SHARE * self.seconds, self.work.seed, self.least)
+            search.polish(_POLISH_SHARE * self.seconds)
+        finally:
+            self.outcomes = search.outcomes
+            if len(search.workers.work.items) == len(self.work.items):
+                self.final, self.pick = search.outcomes, search.best or self.default
+
+    def _conclude(self, search: Search) -> None:
+        best = search.best
+        if best is not None:
+            self.pick = simplified(search, best)
+            self.effects = effects(search, self.pick)
+        self.final = search.outcomes
+        if self.num_searched == len(self.work.items):
+            self.outcomes = search.outcomes
+
+    def choose(self, choice: Choice) -> None:
+        """Takes another one than the best predicted, for what was measured."""
+        self.pick = next(outcome for outcome in self.final if outcome.choice == choice)
+
+    @property
+    def gain(self) -> float:
+        assert self.default is not None and self.pick is not None
+        return self.goal.gain(self.pick.point, self.default.point)
+
+    @property
+    def other_gain(self) -> float:
+        """In the figure that does not count: positive is better."""
+        assert self.default is not None and self.pick is not None
+        own = self.goal.other(self.pick.point)
+        return self.goal.other(self.default.point) / own - 1.0 if own > 0 else 0.0
+
+    @property
+    def is_default_fine(self) -> bool:
+        """Whether nothing found is worth changing the defaults for."""
+        if self.pick is None or self.default is None or self.pick.choice == self.default.choice:
+            return True
+        if self.goal.meets(self.pick) != self.goal.meets(self.default):
+            return False
+        return self.gain < _FINE and self.other_gain < _OTHER_FINE
+
+    @property
+    def candidates(self) -> list[Outcome]:
+        """Worth a real run, the default first: the pick, and the best with another policy."""
+        if self.default is None or self.pick is None:
+            return []
+        policies = {outcome.choice.get("policy") for outcome in (self.default, self.pick)}
+        others = [each for each in self.goal.ranked(self.final) if each.choice.get("policy") not in policies]
+        pick = [] if self.pick.choice == self.default.choice else [self.pick]
+        return [self.default, *pick, *others[:1]]

@@ -1,0 +1,92 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.main import main
+from chairlift.config.options import resolve
+
+LENGTHS = "lengths:prompt=8-40,output=1-60,count=60"
+
+
+def tune(tmp_path: Path, *arguments: str) -> int:
+    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.05", "--out", str(tmp_path / "out"))
+    return main(["tune", *given, "--no-verify", *arguments])
+
+
+def test_it_writes_a_yaml_for_serve_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune(tmp_path, "--arrivals", "none") == 0
+    shown = capsys.readouterr()
+    assert "simulated" in shown.out
+    assert "tuned.yaml" in shown.err
+    resolve({}, tmp_path / "out" / "tuned.yaml")
+
+
+def test_the_json_object_is_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune(tmp_path, "--json", "--arrivals", "poisson:rate=5") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result == json.loads((tmp_path / "out" / "tune.json").read_text())
+    assert result["not_verified"] == "--no-verify was given"
+    assert result["goal"] == "latency"
+
+
+def test_an_option_that_is_given_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tune(tmp_path, "--json", "--arrivals", "none", "--policy", "fcfs", "--max-running", "8") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert not {"policy", "max_running"} & set(result["default"]["choice"])
+    settings = resolve({}, tmp_path / "out" / "tuned.yaml")
+    assert (settings.policy, settings.max_running) == ("fcfs", 8)
+
+
+def test_a_slo_that_nothing_meets_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slo = ("--slo", "ttft_p50=10ms", "--arrivals", "none", "--max-running", "1")
+    assert tune(tmp_path, *slo) == 1
+    assert "No setting that was tried meets ttft_p50=10ms" in capsys.readouterr().out
+
+
+def test_a_profile_of_another_machine_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
+    assert main(["tune", *given, "--arrivals", "none", "--json"]) == 0
+    assert "the profile is of Llama-2-7B" in json.loads(capsys.readouterr().out)["not_verified"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--slo", "ttft=1"], "--slo 'ttft=1' is not known; give FIGURE_SHARE=TIME"),
+        (["--slo", "tpot_p50=1us"], "--slo 'tpot_p50=1us' is not known"),
+        (["--slo", "tpot_p50=1ms"], "--slo tpot_p50=1ms: cannot be met"),
+        (["--minutes", "0"], "--minutes must be a number above 0"),
+        (["--minutes", "soon"], "--minutes must be a number above 0"),
+        (["--arrivals", "soon"], "--arrivals 'soon' is not known"),
+        (["--profile", "h100"], "profile h100: no such file"),
+        (["--workload", "/no/such/file"], "cannot be read"),
+        (["--max-model-len", "20"], "request 1 of the workload"),
+        (["--out", "/no/such/folder/out"], "there is no folder to make it in"),
+        (["--out", "/dev/null"], "is a file, not a folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune(tmp_path, *arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("chairlift: error: ")
+    assert complaint in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "w").write_text('{"prompt_tokens": 1, "output_tokens": 1}\n{"prompt_tokens": 1}\n')
+    assert tune(tmp_path, "--workload", str(tmp_path / "w")) == 2
+    assert "w, line 2" in capsys.readouterr().err
+
+
+def test_a_profile_of_another_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").mkdir()
+    config = {"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1,
+              "num_attention_heads": 1, "intermediate_size": 16}  # fmt: skip
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert tune(tmp_path, "--model", str(tmp_path / "model"), "--load-format", "dummy") == 2
+    assert "profile h200-llama2-7b is of model Llama-2-7B, not of model" in capsys.readouterr().err

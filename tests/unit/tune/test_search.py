@@ -1,0 +1,91 @@
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from chairlift.tune.effects import effects, simplified
+from chairlift.tune.evaluate import Evaluator
+from chairlift.tune.goal import Goal
+from chairlift.tune.knobs import Choice, default_choice
+from chairlift.tune.search import Search
+from chairlift.tune.workers import Workers
+from fakes.tuned import KNOBS, work
+
+GOAL = Goal(True, False)
+
+
+def every_choice() -> Iterator[Choice]:
+    for values in itertools.product(*(knob.values for knob in KNOBS)):
+        yield dict(zip([knob.name for knob in KNOBS], values, strict=True))
+
+
+def searched(least: int = 40, num_workers: int = 1, seed: int = 0) -> Search:
+    with Workers(work(), num_workers) as workers:
+        search = Search(workers, KNOBS, GOAL)
+        search.put(workers.outcome(default_choice(KNOBS)))
+        search.explore(60.0, seed, least, patience=16)
+        search.polish(60.0)
+    return search
+
+
+def test_it_finds_the_best_of_all() -> None:
+    evaluator = Evaluator(work())
+    truth = max(evaluator.outcome(choice).point.throughput for choice in every_choice() if _is_valid(choice))
+    search = searched()
+    assert search.best is not None
+    assert search.best.point.throughput >= 0.995 * truth
+    assert search.best.choice["policy"] == "longest-first"
+    assert search.best.choice["max_running"] == 8
+
+
+def _is_valid(choice: Choice) -> bool:
+    return int(choice["max_step_tokens"]) >= int(choice["max_running"])
+
+
+def test_the_same_seed_tries_the_same_however_many_processes() -> None:
+    tried = [[outcome.choice for outcome in searched(num_workers=count).outcomes] for count in (1, 2)]
+    assert tried[0] == tried[1]
+    assert tried[0] != [outcome.choice for outcome in searched(seed=1).outcomes]
+
+
+def test_nothing_is_tried_twice_and_nothing_that_cannot_be() -> None:
+    search = searched(least=1000)  # more than there are
+    choices = [tuple(sorted(outcome.choice.items())) for outcome in search.outcomes]
+    assert len(set(choices)) == len(choices) <= 72
+    assert all(_is_valid(outcome.choice) for outcome in search.outcomes)
+    assert not any(outcome.failure for outcome in search.outcomes)
+
+
+def test_no_time_is_enough_for_the_default() -> None:
+    with Workers(work(), 1) as workers:
+        search = Search(workers, KNOBS, GOAL)
+        search.put(workers.outcome(default_choice(KNOBS)))
+        search.explore(0.0)
+        assert len(search.outcomes) == 1
+        assert search.best is not None
+
+
+def test_knobs_that_do_not_matter_are_put_back() -> None:
+    with Workers(work(), 1) as workers:
+        search = Search(workers, KNOBS, GOAL)
+        turned = {"policy": "longest-first", "max_running": 8, "max_step_tokens": 64, "admission": "peak"}
+        search.run([default_choice(KNOBS), turned], is_whole=True)
+        pick = simplified(search, search.outcome(turned))
+        assert pick.choice == {**turned, "admission": "prompt"}  # memory is plenty
+        found = effects(search, pick)
+    assert [effect.name for effect in found] == ["max_running", "policy"]
+    assert all(effect.loss > 0.005 for effect in found)
+    assert found == sorted(found, key=lambda effect: -effect.loss)
+
+
+def test_a_loss_is_of_the_pick_and_a_gain_of_the_default() -> None:
+    with Workers(work(), 1) as workers:
+        search = Search(workers, KNOBS, GOAL)
+        turned = {**default_choice(KNOBS), "max_running": 8}
+        search.run([default_choice(KNOBS), turned], is_whole=True)
+        (effect,) = effects(search, search.outcome(turned))
+        before, after = (search.outcome(c).point.throughput for c in (default_choice(KNOBS), turned))
+    assert (effect.name, effect.value, effect.default) == ("max_running", 8, 16)
+    assert effect.loss == pytest.approx(1 - before / after)
+    assert effect.gain == pytest.approx(after / before - 1)
+    assert "ms a step" in effect.why

@@ -1,0 +1,169 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chairlift.config.options import resolve
+from chairlift.config.settings import Settings
+from chairlift.tune.evaluate import Work
+from chairlift.tune.files import write, yaml_of
+from chairlift.tune.page import Code, Table, Text, to_html, to_markdown
+from chairlift.tune.report import Found
+from chairlift.tune.search import Search
+from chairlift.tune.tuning import Tuning
+from chairlift.tune.verify import Verification, plan
+from fakes.tuned import KNOBS, work
+
+
+def tuned(on: Work, seconds: float = 60.0, least: int = 40) -> Tuning:
+    tuning = Tuning(on, KNOBS, seconds, num_workers=1, least=least)
+    tuning.run(lambda text: None)
+    return tuning
+
+
+@pytest.fixture(scope="module")
+def batch() -> Tuning:
+    return tuned(work())
+
+
+def found(tuning: Tuning, **more: object) -> Found:
+    return Found(tuning, "small.jsonl", "made up", **more)  # type: ignore[arg-type]
+
+
+def test_the_pick_beats_the_default_with_no_knob_too_many(batch: Tuning) -> None:
+    assert batch.pick is not None
+    assert batch.goal.is_throughput
+    assert {effect.name for effect in batch.effects} == {"policy", "max_running", "max_step_tokens"}
+    assert batch.gain > 0.2
+    assert not batch.is_default_fine
+
+
+def test_the_yaml_is_what_serve_takes(batch: Tuning, tmp_path: Path) -> None:
+    path = tmp_path / "tuned.yaml"
+    path.write_text(yaml_of(found(batch)))
+    settings = resolve({}, path)
+    assert batch.pick is not None
+    assert settings == replace(Settings(), policy="longest-first", max_running=8, max_step_tokens=16)
+
+
+def test_what_the_user_gave_is_in_the_yaml_too() -> None:
+    given = replace(work(), settings=Settings(model="some/model", prefix_cache=False, max_model_len=200))
+    text = yaml_of(found(tuned(given, least=20)))
+    assert "model: some/model" in text
+    assert "prefix_cache: false" in text
+
+
+def test_where_nothing_is_better_the_defaults_are_fine() -> None:
+    tuning = tuned(work(arrivals="poisson:rate=0.5"))  # hardly two requests ever share a step
+    assert not tuning.goal.is_throughput
+    assert tuning.is_default_fine
+    assert "The defaults are fine" in found(tuning).verdict()
+    assert [line for line in yaml_of(found(tuning)).splitlines() if not line.startswith("#")] == []
+
+
+def test_with_targets_the_pick_meets_them_and_its_capacity_is_known() -> None:
+    tuning = tuned(work(arrivals="poisson:rate=9", slo="tpot_p99=12ms,ttft_p50=2s"))
+    assert tuning.pick is not None and tuning.capacities is not None
+    assert tuning.goal.meets(tuning.pick)
+    before, after = tuning.capacities
+    assert after > before
+    assert "Capacity" in to_markdown("", list(found(tuning).blocks("", b"")))
+
+
+def test_targets_that_nothing_meets_are_said_to_be_missed() -> None:
+    tuning = tuned(work(slo="ttft_p99=40ms"))
+    assert tuning.pick is not None
+    assert not tuning.goal.meets(tuning.pick)
+    assert "No setting that was tried meets ttft_p99=40ms: the nearest" in found(tuning).verdict()
+
+
+def test_a_long_workload_is_searched_by_its_first_part_and_judged_as_a_whole() -> None:
+    on = work(1500)
+    tuning = Tuning(on, KNOBS, 2.0, num_workers=1, least=400)
+    tuning.run(lambda text: None)
+    assert 100 <= tuning.num_searched < 1500
+    assert tuning.pick is not None and tuning.pick.report is not None
+    assert tuning.pick.report.requests == 1500
+    assert len(tuning.outcomes) > len(tuning.final)
+
+
+def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
+    tuning = Tuning(work(), KNOBS, 60.0, num_workers=1)
+
+    def watch(search: Search) -> None:
+        if search.num_done == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuning.run(lambda text: None, watch)
+    partial = found(tuning, is_partial=True)
+    write(partial, tmp_path)
+    result = json.loads((tmp_path / "tune.json").read_text())
+    assert result["partial"] is True
+    assert result["configurations"] >= 16
+    assert result["verdict"].startswith("Interrupted")
+    assert "(partial)" in (tmp_path / "tune.md").read_text()
+    assert "Interrupted" in (tmp_path / "tuned.yaml").read_text()
+
+
+def test_all_files_are_written(batch: Tuning, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    paths = write(found(batch, unverified="there is no such machine"), folder)
+    assert [path.name for path in paths] == ["tuned.yaml", "tune.md", "tune.html", "tune.png", "tune.json"]
+    page, text = (folder / "tune.html").read_text(), (folder / "tune.md").read_text()
+    assert "data:image/png;base64," in page
+    assert "http" not in page.replace("https://", "http://").split("base64")[0]  # it needs no other file
+    assert "![" in text and "(tune.png)" in text
+    assert "Nothing was measured: there is no such machine." in text
+    result = json.loads((folder / "tune.json").read_text())
+    assert result["pick"]["changes"] == {"policy": "longest-first", "max_running": 8, "max_step_tokens": 16}
+    assert result["effects"][0]["loss"] > 0
+    assert len(result["all"]) == result["configurations"]
+
+
+def test_the_verification_runs_what_there_is_time_for(batch: Tuning) -> None:
+    candidates = batch.candidates
+    assert candidates[0] == batch.default and candidates[1] == batch.pick
+    assert candidates[2].choice["policy"] == "shortest-first"
+    whole = plan(batch.work, batch.goal, candidates, 1e6)
+    assert len(whole.work.items) == len(batch.work.items)
+    part = plan(batch.work, batch.goal, candidates, 75.0)  # twelve seconds each for loading, half a second is left
+    assert 20 <= len(part.work.items) < len(batch.work.items)
+    assert all(each.predicted.requests == len(part.work.items) for each in part.each)
+
+
+def test_gains_are_against_the_default_of_the_same_round(batch: Tuning) -> None:
+    verification = plan(batch.work, batch.goal, batch.candidates, 1e6)
+    _measure(verification, slowness=(1.0, 2.0))  # the machine is half as fast in the second round
+    default, pick, _ = verification.each
+    assert verification.measured_gain(pick) == pytest.approx(verification.predicted_gain(pick))
+    assert verification.measured_gain(default) == 0.0
+    assert verification.best(pick.choice) is pick
+    text = to_markdown("", list(found(batch, verification=verification).blocks("", b"")))
+    assert f"{verification.predicted_gain(pick):+.1%} | {verification.predicted_gain(pick):+.1%}" in text
+
+
+def test_a_pick_that_measures_worse_is_not_kept(batch: Tuning) -> None:
+    verification = plan(batch.work, batch.goal, batch.candidates, 1e6)
+    _measure(verification, slowness=(1.0, 1.0))
+    default, pick, other = verification.each
+    for verified in (pick, other):
+        verified.measured[:] = [_slower(report, 3.0) for report in verified.measured]
+    assert verification.best(pick.choice) is default
+
+
+def _measure(verification: Verification, slowness: tuple[float, ...]) -> None:
+    for verified in verification.each:
+        verified.measured[:] = [_slower(verified.predicted, by) for by in slowness]
+
+
+def _slower(report, by):  # type: ignore[no-untyped-def]
+    return replace(report, total_s=by * report.total_s, output_tokens_per_s=report.output_tokens_per_s / by)
+
+
+def test_pages_escape_what_they_show() -> None:
+    blocks = [Text("a `<b>` & c"), Table(("x",), [("1 | 2",)]), Code("# <hi>")]
+    assert "a <code>&lt;b&gt;</code> &amp; c" in to_html("t", blocks)
+    assert "<pre># &lt;hi&gt;</pre>" in to_html("t", blocks)
+    assert "1 \\| 2" in to_markdown("t", blocks)
