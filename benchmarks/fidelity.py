@@ -15,25 +15,21 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from chairlift.build import find_model, load
 from chairlift.config.settings import Settings
-from chairlift.core.engine import Engine
 from chairlift.lab.calibrate import Calibrator, profile_of
-from chairlift.sim.drive import drive
+from chairlift.lab.live import run_live
 from chairlift.sim.profile import Profile, load_profile
 from chairlift.sim.run import run as simulated
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.report import Report
-from chairlift.telemetry.timeline import Timeline
 from chairlift.workload.arrivals import parse_arrivals
 from chairlift.workload.file import read
-from chairlift.workload.requests import requests_of
 
 COUNT, DIVIDE, LOAD, ROUNDS = 200, 4.0, 0.8, 4
 Figures = dict[str, Callable[[Report], float]]
@@ -54,17 +50,6 @@ class Case:
     figures: Figures
 
 
-class SleepingClock:
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def now(self) -> float:
-        return time.monotonic() - self._start
-
-    def advance_to(self, moment: float) -> None:
-        time.sleep(max(0.0, moment - self.now()))
-
-
 class Live:
     """The embedded model, and a calibration of it that goes on between the runs."""
 
@@ -74,14 +59,11 @@ class Live:
         self.calibrator = Calibrator(self.loaded.runner, self.loaded.limits, self.loaded.num_host_blocks)
 
     def run(self, case: Case) -> Report:
-        limits, timeline = self.loaded.limits, Timeline()
-        # Requests are made beforehand: making prompts is no part of serving.
-        items = read(case.path, COUNT, case.divide)
-        arriving = list(requests_of(parse_arrivals(case.arrivals).apply(items, 0), limits, 0))
-        clock = SleepingClock()
-        drive(Engine(make_scheduler(limits, Rules()), self.loaded.runner, clock, timeline), clock, arriving)
-        say(f"{case.path.name}, {case.arrivals}: {timeline.report().total_s:.1f} s")
-        return timeline.report()
+        items = list(read(case.path, COUNT, case.divide))
+        scheduler = make_scheduler(self.loaded.limits, Rules())
+        report = run_live(self.loaded.runner, scheduler, items, parse_arrivals(case.arrivals))
+        say(f"{case.path.name}, {case.arrivals}: {report.total_s:.1f} s")
+        return report
 
     def calibrate(self) -> None:
         say("calibrating")

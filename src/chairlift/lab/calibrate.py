@@ -1,7 +1,8 @@
 """Times a runner over a grid of steps and fits the cost model that predicts them.
 
 Every shape is timed several times, all shapes in turn, so that a machine whose speed drifts spoils none of them; the
-median counts. What the engine itself needs for a scheduled request is timed on a simulated run and added.
+median counts. What the engine itself needs for a scheduled request is timed on a simulated run and added, unless the
+runner takes the next plan while a step is under way.
 """
 
 import random
@@ -30,6 +31,7 @@ from chairlift.workload.requests import requests_of
 
 _MAX_MOVED = 64  # blocks that a step copies when copying is timed
 _ROUNDS, _QUICK_ROUNDS = 9, 3
+_NUM_TIMED = 3  # steps in a row, of a runner that takes several at once
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1}
 
 Watch = Callable[[int, int], None]  # steps done, of how many
@@ -60,11 +62,9 @@ class Calibrator:
         for turn in range(num_rounds + 1):
             self._rng.shuffle(order)
             for index in order:
-                started = time.perf_counter()
-                self._runner.submit(plans[index])
-                self._runner.collect()
+                seconds = step_s(self._runner, plans[index])
                 if turn:
-                    self._seconds[index].append(time.perf_counter() - started)
+                    self._seconds[index].append(seconds)
                 done += 1
                 if watch is not None:
                     watch(done, (num_rounds + 1) * len(plans))
@@ -74,7 +74,9 @@ class Calibrator:
         medians = [statistics.median(each) for each in self._seconds]
         shapes = [shape_of(plan, size) for plan in self._plans]
         found = fit(shapes, medians[:count])
-        cost = replace(found.cost, chunk_s=found.cost.chunk_s + host_s(self._limits))
+        cost = found.cost
+        if self._runner.depth == 1:  # else the engine does its part while the device is at work
+            cost = replace(cost, chunk_s=cost.chunk_s + host_s(self._limits))
         if self._moving:
             still, copied, swapped = medians[count:]
             places = self._num_moved * size
@@ -101,7 +103,7 @@ def calibrate(
 
 def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found: Calibration) -> Profile:
     limits, facts = loaded.limits, hardware.describe()
-    device = f"{facts['cpu']}, {loaded.threads} threads" if loaded.device == "cpu" else facts["gpu 0"]
+    device = f"{facts['cpu']}, {loaded.threads} threads" if loaded.device == "cpu" else facts["gpu 0"].split(",")[0]
     kv_token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _ITEM_BYTES[loaded.kv_dtype]
     error = f"{found.fit.mean_error:.1%} on average, {found.fit.max_error:.1%} at most"
     return Profile(
@@ -120,6 +122,27 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
         note=f"fitted to {len(found.measured)} step shapes with {loaded.kernels} kernels; off by {error}",
         measured=found.measured,
     )
+
+
+def step_s(runner: Runner, plan: StepPlan) -> float:
+    """How long a step takes among others like it: where the runner takes several at once, they follow each other as
+    closely as in a run. There the first ones bring what the device does not know yet, and do not count."""
+    depth = runner.depth
+    num_before = 0 if depth == 1 else depth
+    num_timed = 1 if depth == 1 else _NUM_TIMED
+    for _ in range(depth - 1):
+        runner.submit(plan)
+    for _ in range(num_before):
+        runner.submit(plan)
+        runner.collect()
+    started = time.perf_counter()
+    for _ in range(num_timed):
+        runner.submit(plan)
+        runner.collect()
+    seconds = time.perf_counter() - started
+    for _ in range(depth - 1):
+        runner.collect()
+    return seconds / num_timed
 
 
 def host_s(limits: Limits) -> float:

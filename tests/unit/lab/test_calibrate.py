@@ -6,7 +6,8 @@ import pytest
 
 from chairlift.cli.main import main
 from chairlift.core.limits import Limits
-from chairlift.lab.calibrate import calibrate, host_s
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.lab.calibrate import calibrate, host_s, step_s
 from chairlift.lab.grid import Span, grid, plan_of
 from chairlift.sim.profile import load_profile
 from fakes.ledger import LedgerRunner
@@ -51,6 +52,36 @@ def test_any_runner_can_be_calibrated() -> None:
     moved = [plan for plan in runner.plans if plan.swap_outs]
     assert moved
     assert all(plan.swap_ins for plan in moved)
+
+
+class Device:
+    """Takes `depth` plans: 2 s of the host for each, 6 s of its own, and 100 s more for the first one it sees."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.now, self._busy_until = 0.0, 0.0
+        self._ready: list[float] = []
+        self._has_seen = False
+
+    def submit(self, plan: StepPlan) -> None:
+        assert len(self._ready) < self.depth
+        self.now += 2.0
+        self._busy_until = max(self._busy_until, self.now) + 6.0 + 100.0 * (not self._has_seen)
+        self._has_seen = True
+        self._ready.append(self._busy_until)
+
+    def collect(self) -> StepResult:
+        self.now = max(self.now, self._ready.pop(0))
+        return StepResult(0, [])
+
+
+def test_a_step_takes_as_long_as_it_does_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of((Span(7),), LIMITS)
+    for depth, first_s, later_s in ((1, 108.0, 8.0), (2, 6.0, 6.0), (3, 6.0, 6.0)):
+        device = Device(depth)
+        monkeypatch.setattr("time.perf_counter", lambda device=device: device.now)
+        assert [step_s(device, plan), step_s(device, plan)] == [first_s, later_s]
+        assert not device._ready
 
 
 class SleepyLedger(LedgerRunner):
