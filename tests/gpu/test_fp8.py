@@ -192,7 +192,7 @@ def test_a_cache_in_fp8_clips_what_it_cannot_express() -> None:
     benchmark = load_benchmark("fp8_error")
     tokens = torch.zeros(1, 2, dtype=torch.int64, device=CUDA)
     tables = torch.zeros(1, 1, dtype=torch.int32, device=CUDA)
-    batch = benchmark._batch(tokens, tables, 0, 2, False)
+    batch = benchmark._batch(tokens, tables, 0, 2, is_tiled=False, has_groups=True)
     keys, values = (torch.zeros(1, 2, 16, 32, dtype=FP8, device=CUDA) for _ in range(2))
     qkv = torch.full((2, (4 + 2 * 2) * 32), 1000.0, dtype=torch.bfloat16, device=CUDA)
     qkv[1] = -0.3

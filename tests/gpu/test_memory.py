@@ -94,6 +94,7 @@ def test_steps_that_do_not_fit_are_cut_and_every_request_finishes(tmp_path: Path
     events = serve(loaded.runner, loaded.limits, 16, 4000)
     del hog
     assert any(isinstance(event, Shrunk) for event in events)
+    assert not [event.message for event in events if isinstance(event, Finished)]
     assert num_complete(events) == 16
     # With memory to spare again, the same runner does the same without.
     events = serve(loaded.runner, loaded.limits, 16, 4000)
