@@ -21,7 +21,7 @@ from chairlift.runner.cuda.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages"}
 FLOATS = {"partials", "stats", "rotation", "scales"}
-NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_outputs": "i32"}
+NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_outputs": "i32", "num_splits": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -36,10 +36,11 @@ def check(kernel, **constants):
     triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32))
 
 heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
-splits = {"SPLIT": 128, "NUM_SPLITS": 4}
-check(single_kernel, **heads, **splits, TILE=8)
-check(partial_kernel, **heads, **splits, KV_HEADS=8, GROUP=16, TILE=64)
-check(combine_kernel, HEADS=32, DIM=128, **splits)
+for is_split in (False, True):
+    cut = {"SPLIT": 128, "IS_SPLIT": is_split}
+    check(single_kernel, **heads, **cut, TILE=8)
+    check(partial_kernel, **heads, **cut, KV_HEADS=8, GROUP=16, TILE=64)
+check(combine_kernel, HEADS=32, DIM=128, SPLIT=128)
 check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64)
 check(list_pages_kernel, BLOCK=64)
 check(add_rms_norm_kernel, BLOCK=4096)

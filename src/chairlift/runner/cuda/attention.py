@@ -6,17 +6,19 @@ a token gets the same bits in a prompt chunk and in a decode, in any batch.
 
     partial:  one program per (row, kv head, split)  -> max, sum, weighted values of its stretch
     combine:  one program per (row, head)            -> the stretches joined in order
+
+Into how many a context is split is no constant of theirs: every length that comes would be compiled anew.
 """
 
 import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def partial_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
+    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """GROUP is the number of query heads of a kv head, rounded up to what the tensor cores take."""
     row = tl.program_id(0).to(tl.int64)
@@ -58,21 +60,21 @@ def partial_kernel(
         total = total * shrink + tl.sum(shares, axis=1)
         summed = summed * shrink[:, None] + tl.dot(shares.to(v.dtype), v, input_precision="ieee")
         top = largest
-    if NUM_SPLITS == 1:
+    if not IS_SPLIT:
         target = out + row * HEADS * DIM + heads[:, None] * DIM + dims[None, :]
         tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_member[:, None])
     else:
-        place = (row * HEADS + heads) * NUM_SPLITS + split
+        place = (row * HEADS + heads) * num_splits + split
         tl.store(stats + place * 2, top, mask=is_member)
         tl.store(stats + place * 2 + 1, total, mask=is_member)
         tl.store(partials + place[:, None] * DIM + dims[None, :], summed, mask=is_member[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def single_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width,
+    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width, num_splits,
     HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The same where every query head has keys of its own: there is nothing for the tensor cores to share."""
     row = tl.program_id(0).to(tl.int64)
@@ -106,19 +108,18 @@ def single_kernel(
         total = total * shrink + tl.sum(shares, axis=0)
         summed = summed * shrink + tl.sum(shares[:, None] * v.to(tl.float32), axis=0)
         top = largest
-    if NUM_SPLITS == 1:
+    if not IS_SPLIT:
         tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))
     else:
-        place = (row * HEADS + head) * NUM_SPLITS + split
+        place = (row * HEADS + head) * num_splits + split
         tl.store(stats + place * 2, top)
         tl.store(stats + place * 2 + 1, total)
         tl.store(partials + place * DIM + dims, summed)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def combine_kernel(
-    partials, stats, positions, out, window,
-    HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr,
+    partials, stats, positions, out, window, num_splits, HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -133,7 +134,7 @@ def combine_kernel(
     total = 0.0
     summed = tl.zeros([DIM], dtype=tl.float32)
     for split in range(first, position // SPLIT + 1):
-        place = (row * HEADS + head) * NUM_SPLITS + split
+        place = (row * HEADS + head) * num_splits + split
         own = tl.load(stats + place * 2)
         largest = tl.maximum(top, own)
         shrink = tl.exp(top - largest)

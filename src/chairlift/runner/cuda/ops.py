@@ -142,22 +142,22 @@ class CudaOps:
             partials = torch.empty(num_rows, heads, splits, head_dim, dtype=torch.float32, device=q.device)
             stats = torch.empty(num_rows, heads, splits, 2, dtype=torch.float32, device=q.device)
         common = (
-            q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, scale, window, width
+            q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, scale, window, width,
+            splits,
         )  # fmt: skip
         if members == 1:
             single_kernel[(num_rows, heads, splits)](
-                *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, NUM_SPLITS=splits,
+                *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1,
                 TILE=tile, num_warps=warps,
             )  # fmt: skip
         else:
             partial_kernel[(num_rows, kv_heads, splits)](
                 *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(members)), DIM=head_dim,
-                SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=tile, num_warps=warps, num_stages=3,
+                SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1, TILE=tile, num_warps=warps, num_stages=3,
             )  # fmt: skip
         if splits > 1:
             combine_kernel[(num_rows, heads)](
-                partials, stats, positions, out, window,
-                HEADS=heads, DIM=head_dim, SPLIT=split, NUM_SPLITS=splits, num_warps=2,
+                partials, stats, positions, out, window, splits, HEADS=heads, DIM=head_dim, SPLIT=split, num_warps=2
             )  # fmt: skip
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
