@@ -24,6 +24,7 @@ from chairlift.cli import (
     simulate,
     trace,
     tune,
+    verify,
 )
 from chairlift.config.options import did_you_mean
 from chairlift.config.version import VERSION
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         trace,
         explain,
         replay,
+        verify,
         policies,
         doctor,
     ):

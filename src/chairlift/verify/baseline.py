@@ -1,0 +1,149 @@
+"""Answers kept in a folder, to be compared with another commit, policy or machine. docs/verify.md describes the files.
+
+DIR/verify.json                 which model, and each request's prompt, tokens, log-probabilities and rows' digests
+DIR/file_npy/*.npy              the logits at every 100th position, under the contest's names
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chairlift.config.version import VERSION
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.core.params import SamplingParams
+from chairlift.verify import contest
+from chairlift.verify.answer import Answers, Key, Row
+from chairlift.verify.cases import Case
+
+FILE = "verify.json"
+FORMAT, FORMAT_VERSION = "chairlift-verify", 1
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample of a request."""
+
+    request: int  # place among the prompts
+    sample: int
+    prompt: list[int]
+    params: dict[str, Any]
+    tokens: list[int]
+    logprobs: list[float]  # of each token
+    digests: list[str] = []  # of each token's row of logits, where those were seen
+    files: dict[str, str] = {}  # by position
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    format: str = FORMAT
+    version: int = FORMAT_VERSION
+    chairlift: str  # which release wrote it
+    model: str
+    dtype: str = ""  # empty: not known, as over HTTP
+    about: dict[str, Any] = {}  # the rest of what the bits depend on, for the record
+    every: int = contest.EVERY
+    requests: list[Kept]
+
+    def cases(self) -> list[Case]:
+        """What to run again."""
+        lead = {kept.request: kept for kept in reversed(self.requests)}
+        try:
+            return [
+                Case(tuple(lead[i].prompt), msgspec.convert(lead[i].params, SamplingParams)) for i in range(len(lead))
+            ]
+        except (msgspec.ValidationError, InvalidRequest, KeyError) as error:
+            raise InvalidConfig(f"{FILE}: requests cannot be run again: {error}") from error
+
+
+def digest(row: Row) -> str:
+    return hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()
+
+
+def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Sequence[Case], answers: Answers) -> int:
+    """Writes the files; how many rows of logits those have. The index comes last: what has none is not whole."""
+    try:
+        (folder / contest.FOLDER).mkdir(parents=True, exist_ok=True)
+        started = int(time.time())
+        kept = [_keep(folder, started + i, key, cases[key.case], answers) for i, key in enumerate(sorted(answers))]
+        baseline = Baseline(chairlift=VERSION, model=model, dtype=dtype, about=about, requests=kept)
+        text = json.dumps(msgspec.to_builtins(baseline), indent=1)
+        (folder / FILE).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfig(f"{folder}: cannot be written: {error.strerror or error}") from error
+    return sum(len(one.files) for one in kept)
+
+
+def check_new(folder: Path) -> None:
+    """Refuses a folder that holds something: a baseline is never mixed with another."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidConfig(f"--save {folder}: is there already; name a new folder, or remove it")
+
+
+def _keep(folder: Path, stamp: int, key: Key, case: Case, answers: Answers) -> Kept:
+    answer, first = answers[key], len(case.prompt) - 1
+    rows = [answer.rows[first + i] for i in range(len(answer.tokens))]
+    files = {}
+    if rows and not answer.is_served:
+        for position in range(first, first + len(rows)):
+            if position % contest.EVERY == 0:
+                path = contest.path_of(folder, stamp, contest.name_of(case.prompt, answer.tokens, position))
+                contest.write(path, rows[position - first])
+                files[str(position)] = path.name
+    return Kept(
+        request=key.case,
+        sample=key.sample,
+        prompt=list(case.prompt),
+        params=_told(case.params),
+        tokens=answer.tokens,
+        logprobs=answer.log_probabilities(),
+        digests=[] if answer.is_served else [digest(row) for row in rows],
+        files=files,
+    )
+
+
+def _told(params: SamplingParams) -> dict[str, Any]:
+    """Only what is not as usual."""
+    plain = SamplingParams()
+    names = [f.name for f in fields(SamplingParams)]
+    return {name: value for name in names if (value := getattr(params, name)) != getattr(plain, name)}
+
+
+def load(folder: Path) -> Baseline:
+    path = folder / FILE
+    try:
+        baseline = msgspec.json.decode(path.read_bytes(), type=Baseline)
+    except OSError as error:
+        raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
+    except msgspec.MsgspecError as error:
+        raise InvalidConfig(f"{path}: not a baseline: {error}") from error
+    if baseline.format != FORMAT or baseline.version != FORMAT_VERSION:
+        found = f"{baseline.format} version {baseline.version}"
+        raise InvalidConfig(f"{path}: must be {FORMAT} version {FORMAT_VERSION}, is {found}")
+    for kept in baseline.requests:
+        _check(path, kept)
+    return baseline
+
+
+def _check(path: Path, kept: Kept) -> None:
+    where, count = f"{path}: request {kept.request}, sample {kept.sample}", len(kept.tokens)
+    if len(kept.logprobs) != count or len(kept.digests) not in (0, count):
+        raise InvalidConfig(f"{where}: {count} tokens, {len(kept.logprobs)} logprobs and {len(kept.digests)} digests")
+    for position, name in kept.files.items():
+        if not position.isdigit() or Path(name).name != name:
+            raise InvalidConfig(
+                f"{where}: files must name files in {contest.FOLDER} by position, has {position}: {name}"
+            )
+
+
+def others(baseline: Baseline, model: str, dtype: str, version: str = VERSION) -> str:
+    """In what the baseline is of something else and cannot be compared with this; empty: in nothing."""
+    facts = (
+        ("the model", baseline.model, model),
+        ("the dtype", baseline.dtype, dtype),
+        ("chairlift", baseline.chairlift, version),
+    )
+    return ", ".join(f"{name} is {now}, was {was}" for name, was, now in facts if was and now and was != now)

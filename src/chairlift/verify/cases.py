@@ -1,0 +1,110 @@
+"""What is run: prompts and how each wants its tokens chosen. The same cases give the same requests everywhere."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits, output_room
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import Request
+from chairlift.verify.answer import Key
+
+Prompt = str | Sequence[int]
+
+# Tokens of the prompts that come along: shorter and longer than a block, and some whose answers pass position 100.
+_LENGTHS = (12, 90, 40, 101, 5, 94, 33, 64)
+_SHARED = (
+    "You work at the valley station of a ski lift. Answer the questions of guests in a few plain words, stay friendly, "
+    "and say so when you do not know. It is Monday, nine in the morning; the sun shines, it is four degrees below "
+    "zero, and all lifts run. "
+)
+_QUESTIONS = (
+    "How long does the ride to the top take, and which way down is the easiest for a child of six years?",
+    "Why is snow white although water has no colour at all? Explain it to somebody who has never seen snow.",
+    "Write down the rules for waiting in line at a lift, in the order in which a newcomer needs to know them.",
+    "What is 17 times 23? Show every step, then check the result by dividing it again.",
+    "Name three things that a rope, a wheel and a motor can do together, and one that they cannot.",
+    "Translate into Spanish: the last cabin leaves at half past four, please be at the station in time.",
+    "def seats(guests, size):\n    # The number of cabins that so many guests need.\n",
+    "Tell me a short story about a cable that was afraid of heights and what it did about it.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One prompt with a fixed seed."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+
+    def requests(self, index: int, first_id: int, max_output: int) -> dict[Key, Request]:
+        """One for each sample, with ids from first_id."""
+        assert self.params.seed is not None
+        return {
+            Key(index, sample): Request(
+                id=RequestId(first_id + sample), prompt=self.prompt, params=self.params, max_output=max_output,
+                seed=self.params.seed, sample_index=sample,
+            )
+            for sample in range(self.params.n)
+        }  # fmt: skip
+
+
+def prompts_of(encode: Callable[[str], list[int]], count: int) -> list[list[int]]:
+    """Those that come along; every second begins with the same words, so that there is a prefix to share."""
+    prompts = []
+    for i in range(count):
+        text = (_SHARED if i % 2 else "") + _QUESTIONS[i % len(_QUESTIONS)] + f" ({i + 1}) "
+        tokens = encode(text)
+        length = _LENGTHS[i % len(_LENGTHS)] + 3 * (i // len(_LENGTHS) % 16)
+        prompts.append((tokens * -(-length // max(1, len(tokens))))[:length])
+    return prompts
+
+
+def random_prompts(vocab_size: int, count: int, seed: int) -> list[list[int]]:
+    """The same lengths and the same sharing, of tokens that mean nothing: for random weights."""
+    rng = random.Random(f"prompts {seed}")
+    shared = [rng.randrange(vocab_size) for _ in range(40)]
+    prompts = []
+    for i in range(count):
+        length = _LENGTHS[i % len(_LENGTHS)] + 3 * (i // len(_LENGTHS) % 16)
+        own = [rng.randrange(vocab_size) for _ in range(length)]
+        prompts.append((shared + own if i % 2 else own)[:length])
+    return prompts
+
+
+def greedy(prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Case]:
+    params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True, seed=0)
+    return [Case(tuple(prompt), params) for prompt in prompts]
+
+
+def mixed(prompts: Sequence[Sequence[int]], num_tokens: int, seed: int) -> list[Case]:
+    """Of every four, two greedy ones, one that draws and one with two samples."""
+    plain = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
+    kinds = (
+        plain,
+        replace(plain, temperature=0.8, top_p=0.95, top_k=40),
+        plain,
+        replace(plain, temperature=1.0, n=2),
+    )
+    return [
+        Case(tuple(prompt), replace(kinds[i % len(kinds)], seed=1000 * seed + i)) for i, prompt in enumerate(prompts)
+    ]
+
+
+def fitted(prompts: Sequence[Sequence[int]], num_tokens: int, max_model_len: int) -> list[list[int]]:
+    """Cut to what the context leaves for them: for prompts that come along, which nobody chose."""
+    most = max_model_len - num_tokens
+    if most < 1:
+        raise InvalidConfig(f"--tokens {num_tokens} leaves no room for a prompt in the context of {max_model_len}")
+    return [list(prompt[:most]) for prompt in prompts]
+
+
+def check(cases: Sequence[Case], limits: Limits) -> None:
+    """Refuses what can never be run, by its place."""
+    for index, case in enumerate(cases):
+        try:
+            output_room(case.prompt, case.params, limits)
+        except InvalidRequest as error:
+            raise InvalidConfig(f"prompt {index + 1}: {error}") from error

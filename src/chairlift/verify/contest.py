@@ -1,0 +1,84 @@
+"""Logits in files under the names of the contest's accuracy check: plain float32 arrays, one row each.
+
+    file_npy/{time}_{start}_{position}.npy      1700000000_1.020355.0915.0278.0_100.npy
+
+`time` counts up in the order of the requests; `start` is the first 20 characters of the text's token ids one behind the
+other, written as whole numbers where the row follows a prompt's token and as 1.0, 20355.0 where it follows an output
+token; `position` is that of the token that the row follows, a multiple of 100. A file that holds Python objects is
+refused: opening one can run whatever code it holds.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.verify.answer import Row
+
+FOLDER = "file_npy"
+EVERY = 100
+ATOL, RTOL = 5e-3, 1e-5
+_START = 20
+
+
+class Name(NamedTuple):
+    """What pairs two files; several of one name pair in the order of their times."""
+
+    start: str
+    position: int
+
+
+def name_of(prompt: Sequence[int], output: Sequence[int], position: int) -> Name:
+    is_prompt = position < len(prompt)
+    text = (str(token) if is_prompt else f"{token}.0" for token in (*prompt, *output)[: position + 1][:_START])
+    return Name("".join(text)[:_START], position)
+
+
+def path_of(folder: Path, time: int, name: Name) -> Path:
+    return folder / FOLDER / f"{time}_{name.start}_{name.position}.npy"
+
+
+def parse(path: Path) -> tuple[float, Name] | None:
+    """Time and name, or None for a file of another kind."""
+    time, _, rest = path.stem.partition("_")
+    start, _, position = rest.rpartition("_")
+    try:
+        return float(time), Name(start, int(position))
+    except ValueError:
+        return None
+
+
+def write(path: Path, row: Row) -> None:
+    np.save(path, row.astype(np.float32), allow_pickle=False)
+
+
+def read(path: Path) -> Row:
+    try:
+        with path.open("rb") as file:
+            _refuse_objects(path, file)
+            file.seek(0)
+            values = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidConfig(f"{path}: not a readable .npy file: {' '.join(str(error).split())}") from error
+    if values.dtype != np.float32 or values.size != values.shape[-1]:
+        shape = " x ".join(map(str, values.shape))
+        raise InvalidConfig(f"{path}: must hold one row of float32, has {values.dtype} of {shape}")
+    return np.asarray(values.reshape(-1))
+
+
+def _refuse_objects(path: Path, file: object) -> None:
+    version = npy.read_magic(file)  # type: ignore[arg-type]
+    header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    if header(file)[2].hasobject:  # type: ignore[arg-type]
+        raise InvalidConfig(
+            f"{path}: holds Python objects, which can run code when they are opened; where it was made, convert it to "
+            "a plain array: numpy.save(path, numpy.asarray(tensor.asnumpy(), dtype=numpy.float32))"
+        )
+
+
+def is_close(expected: Row, found: Row) -> bool:
+    """As the contest judges."""
+    return expected.shape == found.shape and bool(np.allclose(found, expected, rtol=RTOL, atol=ATOL))

@@ -1,0 +1,113 @@
+"""Runs requests through an engine on a script: who comes at which step and who goes before the end.
+
+What is left is every sample's tokens and logits, and how often each thing happened that scheduling does.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from chairlift.core.engine import Engine
+from chairlift.core.errors import ChairliftError
+from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import Runner
+from chairlift.core.request import FinishReason, Request
+from chairlift.runner.watch import SeenRows, Watched
+from chairlift.verify.answer import Answer, Answers, Key
+
+Step = Callable[[], None]  # told of every step
+
+
+class Guest(NamedTuple):
+    """Samples of one prompt."""
+
+    samples: tuple[Request, ...]
+    comes: int = 0  # at this step
+    goes: int | None = None  # so many steps later, if it has not ended
+
+
+@dataclass(slots=True)
+class Outcome:
+    answers: Answers = field(default_factory=dict)
+    happened: Counter[str] = field(default_factory=Counter)
+
+
+class OtherDepth:
+    """A runner that is given another number of plans before the first is collected."""
+
+    def __init__(self, runner: Runner, depth: int) -> None:
+        self.depth = depth
+        self._runner = runner
+
+    def submit(self, plan: StepPlan) -> None:
+        self._runner.submit(plan)
+
+    def collect(self) -> StepResult:
+        return self._runner.collect()
+
+
+def drive(
+    engine: Engine, runner: Watched, guests: Sequence[Guest], wanted: dict[RequestId, Key], watch: Step | None = None
+) -> Outcome:
+    """Until all have ended; keeps the answers of the wanted. `runner` is the one that the engine's work reaches."""
+    outcome = Outcome()
+    seen = SeenRows(wanted)
+    lengths = {request.id: len(request.prompt) for guest in guests for request in guest.samples}
+    outcome.answers = {key: Answer(lengths[request]) for request, key in wanted.items()}
+    runner.logits_seen = seen
+    try:
+        _run(engine, guests, wanted, outcome, watch or _nothing)
+        for request, position, row in seen.take():
+            outcome.answers[wanted[request]].rows[position] = row
+    finally:
+        runner.logits_seen = None
+    return outcome
+
+
+def _run(engine: Engine, guests: Sequence[Guest], wanted: dict[RequestId, Key], outcome: Outcome, watch: Step) -> None:
+    coming = sorted(guests, key=lambda guest: guest.comes)
+    going: dict[int, list[RequestId]] = {}
+    chunks: Counter[RequestId] = Counter()
+    step = 0
+    while coming or engine.has_work:
+        while coming and (coming[0].comes <= step or not engine.has_work):
+            guest = coming.pop(0)
+            engine.add(guest.samples)
+            if guest.goes is not None:
+                going.setdefault(step + guest.goes, []).extend(request.id for request in guest.samples)
+        for request in going.pop(step, ()):
+            outcome.happened["aborted"] += request in engine.scheduler.live
+            engine.abort(request)
+        for event in engine.step():
+            _take(event, wanted, outcome, chunks)
+        outcome.happened["full steps"] += len(engine.scheduler.running) >= 0.9 * engine.scheduler.limits.max_running
+        step += 1
+        watch()
+    outcome.happened["prompts cut"] = sum(count > 1 for count in chunks.values())
+
+
+def _take(event: Event, wanted: dict[RequestId, Key], outcome: Outcome, chunks: Counter[RequestId]) -> None:
+    """Of the wanted; of neighbours it matters only that they fail."""
+    happened = outcome.happened
+    match event:
+        case Finished(finish=FinishReason.ERROR):
+            raise ChairliftError(f"a request failed while it was verified: {event.message}")
+        case _ if event.request not in wanted:
+            pass
+        case Token():
+            outcome.answers[wanted[event.request]].tokens.append(event.token)
+        case Preempted():
+            happened["swapped" if event.is_swapped else "computed again"] += 1
+        case Admitted():
+            happened["prefixes found"] += event.num_cached > 0
+        case Forked():
+            happened["forked"] += 1
+        case Computed():
+            chunks[event.request] += 1
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,176 @@
+"""A model opened for verifying: loaded once, run in any world."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chairlift.build import Model, find_model, join, load, rules_of
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.ids import RequestId
+from chairlift.core.preemption import Preemption
+from chairlift.runner import hardware
+from chairlift.runner.load import Loaded
+from chairlift.runner.watch import Watched
+from chairlift.telemetry.lines import Rules
+from chairlift.text.load import load_tokenizer
+from chairlift.verify.answer import Answers, Key
+from chairlift.verify.cases import Case, Prompt, fitted, prompts_of, random_prompts
+from chairlift.verify.drive import Guest, OtherDepth, Outcome, Step, drive
+from chairlift.verify.tolerance import Tolerance, tolerance_of
+from chairlift.verify.worlds import World, again, guests_of, limits_in
+
+_BATCH = {"cpu": 16, "cuda": 300}  # the largest where nobody says otherwise
+_HOST_BLOCKS = 128  # for blocks that are swapped out
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What to run."""
+
+    prompts: Sequence[Prompt] | None = None  # None: those that come along
+    num_prompts: int = 6  # of those
+    num_tokens: int = 12
+    seed: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_tokens * (self.num_prompts if self.prompts is None else len(self.prompts))
+
+
+@dataclass(slots=True)
+class Opened:
+    model: Model
+    loaded: Loaded
+
+    @classmethod
+    def open(cls, settings: Settings) -> "Opened":
+        model = find_model(settings)
+        return cls(model, load(model))
+
+    @property
+    def runner(self) -> Watched:
+        runner = self.loaded.runner
+        assert isinstance(runner, Watched)
+        return runner
+
+    @property
+    def tolerance(self) -> Tolerance:
+        return tolerance_of(self.loaded.dtype, self.loaded.kv_dtype, self.loaded.quantize)
+
+    def about(self) -> dict[str, Any]:
+        """What the bits depend on."""
+        loaded, settings = self.loaded, self.model.settings
+        return {
+            "model": self.model.name,
+            "dtype": loaded.dtype,
+            "kv_dtype": "" if loaded.kv_dtype == loaded.dtype else loaded.kv_dtype,
+            "quantize": "" if loaded.quantize == "none" else loaded.quantize,
+            "device": loaded.device,
+            "kernels": f"{loaded.kernels} kernels",
+            "exact": "exact" if settings.exact else "",
+            "load_format": "random weights" if settings.load_format == "dummy" else "",
+        }
+
+    def as_configured(self, cases: Sequence[Case], watch: Step | None = None) -> Answers:
+        """All cases at once under the settings' own rules."""
+        engine = join(self.loaded.runner, self.loaded.limits, rules_of(self.model.settings, self.loaded))
+        guests, wanted = _guests(cases)
+        return drive(engine, self.runner, guests, wanted, watch).answers
+
+    def alone(self, cases: Sequence[Case], watch: Step | None = None) -> Answers:
+        """Each sample with the machine to itself."""
+        answers: Answers = {}
+        guests, wanted = _guests(cases)
+        for guest in guests:
+            for request in guest.samples:
+                engine = join(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
+                me = {request.id: wanted[request.id]}
+                answers |= drive(engine, self.runner, [Guest((request,))], me, watch).answers
+        return answers
+
+    def among(self, world: World, cases: Sequence[Case], rng: random.Random, watch: Step | None = None) -> Outcome:
+        """All cases in a world."""
+        loaded = self.loaded
+        guests, wanted = guests_of(world, cases, loaded.limits, rng)
+        rules = Rules(
+            policy=world.policy,
+            prefill=world.prefill,
+            preemption=Preemption(mode=world.preemption, num_host_blocks=loaded.num_host_blocks),
+            prefix_cache=world.has_prefix_cache,
+        )
+        runner = OtherDepth(loaded.runner, world.depth) if world.depth else loaded.runner
+        engine = join(runner, limits_in(world, loaded.limits), rules)
+        _use_graphs(loaded, world.has_graphs)
+        try:
+            if world.is_warm:
+                drive(engine, self.runner, again(guests), {}, watch)
+            return drive(engine, self.runner, guests, wanted, watch)
+        finally:
+            _use_graphs(loaded, True)
+
+
+def _guests(cases: Sequence[Case]) -> tuple[list[Guest], dict[RequestId, Key]]:
+    guests: list[Guest] = []
+    wanted: dict[RequestId, Key] = {}
+    for index, case in enumerate(cases):
+        requests = case.requests(index, 1 + len(wanted), case.params.max_tokens or 1)
+        wanted |= {request.id: key for key, request in requests.items()}
+        guests.append(Guest(tuple(requests.values())))
+    return guests, wanted
+
+
+def has_graphs(loaded: Loaded) -> bool:
+    return hasattr(loaded.runner, "uses_graphs")
+
+
+def _use_graphs(loaded: Loaded, is_on: bool) -> None:
+    if has_graphs(loaded):
+        loaded.runner.uses_graphs = is_on  # type: ignore[attr-defined]
+
+
+def prompts_for(model: Model, asked: Asked) -> list[list[int]]:
+    """As tokens; random ones for random weights, which need no tokenizer."""
+    settings, config = model.settings, model.config
+    max_model_len = min(settings.max_model_len or config.max_model_len, config.max_model_len)
+    if asked.prompts is None and settings.load_format == "dummy":
+        drawn = random_prompts(config.vocab_size, asked.num_prompts, asked.seed)
+        return fitted(drawn, asked.num_tokens, max_model_len)
+    given = asked.prompts
+    if given is not None and not any(isinstance(prompt, str) for prompt in given):
+        return [list(prompt) for prompt in given if not isinstance(prompt, str)]
+    tokenizer = load_tokenizer(model.source, settings.tokenizer)
+    if given is not None:
+        return [tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in given]
+    return fitted(prompts_of(tokenizer.encode, asked.num_prompts), asked.num_tokens, max_model_len)
+
+
+def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) -> Settings:
+    """Settings with memory for every world and no more, where they do not say; so that two models fit side by side."""
+    device = hardware.pick_device(settings.device).type
+    batch = settings.max_running or min(_BATCH[device], settings.max_step_tokens or _BATCH[device])
+    size = settings.block_size
+    longest = max(-(-(len(case.prompt) + (case.params.max_tokens or 1)) // size) for case in cases)
+    num_samples = sum(case.params.n for case in cases)
+    num_blocks = settings.num_blocks
+    if num_blocks is None and settings.kv_memory is None:
+        num_blocks = (min(batch, 2 * num_samples + batch) + 1) * longest
+    block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * size * 4  # in the widest type
+    host_memory = settings.host_memory or _HOST_BLOCKS * block_bytes
+    return replace(
+        settings, max_running=batch, num_blocks=num_blocks, preemption="swap", host_memory=host_memory
+    )  # fmt: skip
+
+
+def check_memory(num_rows: float, vocab_size: int) -> None:
+    """Refuses to keep more logits than there is memory for."""
+    wanted = num_rows * vocab_size * 4
+    free = hardware.free_memory(hardware.pick_device("cpu"))
+    if wanted > free // 2:
+        raise InvalidConfig(
+            f"{num_rows:,.0f} rows of {vocab_size:,} logits take {wanted / _GIB:.1f} GiB, "
+            f"and {free / _GIB:.1f} GiB are free; give less with --num-prompts or --tokens"
+        )

@@ -1,0 +1,90 @@
+"""The engine's logits against references that compute each text whole and alone.
+
+The engine answers all requests at once, as it is configured. A reference then reads each prompt with the tokens that
+the engine chose, so that a near tie that falls the other way costs one row and not the rest of the text.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from chairlift.build import find_model
+from chairlift.config.settings import Settings
+from chairlift.runner import hardware
+from chairlift.runner.load import open_tensors
+from chairlift.runner.weights.source import TensorSource
+from chairlift.verify import dense, hugging_face
+from chairlift.verify.answer import Answers, Row
+from chairlift.verify.cases import check, greedy
+from chairlift.verify.figures import Figures
+from chairlift.verify.opened import Asked, Opened, check_memory, prompts_for
+from chairlift.verify.report import LEAST_ROWS, Line, Report, Verdict
+from chairlift.verify.tolerance import Tolerance
+from chairlift.verify.watch import Watch, part
+
+Compute = Callable[[list[list[int]], list[int]], list[list[Row]]]
+
+
+def against_reference(settings: Settings, asked: Asked, watch: Watch) -> Report:
+    """Never raises KeyboardInterrupt: what was compared until then is reported."""
+    model = find_model(settings)
+    check_memory(2 * asked.num_rows, model.config.vocab_size)
+    cases = greedy(prompts_for(model, asked), asked.num_tokens)
+    watch("loading", 0, 0)
+    opened = Opened.open(settings)
+    check(cases, opened.loaded.limits)
+    report, tolerance = Report("reference", opened.about()), opened.tolerance
+    loaded = opened.loaded
+    try:
+        watch("the engine", 0, 0)
+        answers = opened.as_configured(cases)
+        prompts = [case.prompt for case in cases]
+        texts = [[*prompts[key.case], *answer.tokens[:-1]] for key, answer in answers.items()]
+        counts = [len(answer.tokens) for answer in answers.values()]
+
+        def tensors(device: str) -> TensorSource:
+            dtype, where = getattr(torch, loaded.dtype), torch.device(device)
+            return open_tensors(settings, model.source, model.config, dtype, where, hardware.num_cpus())
+
+        own = dense.logits_of(
+            model.config, tensors(loaded.device), loaded.dtype, loaded.device, texts, counts,
+            part(watch, "our reference"),
+        )  # fmt: skip
+        report.lines.append(_line("our own reference", answers, own))
+        if reason := hugging_face.why_not(model.config):
+            report.notes.append(f"not compared with transformers: {reason}")
+        else:
+            watch("transformers", 0, 0)
+            other = hugging_face.logits_of(
+                model, lambda: tensors("cpu"), loaded.dtype, texts, counts, part(watch, "transformers")
+            )
+            report.lines.append(_line("transformers", answers, other))
+    except KeyboardInterrupt:
+        report.is_partial = True
+    _judge(report, tolerance)
+    return report
+
+
+def _line(name: str, answers: Answers, expected: list[list[Row]]) -> Line:
+    figures = Figures()
+    for answer, rows in zip(answers.values(), expected, strict=True):
+        for row, position in zip(rows, sorted(answer.rows), strict=True):
+            figures.add_row(row, answer.rows[position])
+    return Line(name, figures)
+
+
+def _judge(report: Report, tolerance: Tolerance) -> None:
+    for line in report.lines:
+        found = line.figures
+        if found.max_spreads > tolerance.spreads or found.mean_kl > tolerance.kl:
+            far = f"{found.max_spreads:.2g} spreads and a mean KL of {found.mean_kl:.2g}"
+            report.settle(Verdict.FAIL, f"{far} from {line.name}, more than {tolerance.in_words()}")
+            return
+    count = max((line.figures.num_rows for line in report.lines), default=0)
+    if count < LEAST_ROWS:
+        why = f"{count} rows are too little, {LEAST_ROWS} is the least; give more --num-prompts or --tokens"
+        report.settle(Verdict.NOTHING, why)
+    elif report.is_partial:
+        report.settle(Verdict.NOTHING, "interrupted; until then all were within the tolerance")
+    else:
+        report.settle(Verdict.PASS, f"{count:,} rows within {tolerance.in_words()}")

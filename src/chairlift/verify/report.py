@@ -1,0 +1,128 @@
+"""What a verification found: a verdict with its reason, a table for people, JSON for programs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from chairlift.config.version import VERSION
+from chairlift.verify.figures import Figures
+
+LEAST_ROWS = 50  # fewer compared rows are too little to say anything
+
+
+class Verdict(Enum):
+    PASS = "pass"
+    FAIL = "fail"
+    NOTHING = "proves nothing"
+
+    @property
+    def exit_code(self) -> int:
+        return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.NOTHING: 2}[self]
+
+
+@dataclass(slots=True)
+class Line:
+    name: str
+    figures: Figures
+    happened: dict[str, int] = field(default_factory=dict)  # what the run went through
+    proof: str = ""  # which of it makes the line worth anything; empty: the run as such
+    is_control: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        return not self.proof or self.happened.get(self.proof, 0) > 0
+
+
+@dataclass(slots=True)
+class Report:
+    against: str
+    about: dict[str, Any]  # of what: model, dtype, device, ...
+    lines: list[Line] = field(default_factory=list)
+    verdict: Verdict = Verdict.NOTHING
+    why: str = "interrupted before anything was compared"
+    notes: list[str] = field(default_factory=list)
+    is_partial: bool = False
+
+    def settle(self, verdict: Verdict, why: str) -> "Report":
+        self.verdict, self.why = verdict, why
+        return self
+
+    @property
+    def total(self) -> Figures:
+        """Of everything but controls."""
+        return add_up([line.figures for line in self.lines if not line.is_control])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": "chairlift-verify-report",
+            "version": 1,
+            "chairlift": VERSION,
+            "against": self.against,
+            "about": self.about,
+            "verdict": self.verdict.value,
+            "exit_code": self.verdict.exit_code,
+            "why": self.why,
+            "partial": self.is_partial,
+            "notes": self.notes,
+            "total": self.total.to_json(),
+            "lines": [
+                {"name": line.name, "control": line.is_control, "reached": line.is_reached}
+                | {"happened": line.happened}
+                | line.figures.to_json()
+                for line in self.lines
+            ],
+        }
+
+    def to_text(self) -> str:
+        about = ", ".join(str(value) for value in self.about.values() if value not in ("", None, False))
+        shown = [f"{self.against}: {about}"]
+        if self.lines:
+            own = [line for line in self.lines if not line.is_control]
+            total = [Line("all", self.total)] if self.against == "batch" and len(own) > 1 else []
+            shown += ["", _table([*own, *total, *(line for line in self.lines if line.is_control)])]
+        shown += ["", *self.notes]
+        partial = "PARTIAL, " if self.is_partial else ""
+        return "\n".join([*shown, f"{partial}{self.verdict.value}: {self.why}"])
+
+
+def add_up(parts: Sequence[Figures]) -> Figures:
+    total = Figures()
+    for part in parts:
+        for name in Figures.__dataclass_fields__:
+            mine, its = getattr(total, name), getattr(part, name)
+            setattr(total, name, max(mine, its) if name.startswith("max_") else mine + its)
+    return total
+
+
+_HEADS = ("", "rows", "differing", "max error", "spreads", "mean error", "top-1", "mean KL", "tokens", "texts", "")
+
+
+def _table(lines: Sequence[Line]) -> str:
+    cells = [_HEADS, *(_cells(line) for line in lines)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(_joined(row, widths) for row in cells)
+
+
+def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
+    name, *numbers, last = row
+    padded = [number.rjust(width) for number, width in zip(numbers, widths[1:-1], strict=True)]
+    return "  ".join([name.ljust(widths[0]), *padded, last]).rstrip()
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    f = line.figures
+    happened = f"{line.proof} {line.happened.get(line.proof, 0)}" if line.proof else ""
+    return (
+        line.name,
+        f"{f.num_rows:,}",
+        f"{f.num_differing:,}",
+        f"{f.max_error:.2g}",
+        f"{f.max_spreads:.2g}",
+        f"{f.mean_error:.2g}",
+        f"{100 * f.same_top:.2f}%" if f.num_rows else "-",
+        f"{f.mean_kl:.2g}",
+        f"{f.num_other_tokens:,} of {f.num_tokens:,}" if f.num_tokens else "-",
+        f"{f.num_other_texts} of {f.num_texts}" if f.num_texts else "-",
+        happened if line.is_reached else f"NOT REACHED: {happened}",
+    )

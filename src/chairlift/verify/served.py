@@ -1,0 +1,103 @@
+"""A running server: the same requests over HTTP, one after another or all at once, with log-probabilities.
+
+Any server with OpenAI's completions will do that takes prompts as token ids and gives ids back.
+"""
+
+import json
+import random
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from chairlift.core.errors import ChairliftError
+from chairlift.verify.answer import Answer, Answers, Key
+from chairlift.verify.cases import Case
+
+_TOP = 5  # likeliest tokens whose log-probabilities are compared too
+_TIMEOUT_S = 600.0
+_ASKED = ("max_tokens", "temperature", "top_p", "top_k", "seed", "n", "ignore_eos")
+
+
+class Served:
+    def __init__(self, url: str) -> None:
+        """Asks the server who it is; one that cannot be asked is refused."""
+        self.url = url.rstrip("/").removesuffix("/v1")
+        cards = self._ask("/v1/models").get("data") or [{}]
+        self.model = str(cards[0].get("id", ""))
+        self.max_model_len = int(cards[0].get("max_model_len") or 0)
+        self.version = self._version()
+
+    def _version(self) -> str:
+        """Of chairlift; empty for other servers, whose versions mean something else."""
+        try:
+            name, _, version = str(self._ask("/").get("server", "")).partition(" ")
+        except ChairliftError:
+            return ""
+        return version if name == "chairlift" else ""
+
+    def encode(self, text: str) -> list[int]:
+        return [int(token) for token in self._ask("/tokenize", {"model": self.model, "prompt": text})["tokens"]]
+
+    def alone(self, cases: Sequence[Case]) -> Answers:
+        """Each sample by itself, nothing else of ours under way."""
+        answers: Answers = {}
+        for index, case in enumerate(cases):
+            answers |= self._complete(index, case)
+        return answers
+
+    def together(self, cases: Sequence[Case], rng: random.Random | None = None) -> Answers:
+        """All at once, in any order that the source of chance gives."""
+        order = list(enumerate(cases))
+        if rng is not None:
+            rng.shuffle(order)
+        answers: Answers = {}
+        with ThreadPoolExecutor(len(order)) as pool:
+            for found in pool.map(lambda each: self._complete(*each), order):
+                answers |= found
+        return answers
+
+    def _complete(self, index: int, case: Case) -> Answers:
+        body = {name: getattr(case.params, name) for name in _ASKED} | {
+            "model": self.model,
+            "prompt": list(case.prompt),
+            "logprobs": _TOP,
+            "return_token_ids": True,
+        }
+        choices = self._ask("/v1/completions", body)["choices"]
+        return {Key(index, int(c["index"])): self._answer(case.prompt, c) for c in choices}
+
+    def _answer(self, prompt: Sequence[int], choice: dict[str, Any]) -> Answer:
+        tokens, scores = choice.get("token_ids"), choice.get("logprobs")
+        if not isinstance(tokens, list) or not isinstance(scores, dict):
+            raise ChairliftError(f"{self.url}: gives no token_ids or no logprobs with its completions")
+        answer = Answer(len(prompt), tokens, is_served=True)
+        for i, (own, top) in enumerate(zip(scores["token_logprobs"], scores["top_logprobs"], strict=True)):
+            answer.rows[len(prompt) - 1 + i] = np.array([own, *sorted(top.values(), reverse=True)], np.float64)
+        return answer
+
+    def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            asked = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise ChairliftError(f"{self.url}{path}: {error.code}: {_told(error)}") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", error)
+            raise ChairliftError(f"--url {self.url}: no server answers there ({why})") from error
+        if not isinstance(found, dict):
+            raise ChairliftError(f"{self.url}{path}: not an answer that can be read")
+        return found
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    try:
+        found = json.load(error)
+        return str(found.get("error", {}).get("message") or found)
+    except (ValueError, AttributeError, OSError):
+        return str(error.reason)

@@ -1,0 +1,79 @@
+"""Whoever answers once, as it is configured: the engine here, or a server somewhere. For storing and for comparing."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from chairlift.build import Model, find_model
+from chairlift.config.settings import Settings
+from chairlift.config.version import VERSION
+from chairlift.verify.answer import Answers
+from chairlift.verify.cases import Case, check, fitted, greedy, prompts_of
+from chairlift.verify.opened import Asked, Opened, check_memory, prompts_for
+from chairlift.verify.served import Served
+
+_LONG = 1 << 30
+
+
+class Subject(Protocol):
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def dtype(self) -> str:
+        """Empty: not known."""
+        ...
+
+    @property
+    def version(self) -> str: ...
+
+    def about(self) -> dict[str, Any]: ...
+
+    def cases(self, asked: Asked) -> list[Case]: ...
+
+    def answers(self, cases: Sequence[Case]) -> Answers:
+        """All at once."""
+        ...
+
+
+class Here:
+    version = VERSION
+
+    def __init__(self, settings: Settings) -> None:
+        self._found: Model = find_model(settings)
+        self._opened = Opened.open(settings)
+        self.model, self.dtype = self._found.name, self._opened.loaded.dtype
+
+    def about(self) -> dict[str, Any]:
+        return self._opened.about()
+
+    def cases(self, asked: Asked) -> list[Case]:
+        return greedy(prompts_for(self._found, asked), asked.num_tokens)
+
+    def answers(self, cases: Sequence[Case]) -> Answers:
+        check(cases, self._opened.loaded.limits)
+        num_rows = sum(case.params.n * (case.params.max_tokens or 1) for case in cases)
+        check_memory(num_rows, self._found.config.vocab_size)
+        return self._opened.as_configured(cases)
+
+
+class There:
+    dtype = ""
+
+    def __init__(self, url: str) -> None:
+        self.served = Served(url)
+        self.model, self.version = self.served.model, self.served.version
+
+    def about(self) -> dict[str, Any]:
+        return {"model": self.model, "url": self.served.url}
+
+    def prompts(self, asked: Asked) -> list[list[int]]:
+        if asked.prompts is not None:
+            return [self.served.encode(p) if isinstance(p, str) else list(p) for p in asked.prompts]
+        come_along = prompts_of(self.served.encode, asked.num_prompts)
+        return fitted(come_along, asked.num_tokens, self.served.max_model_len or _LONG)
+
+    def cases(self, asked: Asked) -> list[Case]:
+        return greedy(self.prompts(asked), asked.num_tokens)
+
+    def answers(self, cases: Sequence[Case]) -> Answers:
+        return self.served.together(cases)

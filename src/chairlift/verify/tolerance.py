@@ -1,0 +1,31 @@
+"""How far logits may be from a reference, by what they are computed in.
+
+Errors are measured in the spread of the expected row (the standard deviation of its logits), because models differ in
+scale and not in bits: an error of 0.05 spreads means the same for logits around 2 as for logits around 20.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    spreads: float  # the largest error of any value
+    kl: float  # the mean divergence, in nats
+
+    def in_words(self) -> str:
+        return f"{self.spreads:g} spreads and a mean KL of {self.kl:g}"
+
+
+_BY_DTYPE = {
+    "float64": Tolerance(1e-3, 1e-6),  # the reference is never finer than what it is compared with
+    "float32": Tolerance(1e-3, 1e-6),
+    "float16": Tolerance(8e-2, 1e-3),
+    "bfloat16": Tolerance(5e-1, 5e-3),
+}
+_FP8 = Tolerance(1.0, 1e-1)
+
+
+def tolerance_of(dtype: str, kv_dtype: str, quantize: str) -> Tolerance:
+    if quantize != "none" or kv_dtype not in _BY_DTYPE:
+        return _FP8
+    return _BY_DTYPE[dtype]

@@ -1,0 +1,120 @@
+"""The company a request may be in: each world changes one thing that must not change a request's bits, and some more at
+random, and says how to know that it really happened.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import Request
+from chairlift.verify.answer import Key
+from chairlift.verify.cases import Case
+from chairlift.verify.drive import Guest
+
+_SIZES = (2, 7, 64, 300)
+_POLICIES = ("shortest-first", "longest-first", "mlfq:quantum=4", "fair-share", "longest-prefix", "similar-length")
+_SHORT_FIRST = "mlfq:quantum=4"  # who brings a long prompt steps off for one that brings a few tokens
+_PREFILLS = ("mixed", "prefill-first", "decode-first", "batched-prefill:size=3", "static")
+_NEIGHBOUR = 1_000_000  # ids from here on are of neighbours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    name: str
+    batch: int  # requests that share a step, at most
+    proof: str = ""  # what must have happened at least once, as `Outcome.happened` names it
+    step_tokens: int | None = None  # None: as many as the runner takes
+    policy: str = "fcfs"
+    prefill: str = "mixed"
+    has_prefix_cache: bool = False
+    is_warm: bool = False  # everything was run before
+    preemption: str = "recompute"
+    depth: int = 0  # 0: the runner's own
+    has_graphs: bool = True
+    has_aborts: bool = False
+    is_together: bool = False  # samples of a prompt share its blocks
+    is_interrupted: bool = False  # neighbours come for a moment and take the seats
+    is_spread: bool = False  # requests come one after another, in any order
+
+
+def worlds(max_batch: int, depth: int, has_graphs: bool, rng: random.Random) -> list[World]:
+    """All axes, the widest batch first: where bits differ at all, it is there that they do."""
+    sizes = sorted({size for size in _SIZES if size < max_batch} | {max_batch}, reverse=True)
+    few, some = min(4, max_batch), min(8, max_batch)
+    found = [World(name=f"batch of {size}", batch=size, proof="full steps") for size in sizes]
+    found.append(World(name="arrival order", batch=some, is_spread=True))
+    for policy in rng.sample(_POLICIES, 2):
+        pacing = rng.choice(_PREFILLS)
+        found.append(World(name=f"policy {policy}", batch=some, policy=policy, prefill=pacing, is_spread=True))
+    return [
+        *found,
+        World(name="prompts cut", batch=few, step_tokens=few + rng.randrange(3, 9), proof="prompts cut"),
+        World(name="prefix cache cold", batch=some, has_prefix_cache=True, proof="prefixes found", is_spread=True),
+        World(name="prefix cache warm", batch=some, has_prefix_cache=True, is_warm=True, proof="prefixes found"),
+        World(name="preempted, computed again", batch=few, is_interrupted=True, policy=_SHORT_FIRST,
+              proof="computed again"),
+        World(name="preempted, swapped", batch=few, is_interrupted=True, policy=_SHORT_FIRST, preemption="swap",
+              proof="swapped"),
+        World(name="neighbours aborted", batch=some, has_aborts=True, proof="aborted", is_spread=True),
+        World(name="samples together", batch=some, is_together=True, proof="forked"),
+        World(name=f"{3 - depth} step{'s' if depth == 1 else ''} under way", batch=some, depth=3 - depth),
+        *([World(name="graphs off", batch=some, has_graphs=False)] if has_graphs else []),
+    ]  # fmt: skip
+
+
+def limits_in(world: World, limits: Limits) -> Limits:
+    """The runner's limits, narrowed to the world's."""
+    batch = min(world.batch, limits.max_running)
+    tokens = min(world.step_tokens or limits.max_step_tokens, limits.max_step_tokens)
+    return replace(limits, max_running=batch, max_step_tokens=max(batch, tokens))
+
+
+def guests_of(
+    world: World, cases: Sequence[Case], limits: Limits, rng: random.Random
+) -> tuple[list[Guest], dict[RequestId, Key]]:
+    """The cases among neighbours that fill the batch, and who of them is who."""
+    num_tokens = max(case.params.max_tokens or 1 for case in cases)
+    # Of a size that lets them all be there before the first has ended.
+    longest = min(max(len(case.prompt) for case in cases), max(4, 2 * limits.max_step_tokens // world.batch))
+    guests: list[Guest] = []
+    wanted: dict[RequestId, Key] = {}
+    order = list(range(len(cases)))
+    if world.is_spread:
+        rng.shuffle(order)
+    for index in order:
+        requests = cases[index].requests(index, 1 + len(wanted), cases[index].params.max_tokens or 1)
+        wanted |= {request.id: key for key, request in requests.items()}
+        samples = tuple(requests.values())
+        guests += map(Guest, [samples] if world.is_together else [(request,) for request in samples])
+    least = len(guests) if world.has_aborts else 4 * world.batch if world.is_interrupted else 0
+    for i in range(max(least, world.batch - len(guests))):
+        if world.is_interrupted:
+            neighbour = _neighbour(i, 3, 2, limits, rng)
+            guests.append(Guest((neighbour,), comes=2 + rng.randrange(2 * num_tokens)))
+            continue
+        goes = rng.randrange(1, num_tokens) if world.has_aborts and num_tokens > 1 else None
+        guests.append(Guest((_neighbour(i, longest, num_tokens, limits, rng),), goes=goes))
+    if world.is_spread:
+        guests = [guest._replace(comes=rng.randrange(num_tokens)) for guest in guests]
+    rng.shuffle(guests)
+    return guests, wanted
+
+
+def again(guests: Sequence[Guest]) -> list[Guest]:
+    """The same under other ids: what is run first where the cache is to be warm."""
+    return [
+        guest._replace(samples=tuple(replace(r, id=RequestId(r.id + 2 * _NEIGHBOUR)) for r in guest.samples))
+        for guest in guests
+    ]
+
+
+def _neighbour(index: int, longest: int, num_tokens: int, limits: Limits, rng: random.Random) -> Request:
+    length = rng.randrange(longest) + 1
+    count = rng.randrange(num_tokens // 2, num_tokens) + 1
+    params = SamplingParams(temperature=rng.choice((0.0, 1.0)), max_tokens=count, ignore_eos=True)
+    prompt = tuple(rng.randrange(limits.vocab_size) for _ in range(length))
+    id, seed = RequestId(_NEIGHBOUR + index), rng.randrange(1000)
+    return Request(id=id, prompt=prompt, params=params, max_output=count, seed=seed)

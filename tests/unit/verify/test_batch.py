@@ -1,0 +1,121 @@
+"""Alone against among others, on a tiny model: what passes, what fails, and what proves nothing."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.config.options import resolve
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+from chairlift.runner import load
+from chairlift.runner.ops import Ops
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.verify.batch import against_batch
+from chairlift.verify.opened import Asked, Opened
+from chairlift.verify.report import Report, Verdict
+from fakes.row_dependent import RowDependentOps
+
+ASKED = Asked(num_prompts=4, num_tokens=6)
+
+
+def settings(model: Path, **options: Any) -> Settings:
+    plain = {"kernels": "torch", "dtype": "float32", "threads": 1, "max_running": 9, "max_model_len": 512}
+    return resolve({"model": str(model), **plain, **options})
+
+
+def nothing(name: str, done: int, total: int) -> None:
+    pass
+
+
+def exact_ops() -> TorchOps:
+    return TorchOps(exact=True)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, when_exact: Callable[[], Ops], else_: Callable[[], Ops]) -> None:
+    monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: when_exact() if exact else else_())
+
+
+def verified(model: Path, asked: Asked = ASKED, **options: Any) -> Report:
+    return against_batch(settings(model, **options), asked, nothing)
+
+
+def test_sums_that_depend_on_the_rows_are_found_in_every_world_and_fail_exact(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, RowDependentOps, RowDependentOps)
+    report = verified(tiny_model, exact=True)
+    assert report.verdict is Verdict.FAIL
+    assert "in spite of --exact" in report.why
+    assert all(line.is_reached for line in report.lines)
+    # Where nothing but samples shares a step now and then, few rows may differ; wide batches must all show it.
+    wide = [line for line in report.lines if line.name.startswith("batch of")]
+    assert all(line.figures.num_differing > 0 for line in wide)
+
+
+def test_the_same_sums_are_within_the_tolerance_where_nothing_is_promised(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, RowDependentOps, RowDependentOps)
+    report = verified(tiny_model)
+    assert report.verdict is Verdict.PASS
+    assert report.total.num_differing > 0
+    assert not any(line.is_control for line in report.lines)
+
+
+def test_exact_passes_when_a_control_shows_that_a_difference_would_be_found(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, exact_ops, RowDependentOps)
+    report = verified(tiny_model, exact=True)
+    assert report.verdict is Verdict.PASS
+    assert report.total.num_differing == 0
+    control = report.lines[-1]
+    assert control.is_control
+    assert control.figures.num_differing > 0
+    assert report.total.num_rows >= 14 * 5 * 6  # controls do not count
+
+
+def test_a_control_without_a_difference_proves_nothing(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, exact_ops, exact_ops)
+    report = verified(tiny_model, exact=True)
+    assert report.verdict is Verdict.NOTHING
+    assert report.verdict.exit_code == 2
+    assert "nothing differed in the controls either" in report.why
+
+
+def test_few_rows_prove_nothing(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, RowDependentOps, RowDependentOps)
+    report = verified(tiny_model, Asked(num_prompts=1, num_tokens=1))
+    assert report.verdict is Verdict.NOTHING
+    assert "too little" in report.why
+
+
+def test_an_interrupted_run_leaves_what_it_compared(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, RowDependentOps, RowDependentOps)
+
+    def watch(name: str, done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    report = against_batch(settings(tiny_model), ASKED, watch)
+    assert report.is_partial
+    assert report.verdict is Verdict.NOTHING
+    assert len(report.lines) == 2
+    assert json.loads(json.dumps(report.to_json()))["partial"] is True
+    assert "PARTIAL" in report.to_text()
+
+
+def test_company_of_one_is_refused(tiny_model: Path) -> None:
+    with pytest.raises(InvalidConfig, match="--max-running 1"):
+        verified(tiny_model, max_running=1)
+
+
+def test_more_logits_than_memory_are_refused_before_anything_is_loaded(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Opened, "open", lambda settings: pytest.fail("loaded"))
+    with pytest.raises(InvalidConfig, match="give less with --num-prompts or --tokens"):
+        verified(tiny_model, Asked(num_prompts=100_000, num_tokens=500))

@@ -1,0 +1,79 @@
+"""The contest's files of logits."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.verify import contest
+from chairlift.verify.contest import Name
+
+
+def test_a_row_that_follows_an_output_token_is_named_in_floats() -> None:
+    assert contest.name_of([1, 20355, 915], [278, 5], 4) == Name("1.020355.0915.0278.0", 4)
+
+
+def test_a_row_that_follows_a_prompts_token_is_named_in_whole_numbers() -> None:
+    assert contest.name_of([1, 20355, 915, 278], [7], 3) == Name("120355915278", 3)
+
+
+def test_a_name_has_at_most_20_characters_of_ids() -> None:
+    assert contest.name_of([11111, 22222, 33333, 44444, 55555], [], 4).start == "11111222223333344444"
+
+
+def test_a_written_row_reads_back_and_its_path_parses(tmp_path: Path) -> None:
+    (tmp_path / contest.FOLDER).mkdir()
+    path = contest.path_of(tmp_path, 1700000000, Name("1.020355.0915.0278.0", 100))
+    assert path.name == "1700000000_1.020355.0915.0278.0_100.npy"
+    assert contest.parse(path) == (1700000000.0, Name("1.020355.0915.0278.0", 100))
+    row = np.arange(5, dtype=np.float32)
+    contest.write(path, row)
+    np.testing.assert_array_equal(contest.read(path), row)
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 1, 5)])
+def test_a_row_may_be_wrapped_in_axes_of_one(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.save(tmp_path / "a.npy", np.ones(shape, np.float32))
+    assert contest.read(tmp_path / "a.npy").shape == (5,)
+
+
+class Ran:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._mark,)
+
+
+def test_objects_are_refused_unopened_with_the_way_to_convert_them(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    np.save(tmp_path / "a.npy", np.array([Ran(mark)], dtype=object), allow_pickle=True)
+    with pytest.raises(InvalidConfig, match=r"holds Python objects.*convert it to a plain array: numpy.save"):
+        contest.read(tmp_path / "a.npy")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", pickle.dumps([1.0])])
+def test_what_is_no_array_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(InvalidConfig, match="not a readable"):
+        contest.read(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("values", [np.ones(3, np.float16), np.ones((2, 3), np.float32), np.ones(3, np.int32)])
+def test_other_types_and_several_rows_are_refused(tmp_path: Path, values: np.ndarray) -> None:
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(InvalidConfig, match="must hold one row of float32"):
+        contest.read(tmp_path / "a.npy")
+
+
+def test_rows_are_close_as_the_contest_judges() -> None:
+    row = np.array([100.0, 0.0], np.float32)
+    assert contest.is_close(row, row + np.float32(0.0049))
+    assert not contest.is_close(row, row + np.float32(0.0065))
+    assert not contest.is_close(row, np.array([100.0, np.nan], np.float32))
+    assert not contest.is_close(row, row[:1])

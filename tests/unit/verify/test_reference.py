@@ -1,0 +1,53 @@
+"""The engine against references on a tiny model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from chairlift.runner import load
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.verify.opened import Asked
+from chairlift.verify.reference import against_reference
+from chairlift.verify.report import Verdict
+from unit.verify.test_batch import nothing, settings
+
+ASKED = Asked(num_prompts=5, num_tokens=12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_a_right_engine_is_within_the_tolerance_of_both_references(tiny_model: Path, dtype: str) -> None:
+    report = against_reference(settings(tiny_model, dtype=dtype), ASKED, nothing)
+    assert report.verdict is Verdict.PASS, report.to_text()
+    assert [line.name for line in report.lines] == ["our own reference", "transformers"]
+    assert report.lines[0].figures.num_rows == 60
+    assert report.lines[0].figures.same_top > 0.9
+
+
+class TooSharp(TorchOps):
+    """Scales the scores by a twentieth too much."""
+
+    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch, scale: float, window: int) -> Tensor:  # type: ignore[no-untyped-def]
+        return super().attention(q, keys, values, batch, scale * 1.05, window)
+
+
+def test_a_small_mistake_in_attention_fails(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: TooSharp())
+    report = against_reference(settings(tiny_model), ASKED, nothing)
+    assert report.verdict is Verdict.FAIL
+    assert "our own reference" in report.why
+
+
+def test_a_missing_transformers_is_one_line_and_no_failure(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chairlift.verify import hugging_face
+
+    monkeypatch.setattr(hugging_face, "find_spec", lambda name: None)
+    report = against_reference(settings(tiny_model), ASKED, nothing)
+    assert report.verdict is Verdict.PASS
+    assert report.notes == ["not compared with transformers: it is not installed"]
+
+
+def test_few_rows_prove_nothing(tiny_model: Path) -> None:
+    report = against_reference(settings(tiny_model), replace(ASKED, num_prompts=2), nothing)
+    assert report.verdict is Verdict.NOTHING
