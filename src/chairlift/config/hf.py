@@ -25,7 +25,12 @@ _MISTRAL_WINDOW = 4096  # what a Mistral configuration means when it does not sa
 
 
 def load_hf(folder: Path) -> ModelConfig:
-    config = Fields(str(folder / "config.json"), _read_json(folder / "config.json"))
+    return load_hf_file(folder / "config.json")
+
+
+def load_hf_file(path: Path) -> ModelConfig:
+    """From a configuration, whatever the file is called."""
+    config = Fields(str(path), _read_json(path))
     architecture = _architecture(config)
     _refuse_unsupported(config)
     heads = config.size("num_attention_heads")
@@ -36,7 +41,7 @@ def load_hf(folder: Path) -> ModelConfig:
     if heads % kv_heads:
         raise config.bad("num_key_value_heads", f"must divide num_attention_heads {heads}")
     theta, scaling = read_rope(config)
-    generation_path = folder / "generation_config.json"
+    generation_path = path.with_name("generation_config.json")
     generation = Fields(str(generation_path), _read_json(generation_path) if generation_path.exists() else {})
     return ModelConfig(
         architecture=architecture,

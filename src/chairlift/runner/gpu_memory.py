@@ -6,7 +6,6 @@ Counts what anybody uses of the device, so other programs and everything that to
 import gc
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -16,10 +15,11 @@ from chairlift.core.ports import Runner
 from chairlift.runner import hardware
 from chairlift.runner.budget import Budget, check_weights
 from chairlift.runner.measure import measure
+from chairlift.runner.sizing import with_step
 from chairlift.runner.weights.sizes import weight_bytes
 
 SHARE = 0.9  # that may be used where nobody says otherwise
-_ROUNDING = 2 * 2**20  # each tensor takes a multiple of this
+ROUNDING = 2 * 2**20  # each tensor takes a multiple of this
 _log = logging.getLogger(__name__)
 
 
@@ -47,20 +47,18 @@ class GpuMemory:
         footprint = measure(make, limits, room, self._used, self._release)
         self._release()
         budget = Budget(self._total, self._others, weights, footprint.activations, footprint.graphs)
-        if footprint.num_tokens == limits.max_step_tokens:
-            return budget, limits
-        num_tokens = max(footprint.num_tokens, limits.max_running)
-        if num_tokens < min(limits.max_step_tokens, limits.max_running * limits.max_model_len):
+        fitting = with_step(limits, footprint.num_tokens)
+        if fitting != limits:
             _log.warning(
                 "steps of %d tokens at the end of a context of %d take too much memory: max_step_tokens is %d; lower "
-                "--max-model-len for larger ones", limits.max_step_tokens, limits.max_model_len, num_tokens,
+                "--max-model-len for larger ones",
+                limits.max_step_tokens, limits.max_model_len, fitting.max_step_tokens,
             )  # fmt: skip
-            limits = replace(limits, max_step_tokens=num_tokens)
-        return budget, limits
+        return budget, fitting
 
     def num_blocks(self, budget: Budget, block_bytes: int, limits: Limits, num_tensors: int) -> int:
         """How many blocks, cut into so many tensors, may take what is left."""
-        num_blocks = budget.num_blocks_within(self._share, block_bytes, limits, num_tensors * _ROUNDING)
+        num_blocks = budget.num_blocks_within(self._share, block_bytes, limits, num_tensors * ROUNDING)
         if num_blocks * limits.block_size < limits.max_model_len:
             _log.warning(
                 "the KV cache holds %d tokens, less than max_model_len %d: longer requests are refused; raise --memory "

@@ -22,13 +22,15 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
 
 
-def resolve_dtype(name: str, device: torch.device, stored: str) -> torch.dtype:
-    """What to compute in: as named, or what the device is good at for weights stored like these."""
+def resolve_dtype(name: str, device: torch.device, stored: str, has_bf16: bool | None = None) -> torch.dtype:
+    """What to compute in: as named, or what the device is good at for weights stored like these. `has_bf16` says it of
+    a GPU that is not here."""
     if name != "auto":
         return _dtype(name)
     if device.type == "cpu":
         return torch.bfloat16 if cpu_has_bf16() else torch.float32
-    return torch.float16 if stored == "float16" or not torch.cuda.is_bf16_supported() else torch.bfloat16
+    has_bf16 = torch.cuda.is_bf16_supported() if has_bf16 is None else has_bf16
+    return torch.float16 if stored == "float16" or not has_bf16 else torch.bfloat16
 
 
 def cpu_has_bf16() -> bool:

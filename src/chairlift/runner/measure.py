@@ -16,7 +16,7 @@ from chairlift.runner.made_up import GREEDY, made_up_step
 # Whatever makes a sample costly.
 _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)
 _FEW = (1, 2, 4)  # requests of small captured steps: what each of these adds is what any further one adds
-_NUM_GRAPHS = 128  # that are captured sooner or later, beside the largest
+NUM_GRAPHS = 128  # that are captured sooner or later, beside the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def measure(
     tiny = replace(limits, num_blocks=1)
     before = used()
     runner = make(tiny)
-    num_tokens = min(limits.max_step_tokens, limits.max_running * limits.max_model_len)
+    num_tokens = largest_count(limits)
     while not _can_run(runner, largest_step(tiny, num_tokens)) or (num_tokens > 1 and used() - before > room // 2):
         if num_tokens == 1:
             raise RunnerFull("not even a step of one token fits")
@@ -53,15 +53,20 @@ def measure(
     has_graph = has_graph and all(_can_run(runner, _decodes(tiny, count)) for count in few)
     release()
     each = (used() - largest) // max(1, len(few))
-    return Footprint(activations, (largest - bare + _NUM_GRAPHS * each) * has_graph, num_tokens)
+    return Footprint(activations, (largest - bare + NUM_GRAPHS * each) * has_graph, num_tokens)
 
 
 def steps(limits: Limits) -> list[StepPlan]:
     """All that is run where memory is not short."""
-    num_tokens = min(limits.max_step_tokens, limits.max_running * limits.max_model_len)
+    num_tokens = largest_count(limits)
     most = min(limits.max_running, num_tokens)
     counts = [most, *(count for count in _FEW if count < most)]
     return [largest_step(limits, num_tokens), *(_decodes(limits, count) for count in counts)]
+
+
+def largest_count(limits: Limits) -> int:
+    """Tokens of the largest step that the limits allow."""
+    return min(limits.max_step_tokens, limits.max_running * limits.max_model_len)
 
 
 def largest_step(limits: Limits, num_tokens: int) -> StepPlan:

@@ -10,6 +10,7 @@ from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.runner import hardware
+from chairlift.runner.measure import largest_count
 
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 256 * _MIB
@@ -33,18 +34,30 @@ def limits_without_pool(settings: Settings, config: ModelConfig, device: torch.d
 
 
 def with_pool(
-    limits: Limits, settings: Settings, source: Source, block_bytes: int, num_measured: int | None = None
+    limits: Limits,
+    settings: Settings,
+    source: Source,
+    block_bytes: int,
+    num_measured: int | None = None,
+    free: int | None = None,
 ) -> Limits:
-    """As many blocks as were asked for, else as were measured to fit, else what a part of the free memory holds."""
+    """As many blocks as were asked for, else as were measured to fit, else what a part of the free memory holds.
+    `free`: bytes of the host's memory beside the weights; None: what there is now."""
     if settings.num_blocks is not None:
         return replace(limits, num_blocks=settings.num_blocks)
     if settings.kv_memory is not None or num_measured is None:
-        num_blocks = _num_blocks_in(settings.kv_memory or _free_part(source), block_bytes)
+        num_blocks = _num_blocks_in(settings.kv_memory or _free_part(source, free), block_bytes)
     else:
         num_blocks = num_measured
     # More than all running requests at full length can never be used.
     most = limits.max_running * -(-limits.max_model_len // limits.block_size)
     return replace(limits, num_blocks=min(num_blocks, most))
+
+
+def with_step(limits: Limits, num_tokens: int) -> Limits:
+    """With steps of no more tokens than there is memory for, but one for each running request."""
+    num_tokens = max(num_tokens, limits.max_running)
+    return limits if num_tokens >= largest_count(limits) else replace(limits, max_step_tokens=num_tokens)
 
 
 def _num_blocks_in(kv_bytes: int, block_bytes: int) -> int:
@@ -69,9 +82,8 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
     return settings.host_memory // block_bytes
 
 
-def _free_part(source: Source) -> int:
-    """Of the host's memory, after the weights are in place."""
-    part = hardware.free_memory(torch.device("cpu")) // 4
+def _free_part(source: Source, free: int | None) -> int:
+    part = (hardware.free_memory(torch.device("cpu")) if free is None else free) // 4
     return min(part, _EMBEDDED_KV_BYTES) if source.is_embedded else part
 
 

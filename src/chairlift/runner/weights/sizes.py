@@ -11,3 +11,7 @@ def weight_bytes(config: ModelConfig, itemsize: int, layer_itemsize: int) -> int
     vectors = 2 * hidden + config.has_qkv_bias * qkv_rows + config.has_qk_norm * 2 * head_dim
     ends = config.vocab_size * hidden * (1 if config.is_tied else 2) + hidden
     return config.num_layers * (matrices * layer_itemsize + vectors * itemsize) + ends * itemsize
+
+
+def num_parameters(config: ModelConfig) -> int:
+    return weight_bytes(config, 1, 1)

@@ -1,0 +1,141 @@
+"""`chairlift plan`: what serving a model would take of a device's memory, before anything is loaded."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.simulate import number
+from chairlift.config.values import num_bytes
+
+if TYPE_CHECKING:
+    from chairlift.config.model import ModelConfig
+    from chairlift.config.source import Source
+    from chairlift.runner.forecast import Forecast
+
+_LENGTHS = (32768, 8192, 2048, 512)  # of requests that are counted, beside the longest
+
+
+def add_command(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "plan",
+        help="show what a model would take of a device's memory",
+        description="Show what serving a model would take of a device's memory, before anything is loaded.",
+        epilog="--device may also name a GPU that is not here: h200, h100, a100, l4, rtx-4090 and others.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "which",
+        nargs="?",
+        metavar="MODEL",
+        help="folder, config.json, .gguf file or hub name (default: the embedded SmolLM2)",
+    )
+    parser.add_argument("--device-memory", metavar="SIZE", help="of the device, such as 80GB; of a CPU what is free")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    add_option_flags(parser, "model", "engine")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from chairlift.runner.devices import NAMES, find_device
+    from chairlift.runner.forecast import forecast
+
+    memory = None if options.device_memory is None else number(options, "device_memory", num_bytes)
+    named = options.device if options.device in NAMES else None
+    if named is not None:
+        options.device = "cuda"
+    options.model = options.which or options.model
+    settings = settings_from(options)
+    show_warnings(settings)
+    source, config = _model(settings.model)
+    found = forecast(settings, source, config, find_device(named or settings.device, memory))
+    print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
+    return 0
+
+
+def _model(named: str | None) -> "tuple[Source, ModelConfig]":
+    """Of weights nothing is looked for: a description is enough."""
+    from chairlift.config.hf import load_hf_file
+    from chairlift.config.source import Source, load_model_config, locate
+
+    path = Path(named or "").expanduser()
+    if path.suffix.lower() == ".json" and path.is_file():
+        name = path.resolve().parent.name if path.name == "config.json" else path.stem
+        return Source("folder", path.parent, name), load_hf_file(path)
+    source = locate(named, has_weights=False)
+    return source, load_model_config(source)
+
+
+def _facts(name: str, found: "Forecast") -> dict[str, Any]:
+    budget, limits = found.budget, found.limits
+    return {
+        "model": name,
+        "device": found.device.name,
+        "dtype": found.dtype,
+        "kv_dtype": found.kv_dtype,
+        "parameters": found.num_parameters,
+        "share": found.share,
+        "total_bytes": budget.total,
+        "others_bytes": budget.others,
+        "weights_bytes": budget.weights,
+        "activations_bytes": budget.activations,
+        "graphs_bytes": budget.graphs,
+        "kv_bytes": budget.kv,
+        "free_bytes": budget.free,
+        "kv_token_bytes": found.kv_token_bytes,
+        "block_size": limits.block_size,
+        "num_blocks": limits.num_blocks,
+        "kv_tokens": limits.max_pool_tokens,
+        "max_model_len": limits.max_model_len,
+        "max_running": limits.max_running,
+        "max_step_tokens": limits.max_step_tokens,
+        "requests": {str(length): num_at_once(found, length) for length in _lengths(found)},
+    }
+
+
+def _table(name: str, found: "Forecast") -> str:
+    budget, limits, share = found.budget, found.limits, found.share
+    has = f"{size(budget.total)} free" if share is None else f"{size(budget.total)}, of which {share:g} may be used"
+    counts = ", ".join(f"{num_at_once(found, length):,} of {length:,}" for length in _lengths(found))
+    lines = [f"{name} on {found.device.name}: {has}", ""]
+    lines += [f"  {what:<12} {size(amount):>10}  {why}".rstrip() for what, amount, why in _rows(found)]
+    lines += ["", f"requests at once, by their tokens in all: {counts}; {limits.max_running:,} at most"]
+    if limits.max_pool_tokens < limits.max_model_len:
+        lines.append(f"requests of more than {limits.max_pool_tokens:,} tokens would be refused; see --max-model-len")
+    return "\n".join(lines)
+
+
+def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
+    budget, limits = found.budget, found.limits
+    kept = "" if found.kv_dtype == found.dtype else f" in {found.kv_dtype}"
+    step = f"the largest step: {limits.max_step_tokens:,} tokens, {limits.max_running:,} requests"
+    tokens = f"{limits.max_pool_tokens:,} tokens of {size(found.kv_token_bytes)}{kept}"
+    rows = [
+        ("weights", budget.weights, f"{found.num_parameters / 1e6:,.1f} million parameters in {found.dtype}"),
+        ("activations", budget.activations, step),
+        ("KV cache", budget.kv, f"{tokens}, in {limits.num_blocks:,} blocks of {limits.block_size}"),
+        ("free", budget.free, "the share beyond --memory" if found.share else ""),
+    ]
+    if found.share is not None:
+        rows.insert(1, ("others", budget.others, "the driver, and whoever else is on the device"))
+        rows.insert(3, ("graphs", budget.graphs, "captured steps"))
+    return rows
+
+
+def num_at_once(found: "Forecast", length: int) -> int:
+    """Requests of so many tokens, prompt and answer, that the cache holds and that may run."""
+    limits = found.limits
+    return min(limits.max_running, limits.num_blocks // -(-length // limits.block_size))
+
+
+def _lengths(found: "Forecast") -> list[int]:
+    longest = found.limits.max_model_len
+    return [longest, *(length for length in _LENGTHS if length < longest)]
+
+
+def size(amount: int) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if abs(amount) >= unit:
+            return f"{amount / unit:.1f} {name}"
+    return f"{amount} B"

@@ -1,0 +1,45 @@
+"""The most bytes that are alive in the largest step, for models of these shapes: `python -m fakes.rehearsed SHAPES`.
+
+SHAPES is JSON: a list of [fields of a model, fields of limits]. The step is launched without a GPU, so not in Triton's
+interpreter: in a process of its own.
+"""
+
+import json
+import sys
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.limits import Limits
+from chairlift.runner import measure
+from chairlift.runner.cuda import rehearsal
+from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.weights.assemble import Assembly
+from fakes.allocations import Watched
+
+_CPU = torch.device("cpu")
+
+
+@torch.inference_mode()
+def peak(model: ModelConfig, limits: Limits) -> int:
+    ops, watched = CudaOps(), Watched()
+    with rehearsal._noting(GPUTarget("cuda", 90, 32), 0), rehearsal._Idle():
+        empty, nowhere = rehearsal._Empty(torch.bfloat16), rehearsal._Nowhere(list)
+        weights = Assembly(model, ops, empty, torch.bfloat16, _CPU, ops.weight, nowhere)
+        kv = KvCache(model, limits.num_blocks, limits.block_size, torch.bfloat16, _CPU)
+        runner = CudaRunner(weights.build(limits.max_model_len), kv, _CPU, limits)
+        with watched:
+            runner.rehearse(measure.largest_step(limits, measure.largest_count(limits)))
+    return watched.peak
+
+
+def main(shapes: list[list[dict[str, Any]]]) -> None:
+    print(json.dumps([peak(ModelConfig(**model), Limits(**limits)) for model, limits in shapes]))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

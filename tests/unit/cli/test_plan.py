@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.main import main
+from unit.runner.test_forecast import ONE_BILLION
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(ONE_BILLION))
+    return tmp_path
+
+
+def facts(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
+    assert main(["plan", "--json", *map(str, arguments)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_folder_and_a_configuration_say_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = facts(capsys, folder, "--device", "h200")
+    assert found == facts(capsys, folder / "config.json", "--device", "h200")
+    assert found["parameters"] == 1_235_814_400
+    parts = ("others", "weights", "activations", "graphs", "kv", "free")
+    assert sum(found[f"{part}_bytes"] for part in parts) == found["total_bytes"]  # type: ignore[misc]
+
+
+def test_a_configuration_may_have_any_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = (folder / "config.json").rename(folder / "one-billion.json")
+    assert facts(capsys, named, "--device", "l4")["model"] == "one-billion"
+
+
+def test_the_embedded_model_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    found = facts(capsys, "--device", "cpu", "--device-memory", "16GiB")
+    assert (found["model"], found["kv_tokens"]) == ("SmolLM2-135M-Instruct", 11_648)
+    assert found["requests"] == {"8192": 1, "2048": 5, "512": 22}
+
+
+def test_options_of_serve_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    half = facts(capsys, folder, "--device", "l4", "--memory", "0.5", "--max-model-len", "1000")
+    assert half["max_model_len"] == 1000
+    assert half["kv_tokens"] < facts(capsys, folder, "--device", "l4")["kv_tokens"]  # type: ignore[operator]
+    assert facts(capsys, folder, "--device", "l4", "--max-running", "3")["max_running"] == 3
+
+
+def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(folder), "--device", "rtx-4090"]) == 0
+    out = capsys.readouterr().out
+    assert "on rtx-4090: 23.5 GiB, of which 0.9 may be used" in out
+    for part in ("weights", "activations", "graphs", "KV cache", "requests at once"):
+        assert part in out
+
+
+def test_requests_that_would_be_refused_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(folder), "--device", "cpu", "--kv-memory", "64MiB"]) == 0
+    assert "requests of more than 2,048 tokens would be refused" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("missing.json",), "missing.json: no such file or folder"),
+        (("--device", "h300"), "--device must be one of auto, cpu, cuda"),
+        (("--device-memory", "much"), "--device-memory must be a size such as 512MiB"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
