@@ -41,6 +41,8 @@ class ScriptedServer:
         self._default = default
         self.served: list[Served] = []
         self.port = 0
+        self.num_connections = 0
+        self.max_lag_s = 0.0  # of its own timers: by so much it may have seen a request late
         self.on_request: Callable[[int], None] = lambda count: None
         self._connections: set[asyncio.StreamWriter] = set()
 
@@ -52,6 +54,12 @@ class ScriptedServer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
 
+    async def watch_lag(self) -> None:
+        while True:
+            due = monotonic() + 0.005
+            await asyncio.sleep(0.005)
+            self.max_lag_s = max(self.max_lag_s, monotonic() - due)
+
     def die(self) -> None:
         """Closes the door and every connection."""
         self._server.close()
@@ -60,6 +68,7 @@ class ScriptedServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
+        self.num_connections += 1
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -79,7 +88,7 @@ class ScriptedServer:
         verb, path = asked
         if verb == "GET":
             return _get(path, writer)
-        is_ours = path.endswith(("/v1/completions", "/v1/chat/completions", "/generate_stream"))
+        is_ours = path in ("/v1/completions", "/v1/chat/completions", "/models/llama2/generate_stream")
         if not is_ours:
             _whole(writer, 404, b'{"error":{"message":"no such route"}}')
             return True
@@ -194,7 +203,9 @@ def serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
     async def main() -> None:
         await server.start()
         ready.set()
+        watching = asyncio.ensure_future(server.watch_lag())
         await over.wait()
+        watching.cancel()
         server.die()
 
     ready, over = threading.Event(), asyncio.Event()

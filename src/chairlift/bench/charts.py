@@ -20,7 +20,7 @@ def histogram(title: str, values: Sequence[float], marks: Mapping[str, float], u
     if not ordered:
         return _empty(title)
     low, high, middle = ordered[0], ordered[-1], ordered[len(ordered) // 2]
-    is_log = high > _LONG_TAIL * max(middle, 1e-9)
+    is_log = high > _LONG_TAIL * middle > 0.0
     floor = max(low, middle / 1000.0) if is_log else 0.0 if low < 0.5 * high else low
     x = Axis.over(floor, high, LEFT, WIDTH - RIGHT, is_log)
     counts = [0] * NUM_BINS

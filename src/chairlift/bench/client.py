@@ -10,7 +10,8 @@ import resource
 import signal
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection as Pipe
 from time import monotonic
 
@@ -21,18 +22,23 @@ from chairlift.bench.connection import Connections
 from chairlift.bench.messages import Begin, Effort, Planned, Progress, Ready, Share, Stop
 from chairlift.bench.record import Ending, Record, Unreachable
 
+Report = Callable[[Progress | Effort], object]
+
 LAG_EVERY_S = 0.01
 TELL_EVERY_S = 0.2
 PAUSE_S = 0.5  # of a closed loop whose server does not take connections
 
 
-def main(pipe: Pipe) -> None:
+def main(commands: Pipe, reports: Pipe) -> None:
+    """Two pipes, since the event loop makes the one it watches non-blocking, which long reports are not fit for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
     _allow_many_connections()
-    share = pipe.recv()
+    share = commands.recv()
     gc.freeze()  # what is here stays: the collector need not look at it again
-    pipe.send(Ready())
-    uvloop.run(Client(pipe, share).run())
+    reports.send(Ready())
+    # Reports are sent by a thread: the clock goes on while the parent is slow to read them.
+    with ThreadPoolExecutor(1) as sender:
+        uvloop.run(Client(share, commands, lambda report: sender.submit(reports.send, report)).run())
 
 
 def _allow_many_connections() -> None:
@@ -41,9 +47,10 @@ def _allow_many_connections() -> None:
 
 
 class Client:
-    def __init__(self, pipe: Pipe, share: Share) -> None:
-        self._pipe = pipe
+    def __init__(self, share: Share, pipe: Pipe, report: Report) -> None:
         self._share = share
+        self._pipe = pipe
+        self._report = report
         self._connections = Connections(share.address, share.peer, READERS[share.api])
         self._commands: asyncio.Queue[Begin | Stop] = asyncio.Queue()
         self._under_way: dict[int, Answer] = {}
@@ -79,14 +86,14 @@ class Client:
         stopping = asyncio.ensure_future(self._commands.get())  # nothing but Stop comes during a phase
         await asyncio.wait((sending, stopping), return_when=asyncio.FIRST_COMPLETED)
         is_stopped = stopping.done()
-        if sending.done():
-            sending.result()  # a mistake of ours is not to be passed over
         for task in (*watching, sending, stopping):
             task.cancel()
-        await asyncio.gather(*watching, sending, stopping, return_exceptions=True)
+        for end in await asyncio.gather(*watching, sending, stopping, return_exceptions=True):
+            if isinstance(end, Exception):  # a mistake of ours is not to be passed over
+                raise end
         effort = Effort(monotonic() - began, time.process_time() - processor, lags.tobytes())
         self._flush()
-        self._pipe.send(effort)
+        self._report(effort)
         return not is_stopped
 
     async def _send_all(self, requests: list[Planned]) -> None:
@@ -171,4 +178,4 @@ class Client:
         num_running = sum(bool(answer.times) for answer in self._under_way.values())
         num_chunks = self._num_chunks + sum(len(answer.times) for answer in self._under_way.values())
         num_waiting = len(self._under_way) - num_running
-        self._pipe.send(Progress(self._num_sent, num_waiting, num_running, num_chunks, records))
+        self._report(Progress(self._num_sent, num_waiting, num_running, num_chunks, records))

@@ -85,14 +85,14 @@ def run(load: Load, watch: Watch) -> Measured:
 class _Clients:
     def __init__(self, load: Load, stack: ExitStack) -> None:
         self._load = load
-        self._pipes: list[Pipe] = []
         with _deaf():
-            for number in range(load.num_clients):
-                self._pipes.append(_start(number, stack))
-        for number, pipe in enumerate(self._pipes):
-            pipe.send(_share(load, number))
-        for pipe in self._pipes:
-            if not isinstance(_receive(pipe), Ready):
+            started = [_start(number, stack) for number in range(load.num_clients)]
+        self._commands = [commands for commands, _ in started]
+        self._reports = [reports for _, reports in started]
+        for number, commands in enumerate(self._commands):
+            commands.send(_share(load, number))
+        for reports in self._reports:
+            if not isinstance(_receive(reports), Ready):
                 raise ChairliftError("a client process of the load tester died while it started")
 
     def phase(
@@ -104,7 +104,7 @@ class _Clients:
         self._tell(Begin(is_warm_up, at))
         efforts: list[Effort] = []
         vigil = _Vigil(self._load)
-        busy, is_told = dict(enumerate(self._pipes)), False
+        busy, is_told = dict(enumerate(self._reports)), False
         while busy:
             for number, message in _heard(busy):
                 if isinstance(message, Progress):
@@ -125,9 +125,9 @@ class _Clients:
         return standing.records, efforts, stop.reason
 
     def _tell(self, message: Begin | Stop) -> None:
-        for pipe in self._pipes:
+        for commands in self._commands:
             with suppress(BrokenPipeError):
-                pipe.send(message)
+                commands.send(message)
 
 
 def _heard(busy: dict[int, Pipe]) -> list[tuple[int, Any]]:
@@ -136,14 +136,19 @@ def _heard(busy: dict[int, Pipe]) -> list[tuple[int, Any]]:
     return [(number, _receive(pipe)) for number, pipe in busy.items() if pipe in ready]
 
 
-def _start(number: int, stack: ExitStack) -> Pipe:
-    ours, theirs = _spawn.Pipe()
-    process = _spawn.Process(target=client.main, args=(theirs,), name=f"client {number}", daemon=True)
+def _start(number: int, stack: ExitStack) -> tuple[Pipe, Pipe]:
+    """The end for commands and the end for reports."""
+    their_commands, commands = _spawn.Pipe(duplex=False)
+    reports, their_reports = _spawn.Pipe(duplex=False)
+    args = (their_commands, their_reports)
+    process = _spawn.Process(target=client.main, args=args, name=f"client {number}", daemon=True)
     process.start()
-    theirs.close()
+    their_commands.close()
+    their_reports.close()
     stack.callback(process.join)
-    stack.callback(ours.close)  # which ends the process
-    return ours
+    stack.callback(reports.close)
+    stack.callback(commands.close)  # which ends the process
+    return commands, reports
 
 
 def _share(load: Load, number: int) -> Share:

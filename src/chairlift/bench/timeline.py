@@ -28,8 +28,9 @@ class Timeline:
     def of(cls, records: Sequence[Record]) -> "Timeline":
         end_s = max((record.last_s for record in records), default=0.0)
         step_s, rate_step_s = nice_step(end_s / MAX_STEPS), nice_step(end_s / MAX_RATE_STEPS)
-        waiting, running = _levels(records, step_s, math.ceil(end_s / step_s))
-        tokens, answers = _rates(records, rate_step_s, math.ceil(end_s / rate_step_s))
+        least = min(1, len(records))
+        waiting, running = _levels(records, step_s, max(least, math.ceil(end_s / step_s)))
+        tokens, answers = _rates(records, rate_step_s, max(least, math.ceil(end_s / rate_step_s)))
         return cls(step_s, waiting, running, rate_step_s, tokens, answers)
 
 

@@ -32,7 +32,7 @@ def test_a_histogram_counts_every_value() -> None:
     assert "logarithmic" in chart
 
 
-@pytest.mark.parametrize("values", [[5.0], [0.0, 0.0], [1e-9, 1.0], [3.0] * 10])
+@pytest.mark.parametrize("values", [[5.0], [0.0, 0.0], [0.0, 0.0, 7.0], [1e-9, 1.0], [3.0] * 10])
 def test_a_histogram_takes_any_values(values: list[float]) -> None:
     xml.fromstring(histogram("t", values, {"p50": values[0], "p99": values[-1]}, "ms"))
 
