@@ -42,8 +42,8 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
     if room < 1:  # before anybody looks at each of millions of tokens
         raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {_narrowest(limits)}")
     if min(prompt) < 0 or max(prompt) >= limits.vocab_size:
-        bad = next(t for t in prompt if not 0 <= t < limits.vocab_size)
-        raise InvalidRequest("prompt", f"token id {bad} is outside the vocabulary of {limits.vocab_size}")
+        strange = next(t for t in prompt if not 0 <= t < limits.vocab_size)
+        raise InvalidRequest("prompt", f"token id {strange} is outside the vocabulary of {limits.vocab_size}")
     for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
         bad = next((t for t in ids if t >= limits.vocab_size), None)
         if bad is not None:
