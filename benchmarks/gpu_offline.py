@@ -1,11 +1,12 @@
 """The offline rows on a GPU: a workload of lengths, one stream, long prompts, long answers, through `LLM.generate`.
 
     python benchmarks/gpu_offline.py --model DIR --workload FILE [--settings tuned|default] [--rows contest,single,...]
+        [--exact]
 
 DIR needs only config.json and a tokenizer: weights are random. Each line of FILE has prompt_tokens and output_tokens;
 one token is added to each prompt, as a beginning-of-sequence token would be. Token ids in, token ids out; greedy, full
-lengths, prefix caching off. `--first N`: the first N requests of the workload. Each row runs three times; the first run
-of a row also captures graphs. One line of JSON per run.
+lengths, prefix caching off. `--first N`: the first N requests of the workload. Each row runs `--repeats` times; the
+first run of a row also captures graphs. One line of JSON per run.
 """
 
 import argparse
@@ -25,7 +26,6 @@ TUNED: dict[str, dict[str, Any]] = {
     "prompts": {"max_running": 256, "max_step_tokens": 1536, "admission": "peak"},
     "answers": {"max_running": 256, "max_step_tokens": 2048, "admission": "peak"},
 }
-REPEATS = 3
 
 
 def rows_of(workload: Path, first: int | None) -> dict[str, Lengths]:
@@ -59,9 +59,12 @@ def main() -> None:
     parser.add_argument("--rows", default="contest,single,prompts,answers")
     parser.add_argument("--first", type=int)
     parser.add_argument("--max-model-len", type=int, default=4096)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--exact", action="store_true")
     args = parser.parse_args()
     rows, wanted = rows_of(args.workload, args.first), args.rows.split(",")
     base = {"load_format": "dummy", "dtype": "bfloat16", "max_model_len": args.max_model_len, "prefix_cache": False}
+    base |= {"exact": args.exact}
     llm, built = None, None
     for name in wanted:
         settings = TUNED[name] if args.settings == "tuned" else {}
@@ -71,11 +74,11 @@ def main() -> None:
             llm, built = LLM(args.model, **base, **settings), settings
             print(json.dumps({"built_s": round(time.perf_counter() - began, 1), "settings": settings}), flush=True)
         assert llm is not None
-        for repeat in range(REPEATS):
+        for repeat in range(args.repeats):
             seconds = run(llm, rows[name], repeat)
             count = sum(n for _, n in rows[name])
             figures = {"s": round(seconds, 3), "tok_s": round(count / seconds, 1)}
-            print(json.dumps({"row": name, "set": args.settings, "run": repeat, **figures}), flush=True)
+            print(json.dumps({"row": name, "set": args.settings, "exact": args.exact, "run": repeat, **figures}), flush=True)
 
 
 if __name__ == "__main__":
