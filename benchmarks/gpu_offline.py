@@ -78,7 +78,8 @@ def main() -> None:
             seconds = run(llm, rows[name], repeat)
             count = sum(n for _, n in rows[name])
             figures = {"s": round(seconds, 3), "tok_s": round(count / seconds, 1)}
-            print(json.dumps({"row": name, "set": args.settings, "exact": args.exact, "run": repeat, **figures}), flush=True)
+            kind = {"set": args.settings, "exact": args.exact}
+            print(json.dumps({"row": name, **kind, "run": repeat, **figures}), flush=True)
 
 
 if __name__ == "__main__":
