@@ -12,8 +12,9 @@ img { max-width: 100% } table { border-collapse: collapse; font-size: 13px }
 code { background: #f2f2f2; padding: 0 .2em }
 pre { background: #f2f2f2; padding: .6rem .9rem; overflow-x: auto }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top }
-th:first-child, td:first-child, td.text { text-align: left }
+th:first-child, td:first-child, .text { text-align: left }
 """
+_LONG = 24  # characters: a column with such a cell is words, and stands on the left
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +84,13 @@ def _html(block: Block) -> str:
         case Code(text):
             return f"<pre>{html.escape(text)}</pre>"
         case Table(head, rows):
-            lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
-            return f"<table><tr>{''.join(f'<th>{_inline(cell)}</th>' for cell in head)}</tr>\n{lines}</table>"
+            kinds = [' class="text"' if any(len(row[i]) > _LONG for row in rows) else "" for i in range(len(head))]
+            first = "".join(f"<th{kind}>{_inline(cell)}</th>" for kind, cell in zip(kinds, head, strict=True))
+            cells = [[f"<td{kind}>{_inline(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)] for row in rows]
+            return f"<table><tr>{first}</tr>\n" + "".join(f"<tr>{''.join(row)}</tr>\n" for row in cells) + "</table>"
         case Picture(_, alt, png):
             source = base64.b64encode(png).decode()
             return f'<p><img alt="{html.escape(alt)}" src="data:image/png;base64,{source}"></p>'
-
-
-def _cell(text: str) -> str:
-    kind = ' class="text"' if " " in text and not text[:1].isdigit() else ""
-    return f"<td{kind}>{_inline(text)}</td>"
 
 
 def _inline(text: str) -> str:

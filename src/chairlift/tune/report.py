@@ -47,7 +47,7 @@ class Found:
             )
         if tuning.is_default_fine:
             return begin + f"The defaults are fine: {self._fine()}"
-        better = [f"{tuning.gain:+.1%} {_counted(tuning)}"]
+        better = [f"{tuning.gain:+.1%} {_counted(tuning)}{self._price()}"]
         if tuning.work.targets is not None and not tuning.goal.meets(default):
             better.append(
                 f"and the targets are met, which the defaults miss ({default.point.latency:.2f} of the limit)"
@@ -55,6 +55,13 @@ class Found:
         return (
             begin + f"`{shown(changes(pick.choice, tuning.knobs))}`: {' '.join(better)}, simulated{self._measured()}."
         )
+
+    def _price(self) -> str:
+        """What becomes of the latency where throughput counts."""
+        pick, default = self.tuning.pick, self._default
+        if not self.tuning.goal.is_throughput or pick is None or pick.report is None or default.report is None:
+            return ""
+        return f" at a mean latency of {pick.report.e2e_s.mean:.3g} s instead of {default.report.e2e_s.mean:.3g} s"
 
     def _fine(self) -> str:
         best = max((self.tuning.goal.gain(o.point, self._default.point) for o in self._ranked()[:1]), default=0.0)

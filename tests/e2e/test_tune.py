@@ -1,0 +1,79 @@
+"""Tuning from the command line: with a real model, interrupted, and its page in a real browser."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from chairlift.config.options import resolve
+from fakes.tiny_model import write_tiny_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+CONTEST = "lengths:prompt=8-40,output=1-200,count=600"
+BLUE, ORANGE, GREEN = (0x1B, 0x5E, 0x8C), (0xD1, 0x70, 0x1B), (0x3A, 0x8F, 0x4D)  # the front, the default, the pick
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "chairlift", "tune", *map(str, arguments)]
+
+
+def test_a_real_model_is_calibrated_tuned_and_run(tmp_path: Path) -> None:
+    model, out = write_tiny_model(tmp_path / "tiny"), tmp_path / "out"
+    given = ("--workload", "lengths:prompt=4-60,output=2-40,count=30", "--arrivals", "none", "--model", model)
+    few = ("--threads", "1", "--minutes", "0.5", "--json", "--out", out)
+    done = subprocess.run(command(*given, *few), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "calibrating" in done.stderr and "verifying, round 2 of 2" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["not_verified"] is None
+    default, *others = result["verified"]
+    assert default["changes"] == {} and others
+    for verified in result["verified"]:
+        assert len(verified["measured"]) == 2
+        for report in (verified["predicted"], *verified["measured"]):
+            assert report["finished"] == verified["requests"]
+            assert report["total_s"] > 0
+    assert resolve({}, out / "tuned.yaml").model == str(model)
+    assert "Real runs of" in (out / "tune.md").read_text()
+
+
+def test_interrupted_it_writes_what_it_found(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = ("--workload", CONTEST, "--arrivals", "none", "--profile", "h200-llama2-7b", "--out", out)
+    with subprocess.Popen(command(*given), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "searching" in process.stderr.readline()
+        time.sleep(8.0)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert stdout.startswith("Interrupted")
+    result = json.loads((out / "tune.json").read_text())
+    assert result["partial"] is True
+    assert result["configurations"] > 1
+    resolve({}, out / "tuned.yaml")
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser")
+def test_the_page_shows_its_picture_in_a_browser(tmp_path: Path) -> None:
+    out, shot = tmp_path / "out", tmp_path / "page.png"
+    given = ("--workload", CONTEST, "--arrivals", "none", "--profile", "h200-llama2-7b", "--no-verify", "--out", out)
+    done = subprocess.run(command(*given, "--minutes", "0.5"), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    size = ["--window-size=1100,1400", f"--screenshot={shot}", (out / "tune.html").as_uri()]
+    subprocess.run([*browser, *size], check=True, capture_output=True, timeout=120)
+    with Image.open(shot) as image:
+        seen = image.convert("RGB").getcolors(1 << 24) or []
+    counts = {colour: count for count, colour in seen}
+    assert counts.get(BLUE, 0) > 200  # the front and the bars of what matters
+    assert counts.get(ORANGE, 0) > 10
+    assert counts.get(GREEN, 0) > 10
