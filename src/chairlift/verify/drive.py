@@ -61,7 +61,9 @@ def drive(
     try:
         _run(engine, guests, wanted, outcome, watch or _nothing)
         for request, position, row in seen.take():
-            outcome.answers[wanted[request]].rows[position] = row
+            answer = outcome.answers[wanted[request]]
+            if position < answer.num_prompt + len(answer.tokens) - 1:  # else its text had ended while the step ran
+                answer.rows[position] = row
     finally:
         runner.logits_seen = None
     return outcome

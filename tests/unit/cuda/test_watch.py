@@ -1,0 +1,46 @@
+"""What the CUDA runner shows of its logits is what torch's runner shows, padded or not, whatever is asked of them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chairlift.core.engine import Engine
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.preemption import Preemption
+from chairlift.core.scheduler import Scheduler
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.watch import SeenRows, Watched
+from fakes.clocks import CountingClock
+from unit.cuda.test_runner import CPU, GROUPS, LIMITS, Event_, Pairs
+
+SWAP = Preemption(mode="swap", num_host_blocks=20)
+
+
+def rows_of(kind: Any) -> dict[tuple[int, int], np.ndarray]:
+    kv = KvCache(Pairs().config, LIMITS.num_blocks, LIMITS.block_size, torch.float32, CPU, SWAP.num_host_blocks)
+    runner = kind(Pairs(), kv, CPU, *[LIMITS][: kind is CudaRunner])
+    assert isinstance(runner, Watched)
+    seen = runner.logits_seen = SeenRows({request.id for group in GROUPS for request in group})
+    engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=SWAP), runner, CountingClock())
+    for group in GROUPS:
+        engine.add(group)
+    while engine.has_work:
+        engine.step()
+    return {(found.request, found.position): found.row for found in seen.take()}
+
+
+@pytest.mark.parametrize("is_padded", [True, False])
+def test_both_runners_show_the_same_rows(monkeypatch: pytest.MonkeyPatch, is_padded: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", Event_)
+    monkeypatch.setattr(CudaRunner, "_capture", lambda *_: None)
+    if not is_padded:
+        monkeypatch.setattr(CudaRunner, "_rung", lambda *_: None)
+    expected, found = rows_of(TorchRunner), rows_of(CudaRunner)
+    assert expected.keys() <= found.keys()  # a step that is under way when its request ends is shown too
+    assert len(expected) > 50
+    for place, row in expected.items():
+        np.testing.assert_array_equal(found[place], row)
