@@ -64,12 +64,16 @@ class SeenRows:
         if len(self._under_way) > _MAX_UNDER_WAY:
             self._land()
 
-    def take(self) -> Iterator[Seen]:
-        """Everything seen since it was last asked."""
-        while self._under_way:
+    def take(self, is_waiting: bool = True) -> Iterator[Seen]:
+        """Everything seen since it was last asked; unless it is waiting, only what has arrived."""
+        while self._under_way and (is_waiting or self._has_landed()):
             self._land()
         kept, self._kept = self._kept, []
         return iter(kept)
+
+    def _has_landed(self) -> bool:
+        arrived = self._under_way[0].arrived
+        return arrived is None or arrived.query()
 
     def _land(self) -> None:
         owners, rows, arrived = self._under_way.popleft()

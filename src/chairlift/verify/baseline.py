@@ -4,7 +4,6 @@ DIR/verify.json                 which model, and each request's prompt, tokens, 
 DIR/file_npy/*.npy              the logits at every 100th position, under the contest's names
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.verify import contest
-from chairlift.verify.answer import Answers, Key, Row
+from chairlift.verify.answer import Answer, Answers, Key, Row, mark
 from chairlift.verify.cases import Case
 
 FILE = "verify.json"
@@ -59,10 +58,6 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidConfig(f"{FILE}: requests cannot be run again: {error}") from error
 
 
-def digest(row: Row) -> str:
-    return hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()
-
-
 def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Sequence[Case], answers: Answers) -> int:
     """Writes the files; how many rows of logits those have. The index comes last: what has none is not whole."""
     try:
@@ -83,24 +78,29 @@ def check_new(folder: Path) -> None:
         raise InvalidConfig(f"--save {folder}: is there already; name a new folder, or remove it")
 
 
+def keep(answer: Answer, position: int, row: Row) -> None:
+    """What a baseline holds of a row: its mark, and at every 100th position all of it."""
+    mark(answer, position, row)
+    if position % contest.EVERY == 0:
+        answer.rows[position] = row
+
+
 def _keep(folder: Path, stamp: int, key: Key, case: Case, answers: Answers) -> Kept:
-    answer, first = answers[key], len(case.prompt) - 1
-    rows = [answer.rows[first + i] for i in range(len(answer.tokens))]
+    answer = answers[key]
     files = {}
-    if rows and not answer.is_served:
-        for position in range(first, first + len(rows)):
-            if position % contest.EVERY == 0:
-                path = contest.path_of(folder, stamp, contest.name_of(case.prompt, answer.tokens, position))
-                contest.write(path, rows[position - first])
-                files[str(position)] = path.name
+    for position, row in sorted(answer.rows.items()):
+        path = contest.path_of(folder, stamp, contest.name_of(case.prompt, answer.tokens, position))
+        contest.write(path, row)
+        files[str(position)] = path.name
+    marks = [answer.marks[len(case.prompt) - 1 + i] for i in range(len(answer.tokens))]
     return Kept(
         request=key.case,
         sample=key.sample,
         prompt=list(case.prompt),
         params=_told(case.params),
         tokens=answer.tokens,
-        logprobs=answer.log_probabilities(),
-        digests=[] if answer.is_served else [digest(row) for row in rows],
+        logprobs=[one.logprob for one in marks],
+        digests=[one.digest for one in marks if one.digest],
         files=files,
     )
 

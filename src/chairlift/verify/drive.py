@@ -4,7 +4,7 @@ What is left is every sample's tokens and logits, and how often each thing happe
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,10 +15,8 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner
 from chairlift.core.request import FinishReason, Request
-from chairlift.runner.watch import SeenRows, Watched
-from chairlift.verify.answer import Answer, Answers, Key
-
-Step = Callable[[], None]  # told of every step
+from chairlift.runner.watch import Seen, SeenRows, Watched
+from chairlift.verify.answer import Answer, Answers, Keep, Key, keep
 
 
 class Guest(NamedTuple):
@@ -50,7 +48,7 @@ class OtherDepth:
 
 
 def drive(
-    engine: Engine, runner: Watched, guests: Sequence[Guest], wanted: dict[RequestId, Key], watch: Step | None = None
+    engine: Engine, runner: Watched, guests: Sequence[Guest], wanted: dict[RequestId, Key], keep: Keep = keep
 ) -> Outcome:
     """Until all have ended; keeps the answers of the wanted. `runner` is the one that the engine's work reaches."""
     outcome = Outcome()
@@ -59,17 +57,31 @@ def drive(
     outcome.answers = {key: Answer(lengths[request]) for request, key in wanted.items()}
     runner.logits_seen = seen
     try:
-        _run(engine, guests, wanted, outcome, watch or _nothing)
-        for request, position, row in seen.take():
-            answer = outcome.answers[wanted[request]]
-            if position < answer.num_prompt + len(answer.tokens) - 1:  # else its text had ended while the step ran
-                answer.rows[position] = row
+        unsettled: list[Seen] = []
+        for _ in _run(engine, guests, wanted, outcome):
+            unsettled = _settle([*unsettled, *seen.take(is_waiting=False)], wanted, outcome, keep)
+        _settle([*unsettled, *seen.take()], wanted, outcome, keep)
     finally:
         runner.logits_seen = None
     return outcome
 
 
-def _run(engine: Engine, guests: Sequence[Guest], wanted: dict[RequestId, Key], outcome: Outcome, watch: Step) -> None:
+def _settle(rows: list[Seen], wanted: dict[RequestId, Key], outcome: Outcome, keep: Keep) -> list[Seen]:
+    """Keeps the rows whose tokens are known; the others. Some stay so: of steps that ran while their text had ended."""
+    unsettled = []
+    for found in rows:
+        answer = outcome.answers[wanted[found.request]]
+        if answer.has_token_after(found.position):
+            keep(answer, found.position, found.row)
+        else:
+            unsettled.append(found)
+    return unsettled
+
+
+def _run(
+    engine: Engine, guests: Sequence[Guest], wanted: dict[RequestId, Key], outcome: Outcome
+) -> Iterator[None]:  # fmt: skip
+    """Pauses after every step."""
     coming = sorted(guests, key=lambda guest: guest.comes)
     going: dict[int, list[RequestId]] = {}
     chunks: Counter[RequestId] = Counter()
@@ -87,7 +99,7 @@ def _run(engine: Engine, guests: Sequence[Guest], wanted: dict[RequestId, Key], 
             _take(event, wanted, outcome, chunks)
         outcome.happened["full steps"] += len(engine.scheduler.running) >= 0.9 * engine.scheduler.limits.max_running
         step += 1
-        watch()
+        yield
     outcome.happened["prompts cut"] = sum(count > 1 for count in chunks.values())
 
 
@@ -109,7 +121,3 @@ def _take(event: Event, wanted: dict[RequestId, Key], outcome: Outcome, chunks: 
             happened["forked"] += 1
         case Computed():
             chunks[event.request] += 1
-
-
-def _nothing() -> None:
-    pass

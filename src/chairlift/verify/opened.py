@@ -16,9 +16,9 @@ from chairlift.runner.load import Loaded
 from chairlift.runner.watch import Watched
 from chairlift.telemetry.lines import Rules
 from chairlift.text.load import load_tokenizer
-from chairlift.verify.answer import Answers, Key
+from chairlift.verify.answer import Answers, Keep, Key, keep
 from chairlift.verify.cases import Case, Prompt, fitted, prompts_of, random_prompts
-from chairlift.verify.drive import Guest, OtherDepth, Outcome, Step, drive
+from chairlift.verify.drive import Guest, OtherDepth, Outcome, drive
 from chairlift.verify.tolerance import Tolerance, tolerance_of
 from chairlift.verify.worlds import World, again, guests_of, limits_in
 
@@ -75,13 +75,13 @@ class Opened:
             "load_format": "random weights" if settings.load_format == "dummy" else "",
         }
 
-    def as_configured(self, cases: Sequence[Case], watch: Step | None = None) -> Answers:
+    def as_configured(self, cases: Sequence[Case], keep: Keep = keep) -> Answers:
         """All cases at once under the settings' own rules."""
         engine = join(self.loaded.runner, self.loaded.limits, rules_of(self.model.settings, self.loaded))
         guests, wanted = _guests(cases)
-        return drive(engine, self.runner, guests, wanted, watch).answers
+        return drive(engine, self.runner, guests, wanted, keep).answers
 
-    def alone(self, cases: Sequence[Case], watch: Step | None = None) -> Answers:
+    def alone(self, cases: Sequence[Case]) -> Answers:
         """Each sample with the machine to itself."""
         answers: Answers = {}
         guests, wanted = _guests(cases)
@@ -89,10 +89,10 @@ class Opened:
             for request in guest.samples:
                 engine = join(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
                 me = {request.id: wanted[request.id]}
-                answers |= drive(engine, self.runner, [Guest((request,))], me, watch).answers
+                answers |= drive(engine, self.runner, [Guest((request,))], me).answers
         return answers
 
-    def among(self, world: World, cases: Sequence[Case], rng: random.Random, watch: Step | None = None) -> Outcome:
+    def among(self, world: World, cases: Sequence[Case], rng: random.Random) -> Outcome:
         """All cases in a world."""
         loaded = self.loaded
         guests, wanted = guests_of(world, cases, loaded.limits, rng)
@@ -107,8 +107,8 @@ class Opened:
         _use_graphs(loaded, world.has_graphs)
         try:
             if world.is_warm:
-                drive(engine, self.runner, again(guests), {}, watch)
-            return drive(engine, self.runner, guests, wanted, watch)
+                drive(engine, self.runner, again(guests), {})
+            return drive(engine, self.runner, guests, wanted)
         finally:
             _use_graphs(loaded, True)
 

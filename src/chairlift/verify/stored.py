@@ -12,7 +12,7 @@ from pathlib import Path
 from chairlift.core.errors import InvalidConfig
 from chairlift.verify import contest
 from chairlift.verify.answer import Answer, Answers, Key
-from chairlift.verify.baseline import Baseline, Kept, digest
+from chairlift.verify.baseline import Baseline, Kept
 from chairlift.verify.cases import Case
 from chairlift.verify.figures import Figures
 from chairlift.verify.report import LEAST_ROWS, Line, Report, Verdict
@@ -52,20 +52,22 @@ def _compare_one(folder: Path, kept: Kept, answer: Answer, figures: Figures, cou
     same = next((i for i, (was, now) in enumerate(pairs) if was != now), len(pairs))
     was = Answer(len(kept.prompt), kept.tokens)
     for position, name in kept.files.items():
-        if not answer.is_served and int(position) <= first + same and int(position) in answer.rows:
+        if int(position) <= first + same and int(position) in answer.rows:
             row = contest.read(folder / contest.FOLDER / name)
             was.rows[int(position)] = row
             counts.files += 1
             counts.far_files += not contest.is_close(row, answer.rows[int(position)])
     figures.add_answer(was, answer)
     # The row in which two texts part is the last of the same text, but its token is another.
-    for before, now in zip(kept.logprobs[:same], answer.log_probabilities(), strict=False):
+    for i in range(same):
+        before, now = kept.logprobs[i], answer.marks[first + i].logprob
         counts.logprobs += 1
         counts.far_logprobs += not abs(before - now) <= contest.ATOL + contest.RTOL * abs(before)
-    for i, bits in enumerate(kept.digests[: same + 1] if not answer.is_served else ()):
-        if first + i in answer.rows:
+    for i, bits in enumerate(kept.digests[: same + 1]):
+        mark = answer.marks.get(first + i)
+        if mark is not None and mark.digest:
             counts.digests += 1
-            counts.other_digests += bits != digest(answer.rows[first + i])
+            counts.other_digests += bits != mark.digest
 
 
 def _judge(report: Report, figures: Figures, counts: Counts) -> None:

@@ -6,8 +6,10 @@ from typing import Any, Protocol
 from chairlift.build import Model, find_model
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
-from chairlift.verify.answer import Answers
+from chairlift.verify.answer import Answers, Mark
+from chairlift.verify.baseline import keep
 from chairlift.verify.cases import Case, check, fitted, greedy, prompts_of
+from chairlift.verify.contest import EVERY
 from chairlift.verify.opened import Asked, Opened, check_memory, prompts_for
 from chairlift.verify.served import Served
 
@@ -31,7 +33,7 @@ class Subject(Protocol):
     def cases(self, asked: Asked) -> list[Case]: ...
 
     def answers(self, cases: Sequence[Case]) -> Answers:
-        """All at once."""
+        """All at once: a mark of every row, and the rows that a baseline holds."""
         ...
 
 
@@ -51,9 +53,9 @@ class Here:
 
     def answers(self, cases: Sequence[Case]) -> Answers:
         check(cases, self._opened.loaded.limits)
-        num_rows = sum(case.params.n * (case.params.max_tokens or 1) for case in cases)
+        num_rows = sum(case.params.n * (1 + (case.params.max_tokens or 1) // EVERY) for case in cases)
         check_memory(num_rows, self._found.config.vocab_size)
-        return self._opened.as_configured(cases)
+        return self._opened.as_configured(cases, keep)
 
 
 class There:
@@ -76,4 +78,8 @@ class There:
         return greedy(self.prompts(asked), asked.num_tokens)
 
     def answers(self, cases: Sequence[Case]) -> Answers:
-        return self.served.together(cases)
+        answers = self.served.together(cases)
+        for answer in answers.values():
+            answer.marks = {position: Mark(float(row[0]), "") for position, row in answer.rows.items()}
+            answer.rows = {}
+        return answers

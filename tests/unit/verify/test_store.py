@@ -58,6 +58,13 @@ def test_logits_at_every_100th_position_are_plain_rows_under_the_contests_names(
         assert row.ndim == 1
 
 
+def test_only_the_rows_that_are_stored_are_kept_in_memory(tiny_model: Path) -> None:
+    subject = Here(settings(tiny_model))
+    answers = subject.answers(subject.cases(ASKED))
+    assert [sorted(answer.rows) for answer in answers.values()] == [[], [100], [], [100], [], [100]]
+    assert all(len(answer.marks) == 12 for answer in answers.values())
+
+
 def test_another_policy_and_batch_alter_nothing_in_float32(stored: Path, tiny_model: Path) -> None:
     report = compared(stored, tiny_model, policy="longest-first", max_running=2, max_step_tokens=11)
     assert report.verdict is Verdict.PASS, report.to_text()
