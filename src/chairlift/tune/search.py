@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 GENERATION = 16
 LEAST, PATIENCE = 320, 96  # configurations: as many are tried in any case; without a better one, no more than so many
-_TRIES = 8  # asking for a choice that is new
+_TRIES = 4  # asking for a choice that is new
 
 Watch = Callable[["Search"], None]  # told whenever an outcome is there
 

@@ -14,7 +14,7 @@ from chairlift.tune.effects import Effect, effects, simplified
 from chairlift.tune.evaluate import Evaluator, Outcome, Work
 from chairlift.tune.goal import Goal, front, goal_of
 from chairlift.tune.knobs import Choice, Knob, default_choice
-from chairlift.tune.search import LEAST, Search
+from chairlift.tune.search import LEAST, PATIENCE, Search
 from chairlift.tune.workers import Workers
 from chairlift.workload.arrivals import parse_arrivals
 
@@ -103,7 +103,7 @@ class Tuning:
 
     def _explore(self, search: Search) -> None:
         try:
-            search.explore(_SEARCH_SHARE * self.seconds, self.work.seed, self.least)
+            search.explore(_SEARCH_SHARE * self.seconds, self.work.seed, self.least, min(PATIENCE, self.least))
             search.polish(_POLISH_SHARE * self.seconds)
         finally:
             self.outcomes = search.outcomes

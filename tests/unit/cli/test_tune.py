@@ -6,11 +6,11 @@ import pytest
 from chairlift.cli.main import main
 from chairlift.config.options import resolve
 
-LENGTHS = "lengths:prompt=8-40,output=1-60,count=60"
+LENGTHS = "lengths:prompt=8-40,output=1-60,count=30"
 
 
 def tune(tmp_path: Path, *arguments: str) -> int:
-    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.05", "--out", str(tmp_path / "out"))
+    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
     return main(["tune", *given, "--no-verify", *arguments])
 
 

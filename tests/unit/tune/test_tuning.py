@@ -16,7 +16,7 @@ from chairlift.tune.verify import Verification, plan
 from fakes.tuned import KNOBS, work
 
 
-def tuned(on: Work, seconds: float = 60.0, least: int = 40) -> Tuning:
+def tuned(on: Work, seconds: float = 60.0, least: int = 24) -> Tuning:
     tuning = Tuning(on, KNOBS, seconds, num_workers=1, least=least)
     tuning.run(lambda text: None)
     return tuning
@@ -79,20 +79,20 @@ def test_targets_that_nothing_meets_are_said_to_be_missed() -> None:
 
 
 def test_a_long_workload_is_searched_by_its_first_part_and_judged_as_a_whole() -> None:
-    on = work(1500)
-    tuning = Tuning(on, KNOBS, 2.0, num_workers=1, least=400)
+    on = work(600)
+    tuning = Tuning(on, KNOBS, 0.5, num_workers=1, least=400)
     tuning.run(lambda text: None)
-    assert 100 <= tuning.num_searched < 1500
+    assert 100 <= tuning.num_searched < 600
     assert tuning.pick is not None and tuning.pick.report is not None
-    assert tuning.pick.report.requests == 1500
-    assert len(tuning.outcomes) > len(tuning.final)
+    assert tuning.pick.report.requests == 600
+    assert all(outcome.report.requests == 600 for outcome in tuning.final if outcome.report)
 
 
 def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
     tuning = Tuning(work(), KNOBS, 60.0, num_workers=1)
 
     def watch(search: Search) -> None:
-        if search.num_done == 40:
+        if search.num_done == 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -101,7 +101,7 @@ def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
     write(partial, tmp_path)
     result = json.loads((tmp_path / "tune.json").read_text())
     assert result["partial"] is True
-    assert result["configurations"] >= 16
+    assert result["configurations"] >= 2
     assert result["verdict"].startswith("Interrupted")
     assert "(partial)" in (tmp_path / "tune.md").read_text()
     assert "Interrupted" in (tmp_path / "tuned.yaml").read_text()
