@@ -1,6 +1,6 @@
 """Measures the load tester itself: how many chunks a second it can take, and how late it stamps them.
 
-    python benchmarks/load_tester.py [--streams 1500] [--rates 5000,20000] [--clients N] [--servers N] [--seconds 6]
+    python benchmarks/load_tester.py [--streams 1500] [--rates 5000,20000] [--clients N] [--servers N] [--others]
 
 Against servers that only write (`load_tester_server.py`), all streams begin at once and each rate is one run of
 `chairlift bench`. `us/chunk` is processor time of all client processes; `core` what the busiest needed of one;
@@ -8,6 +8,7 @@ Against servers that only write (`load_tester_server.py`), all streams begin at 
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import socket
@@ -55,7 +56,7 @@ def measure(streams: int, rate: float, seconds: float, num_servers: int, clients
         ]
         command += ["--workload", f"lengths:prompt=4,output={num_tokens},count={streams}", "--out", folder]
         command += ["--clients", clients] if clients else []
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         path = Path(folder) / "bench.json"
         if not path.exists():
             raise SystemExit(done.stderr)
@@ -75,6 +76,22 @@ def row(streams: int, rate: float, result: dict[str, Any]) -> str:
     )
 
 
+def compare_others(streams: int, rate: float, seconds: float, num_servers: int) -> None:
+    """What a chunk costs with other libraries (`load_tester_clients.py`), in one process."""
+    step_ms = 1e3 * streams / rate
+    num_tokens = max(2, round(seconds * 1e3 / step_ms))
+    for kind in ("aiohttp", "httpx", "streams"):
+        if kind != "streams" and importlib.util.find_spec(kind) is None:
+            continue
+        with ExitStack() as stack:
+            port = start_servers(stack, num_servers, step_ms)
+            command = [sys.executable, str(_HERE / "load_tester_clients.py"), kind, str(port)]
+            done = subprocess.run(
+                [*command, str(streams), str(num_tokens)], capture_output=True, text=True, timeout=120
+            )
+        print(f"{kind:>8}: {done.stdout.strip() or done.stderr.strip()[-200:]} us/chunk", flush=True)
+
+
 def main() -> None:
     cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser()
@@ -83,6 +100,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--servers", type=int, default=max(1, cores // 4))
     parser.add_argument("--clients")
+    parser.add_argument("--others", action="store_true", help="what other libraries would need, at the first rate")
     arguments = parser.parse_args()
     print(f"{cores} cores, {arguments.servers} server processes; a chunk to every stream in turn")
     print(
@@ -94,6 +112,9 @@ def main() -> None:
         print(row(arguments.streams, rate, result), flush=True)
         for doubt in result["client"]["doubts"]:
             print(f"         {doubt}")
+    if arguments.others:
+        rate = float(arguments.rates.partition(",")[0])
+        compare_others(arguments.streams, rate, arguments.seconds, arguments.servers)
 
 
 if __name__ == "__main__":

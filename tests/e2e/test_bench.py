@@ -16,6 +16,7 @@ import pytest
 
 from chairlift.cli.main import main
 from fakes.scripted_server import Script, ScriptedServer, Served, serving
+from fakes.served import Served as OurServer
 
 TIMER_ERROR_S = 0.004  # on an idle machine; delays are many times as long
 
@@ -66,6 +67,18 @@ def test_every_percentile_is_the_servers_own(api: str, tmp_path: Path) -> None:
     assert figures["output_tokens_per_s"] == pytest.approx(sum(outputs) / total_s, rel=2 * error_s / total_s)
     # What was asked of the script, too: a clock that runs at another pace would agree with itself.
     near(figures["ttft_s"], [scripts[n].first_s for n in outputs], error_s)
+
+
+@pytest.mark.parametrize("api", ["completions", "chat", "llm-serving"])
+def test_our_own_server_answers_all(
+    api: str, server: OurServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--workload", lengths(tmp_path, [1 + i for i in range(12)]), "--url", server.url, "--api", api]
+    assert main(["bench", "--json", "--vocab-size", "60", *arguments]) == 0
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    assert (figures["full"] + figures["short"], figures["failed"]) == (12, 0)
+    if api != "llm-serving":  # which cannot be told to go on after an end token
+        assert figures["output_tokens"] == sum(range(1, 13))
 
 
 @pytest.mark.parametrize("api", ["completions", "chat", "llm-serving"])

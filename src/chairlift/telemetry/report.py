@@ -59,17 +59,15 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> "Slo":
-        """From `ttft=0.5,tpot=0.05`, in seconds."""
+        """From `ttft=0.5,tpot=50ms`: seconds unless it says milliseconds."""
         limits: dict[str, float] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
-            try:
-                limit = float(value)
-            except ValueError:
-                limit = math.nan
+            limit = _seconds(value.strip())
             if name.strip() not in cls.__slots__ or not limit > 0:
                 raise InvalidConfig(
-                    f"slo {part.strip()!r} is not known; give seconds above 0 for: {', '.join(cls.__slots__)}"
+                    f"slo {part.strip()!r} is not known; give seconds above 0, or as 500ms, for: "
+                    f"{', '.join(cls.__slots__)}"
                 )
             limits[name.strip()] = limit
         return cls(**limits)
@@ -79,6 +77,14 @@ class Slo:
 
     def _has(self, name: str) -> bool:
         return math.isfinite(getattr(self, name))
+
+
+def _seconds(text: str) -> float:
+    """Not a number where there is none."""
+    try:
+        return 1e-3 * float(text[:-2]) if text.endswith("ms") else float(text.removesuffix("s"))
+    except ValueError:
+        return math.nan
 
 
 @dataclass(slots=True)

@@ -83,12 +83,13 @@ def test_goodput_counts_requests_within_every_limit() -> None:
         timeline.added((make_request(i, range(5)),), 0.0)
         timeline.happened([Admitted(RequestId(i), 0.0, 0), token(RequestId(i), first), token(RequestId(i), 2.0, LAST)])
     assert timeline.report(Slo.parse("ttft=0.5")).good == 1
+    assert Slo.parse("ttft=500ms, e2e=2s") == Slo(ttft=0.5, e2e=2.0)
     assert timeline.report(Slo.parse("ttft=0.5,tpot=1.5")).good == 0
     assert timeline.report(Slo.parse("ttft=1, tpot=2")).goodput_per_s == 1.0
     assert timeline.report().goodput_per_s is None
 
 
-@pytest.mark.parametrize("text", ["ttft", "ttft=", "ttft=-1", "ttft=nan", "itl=1", ""])
+@pytest.mark.parametrize("text", ["ttft", "ttft=", "ttft=-1", "ttft=nan", "ttft=1m", "ttft=ms", "itl=1", ""])
 def test_a_bad_slo_is_refused_with_the_known_names(text: str) -> None:
     with pytest.raises(InvalidConfig, match="ttft, tpot, e2e"):
         Slo.parse(text)
