@@ -25,11 +25,12 @@ Step = tuple[Span, ...]  # decodes (one token after a start) first
 
 def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
     """Shapes that fit the limits, each with blocks of its own for every request."""
-    rows = _powers(limits.max_step_tokens)
-    batches = _powers(limits.max_running)
+    rows, batches = _powers(limits.max_step_tokens), _powers(limits.max_running)
     contexts = (16, 256) if is_quick else (16, 64, 256, 1024)
     if is_quick:
         rows, batches = rows[::2] + rows[-1:], batches[::2] + batches[-1:]
+    else:
+        rows = _with_edges(rows)
     steps: list[Step] = [(Span(context - 1),) * batch for batch in batches for context in contexts]
     for count in rows:
         steps += [(Span(start, count),) for start in (0, *contexts[2:])]
@@ -43,6 +44,12 @@ def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
 def _powers(most: int) -> list[int]:
     """1, 2, 4, ... and the most there may be."""
     return [*(1 << i for i in range((most - 1).bit_length())), most]
+
+
+def _with_edges(powers: list[int]) -> list[int]:
+    """And a few more than the larger ones: matrix products work in tiles, so that their cost rises by steps."""
+    edges = [count + count // 16 for count in powers if count >= 128]
+    return sorted({*powers, *(edge for edge in edges if edge < powers[-1])})
 
 
 def _fits(step: Step, limits: Limits) -> bool:

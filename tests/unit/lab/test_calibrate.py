@@ -35,6 +35,12 @@ def test_a_quick_grid_is_smaller_but_reaches_as_far() -> None:
     assert largest == [16, 16]
 
 
+def test_rows_just_beyond_a_tile_are_timed_too() -> None:
+    steps = grid(replace(LIMITS, max_step_tokens=512, max_running=64, num_blocks=1000, max_model_len=2000))
+    assert {sum(span.count for span in step) for step in steps} >= {128, 136, 256, 272, 512}
+    assert max(sum(span.count for span in step) for step in steps) == 512
+
+
 def test_decodes_come_first_in_a_plan() -> None:
     plan = plan_of((Span(7), Span(3), Span(0, 5), Span(4, 2, has_sample=False)), LIMITS)
     assert plan.num_decodes == 2
