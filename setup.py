@@ -12,8 +12,10 @@ NATIVE = Path("src/chairlift/runner/native")
 
 kernels = Extension(
     "chairlift.runner.native._kernels",
-    sources=[str(NATIVE / name) for name in ("attention.c", "cpu.c", "draw.c", "linear.c", "pool.c", "vector.c")],
-    depends=[str(NATIVE / name) for name in ("amx.h", "kernels.h", "rows.inc")],
+    sources=[
+        str(NATIVE / name) for name in ("attention.c", "cpu.c", "draw.c", "linear.c", "pool.c", "product.c", "vector.c")
+    ],
+    depends=[str(NATIVE / name) for name in ("amx.h", "kernels.h", "product.inc", "rows.inc")],
     # The instruction sets beyond the baseline are named function by function and chosen at run time.
     extra_compile_args=[
         "-std=gnu11",

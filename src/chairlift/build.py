@@ -268,8 +268,9 @@ def _summary(loaded: "Loaded") -> list[str]:
     blocks = "1 block" if limits.num_blocks == 1 else f"{limits.num_blocks} blocks"
     weights = "" if loaded.quantize == "none" else f"{loaded.quantize} weights, "
     kept = "" if loaded.kv_dtype == loaded.dtype else f" in {loaded.kv_dtype}"
+    exact = "exact, " if loaded.exact else ""
     first = (
-        f"{loaded.device}, {loaded.dtype}, {weights}{loaded.kernels} kernels, {loaded.threads} threads; "
+        f"{loaded.device}, {loaded.dtype}, {weights}{exact}{loaded.kernels} kernels, {loaded.threads} threads; "
         f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
         f"KV cache of {blocks} for {limits.max_pool_tokens} tokens{kept}"
     )

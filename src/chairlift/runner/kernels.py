@@ -122,20 +122,30 @@ def pick_attention(
 
 def compile_ahead(
     kernels: str, ops: Ops, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype,
-    layer_weight: MakeWeight | None, config: ModelConfig, limits: Limits,
+    layer_weight: MakeWeight | None, config: ModelConfig, limits: Limits, exact: bool = False,
 ) -> Callable[[], None]:  # fmt: skip
     """Begins to compile what a start will launch, beside this process; what is returned waits for it."""
     if kernels != "triton":
         return lambda: None
     from chairlift.runner.cuda.compile_ahead import CompileAhead
 
-    make, gpu = partial(make_runner, kernels), torch.cuda.current_device()
+    make, gpu = partial(make_runner, kernels, exact=exact), torch.cuda.current_device()
     return CompileAhead(
         make, config, ops, dtype, kv_dtype, layer_weight, limits, hardware.capability(device), gpu
     ).wait  # fmt: skip
 
 
-def make_ops(kernels: str, threads: int) -> Ops:
+def check_exact(kernels: str, device: torch.device) -> None:
+    """Refuses `exact` where the kernels cannot keep it."""
+    if kernels == "torch" and device.type == "cuda":
+        raise InvalidConfig(
+            "exact: torch's operations on a GPU add up by what shares the step; use --kernels triton or --device cpu, "
+            "or leave --exact out"
+        )
+
+
+def make_ops(kernels: str, threads: int, exact: bool = False) -> Ops:
+    """exact: a row's bits do not depend on the other rows."""
     if kernels == "native":
         from chairlift.runner.native.ops import NativeOps
 
@@ -143,15 +153,16 @@ def make_ops(kernels: str, threads: int) -> Ops:
     if kernels == "triton":
         from chairlift.runner.cuda.ops import CudaOps
 
-        return CudaOps()
-    return TorchOps()
+        return CudaOps(exact)
+    return TorchOps(exact)
 
 
 def make_runner(
-    kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None
-) -> Runner:
+    kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
+    exact: bool = False,
+) -> Runner:  # fmt: skip
     if kernels == "triton":
         from chairlift.runner.cuda.runner import CudaRunner
 
-        return CudaRunner(model, kv, device, limits, flash)
+        return CudaRunner(model, kv, device, limits, flash, exact)
     return TorchRunner(model, kv, device)

@@ -22,6 +22,7 @@ from chairlift.runner import hardware
 from chairlift.runner.budget import Budget
 from chairlift.runner.gpu_memory import SHARE, GpuMemory
 from chairlift.runner.kernels import (
+    check_exact,
     compile_ahead,
     make_ops,
     make_runner,
@@ -53,6 +54,7 @@ class Loaded:
     device: str
     kernels: str
     threads: int
+    exact: bool = False
     budget: Budget | None = None  # of a GPU
     num_host_blocks: int = 0  # places for blocks that are swapped out
     # Measured where the engine weighs swapping against computing again; else 0.
@@ -68,16 +70,22 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
     kernels = pick_kernels(settings.kernels, device, dtype, config.head_dim)
+    if settings.exact:
+        check_exact(kernels, device)
     kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
     layer_weight = pick_layer_weight(settings.quantize, kernels, dtype, config)
-    flash = pick_attention(settings.attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
+    # Whatever is faster, only our own attention is exact.
+    attention = "triton" if settings.exact and kernels == "triton" else settings.attention
+    flash = pick_attention(attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
     limits = limits_without_pool(settings, config, device)
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)
     gpu = _gpu_memory(settings, device)
     if gpu is not None:
         gpu.check_weights(config, dtype, settings.quantize)
-    ops = make_ops(kernels, threads)
-    wait_for_kernels = compile_ahead(kernels, ops, device, dtype, kv_dtype, layer_weight, config, limits)
+    ops = make_ops(kernels, threads, settings.exact)
+    wait_for_kernels = compile_ahead(
+        kernels, ops, device, dtype, kv_dtype, layer_weight, config, limits, settings.exact
+    )
     try:
         tensors = open_tensors(settings, source, config, dtype, device, threads)
         model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, layer_weight)
@@ -86,7 +94,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
 
         def make(limits: Limits, num_host_blocks: int = 0) -> Runner:
             kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, device, num_host_blocks)
-            return make_runner(kernels, model, kv, device, limits, flash)
+            return make_runner(kernels, model, kv, device, limits, flash, settings.exact)
 
         budget = num_fitting = None
         if gpu is not None:
@@ -115,6 +123,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         device.type,
         kernels if flash is None else f"{kernels} and flashinfer",
         threads,
+        exact=settings.exact,
         budget=None if budget is None else replace(budget, kv=limits.num_blocks * block_bytes),
         num_host_blocks=num_host,
         block_copy_s=block_copy_s,

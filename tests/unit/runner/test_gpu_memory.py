@@ -10,7 +10,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.gpu_memory import GpuMemory
-from chairlift.runner.kernels import pick_kernels
+from chairlift.runner.kernels import check_exact, pick_kernels
 from fakes.gpu import GIB, MIB, FakeGpu, maker
 
 CUDA = torch.device("cuda")
@@ -114,3 +114,10 @@ def test_a_gpu_that_is_too_old_is_refused_with_ways_out(gpu: FakeGpu, kernels: s
         "use --kernels torch or --device cpu"
     )
     assert pick_kernels("torch", CUDA, torch.float16) == "torch"
+
+
+def test_exact_is_refused_where_torch_computes_on_a_gpu() -> None:
+    with pytest.raises(InvalidConfig, match=r"^exact: .*; use --kernels triton or --device cpu, or leave --exact out$"):
+        check_exact("torch", CUDA)
+    check_exact("torch", torch.device("cpu"))
+    check_exact("triton", CUDA)

@@ -24,6 +24,7 @@ async def test_models_lists_every_served_name() -> None:
         "owned_by": "chairlift",
         "root": "/weights/small",
         "max_model_len": 512,
+        "exact": False,
     }
 
 

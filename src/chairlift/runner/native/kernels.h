@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -47,6 +48,35 @@ typedef struct {
 enum { MAX_LANES = 16 };
 void attend_amx(const attention_job *job, const attention_item *item);
 int attend_amx_fits(int head_dim);
+
+/* product.c: as the entry points of linear.c, for matrices that are not in tiles. */
+void product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k, int is_bf16,
+             int is_float);
+void product_pack(const void *matrix, void *packed, int64_t n, int64_t k, int is_bf16);
+void product_rows(const void *packed, const int64_t *ids, void *out, int64_t count, int64_t k, int is_bf16);
+
+static inline float from_bf16(uint16_t x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* To nearest, ties to even; a NaN stays one. */
+static inline uint16_t to_bf16(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)rounded;
+}
+
+static inline float from_float(float x) { return x; }
+
+/* The best of a kernel's six forms that this processor can run. */
+#define CHOOSE(name, is_bf16)                                                                       \
+    (cpu_features() & HAS_AVX512 ? ((is_bf16) ? name##_avx512_bf16 : name##_avx512_float)           \
+     : cpu_features() & HAS_AVX2 ? ((is_bf16) ? name##_avx2_bf16 : name##_avx2_float)               \
+                                 : ((is_bf16) ? name##_baseline_bf16 : name##_baseline_float))
 
 static inline int min_int(int a, int b) { return a < b ? a : b; }
 static inline int max_int(int a, int b) { return a > b ? a : b; }

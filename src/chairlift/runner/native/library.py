@@ -15,9 +15,9 @@ SPIN_CYCLES = 30_000
 
 _SIGNATURES = {
     "chairlift_set_threads": (None, [c_int, c_int64]),
-    "chairlift_linear": (None, [c_void_p] * 4 + [c_int64] * 3 + [c_int]),
-    "chairlift_pack": (None, [c_void_p] * 2 + [c_int64] * 2),
-    "chairlift_rows": (None, [c_void_p] * 3 + [c_int64] * 2),
+    "chairlift_product": (None, [c_void_p] * 4 + [c_int64] * 3 + [c_int] * 2),
+    "chairlift_product_pack": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),
+    "chairlift_product_rows": (None, [c_void_p] * 3 + [c_int64] * 2 + [c_int]),
     "chairlift_norm": (None, [c_void_p] * 4 + [c_int, c_int64, c_float, c_int]),
     "chairlift_silu_mul": (None, [c_void_p] * 2 + [c_int, c_int64, c_int]),
     "chairlift_rotate": (None, [c_void_p] * 9 + [c_int] * 5 + [c_float, c_int]),

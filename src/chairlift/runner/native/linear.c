@@ -1,4 +1,4 @@
-/* bf16 matrix products on AMX tiles, and the packed layout they read.
+/* Matrix products; those of bf16 on AMX tiles where there are, with the packed layout they read. Others: product.c.
  *
  * A matrix [N, K] is held as panels of 32 rows, each panel as steps of 32 columns, each step as two tiles of 1 KiB:
  *
@@ -145,9 +145,8 @@ AMX static void linear_chunk(void *arg, int index) {
     _tile_release();
 }
 
-/* x [m, k] -> y [m, n] */
-EXPORT void chairlift_linear(const uint16_t *x, const uint16_t *w, const uint16_t *bias, void *y, int64_t m, int64_t n,
-                             int64_t k, int is_float) {
+static void linear_in_tiles(const uint16_t *x, const uint16_t *w, const uint16_t *bias, void *y, int64_t m, int64_t n,
+                            int64_t k, int is_float) {
     int64_t x_stride = k;
     if (k % STEP) {
         int64_t padded = (k + STEP - 1) / STEP * STEP;
@@ -185,7 +184,7 @@ static void pack_chunk(void *arg, int panel) {
     }
 }
 
-EXPORT void chairlift_pack(const uint16_t *matrix, uint16_t *packed, int64_t n, int64_t k) {
+static void pack_in_tiles(const uint16_t *matrix, uint16_t *packed, int64_t n, int64_t k) {
     pack_job job = {matrix, packed, n, k};
     pool_run(pack_chunk, &job, (int)((n + PANEL - 1) / PANEL));
 }
@@ -209,10 +208,35 @@ static void rows_chunk(void *arg, int index) {
     }
 }
 
-/* Rows of the matrix that was packed: ids [count] -> out [count, k]. */
-EXPORT void chairlift_rows(const uint16_t *packed, const int64_t *ids, uint16_t *out, int64_t count, int64_t k) {
+static void rows_in_tiles(const uint16_t *packed, const int64_t *ids, uint16_t *out, int64_t count, int64_t k) {
     rows_job job = {packed, ids, out, k};
     pool_run(rows_chunk, &job, (int)count);
+}
+
+static int has_tiles(int is_bf16) { return is_bf16 && cpu_features() & HAS_AMX; }
+
+/* x [m, k] -> y [m, n]; y is float32 where `is_float` says so, else as x is. */
+EXPORT void chairlift_product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k,
+                             int is_bf16, int is_float) {
+    if (has_tiles(is_bf16))
+        linear_in_tiles(x, w, bias, y, m, n, k, is_float);
+    else
+        product(x, w, bias, y, m, n, k, is_bf16, is_float);
+}
+
+EXPORT void chairlift_product_pack(const void *matrix, void *packed, int64_t n, int64_t k, int is_bf16) {
+    if (has_tiles(is_bf16))
+        pack_in_tiles(matrix, packed, n, k);
+    else
+        product_pack(matrix, packed, n, k, is_bf16);
+}
+
+/* Rows of the matrix that was packed: ids [count] -> out [count, k]. */
+EXPORT void chairlift_product_rows(const void *packed, const int64_t *ids, void *out, int64_t count, int64_t k, int is_bf16) {
+    if (has_tiles(is_bf16))
+        rows_in_tiles(packed, ids, out, count, k);
+    else
+        product_rows(packed, ids, out, count, k, is_bf16);
 }
 
 #endif

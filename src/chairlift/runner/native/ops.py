@@ -1,18 +1,16 @@
 """`NativeOps`: the model's operations by the compiled kernels, for bf16 and float32 on x86-64.
 
 Always: each row of a result is computed from its own inputs in a fixed order, so its bits do not depend on the other
-rows of the batch or on the number of threads. That covers the products of bf16 matrices where the processor has AMX;
-other products are torch's. Tensors are on the CPU.
+rows of the batch or on the number of threads. Tensors are on the CPU.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.runner.native.library import HAS_AMX, SPIN_CYCLES, features, load
+from chairlift.runner.native.library import SPIN_CYCLES, load
 from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.ops import Batch, Draws, Weight
-from chairlift.runner.torch_ops import TorchWeight
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
@@ -30,15 +28,12 @@ class NativeOps:
         library.chairlift_set_threads(threads, SPIN_CYCLES)
         self._library = library
         self._arena = Arena()
-        self._has_amx = bool(features() & HAS_AMX)
         # Looked up once: a step makes some 270 calls.
         self._norm, self._silu_mul = library.chairlift_norm, library.chairlift_silu_mul
         self._rotate, self._attention = library.chairlift_rotate, library.chairlift_attention
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        if self._has_amx and matrix.dtype is torch.bfloat16:
-            return PackedWeight(self._library, self._arena, matrix, bias)
-        return TorchWeight(matrix, bias)
+        return PackedWeight(self._library, self._arena, matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)

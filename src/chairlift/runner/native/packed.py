@@ -1,4 +1,4 @@
-"""bf16 matrices in the layout the AMX kernels read, held once, in large pages where the system gives them.
+"""Matrices in the layout the kernels read, held once, in large pages where the system gives them.
 
     Arena: | matrix | matrix | ... |   mapped memory of 64 MiB or more; freed when its last matrix is
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 _MAPPING_BYTES = 64 << 20
 _LARGE_PAGE = 2 << 20
-_PANEL = _STEP = 32  # as in linear.c
+_PANEL = _STEP = 32  # as in linear.c and product.c, where a panel's depth is not padded
 
 
 class Arena:
@@ -24,6 +24,7 @@ class Arena:
         self._used = 0
 
     def take(self, num_items: int) -> Tensor:
+        """Room for so many numbers of two bytes."""
         if self._used + num_items > len(self._mapping):
             self._mapping = _map(max(_MAPPING_BYTES, 2 * num_items))
             self._used = 0
@@ -43,15 +44,17 @@ class PackedWeight:
     def __init__(self, library: CDLL, arena: Arena, matrix: Tensor, bias: Tensor | None) -> None:
         matrix = matrix.contiguous()
         self._out, self._in = matrix.shape
-        self._packed = arena.take(-(-self._out // _PANEL) * _PANEL * -(-self._in // _STEP) * _STEP)
+        self._dtype, self._is_bf16 = matrix.dtype, matrix.dtype is torch.bfloat16
+        num_items = -(-self._out // _PANEL) * _PANEL * -(-self._in // _STEP) * _STEP
+        self._packed = arena.take(num_items * matrix.itemsize // 2)
         self._pointer = self._packed.data_ptr()
-        self._bias = None if bias is None else bias.to(torch.bfloat16).contiguous()
+        self._bias = None if bias is None else bias.to(matrix.dtype).contiguous()
         self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
-        self._linear, self._rows = library.chairlift_linear, library.chairlift_rows
-        library.chairlift_pack(matrix.data_ptr(), self._pointer, self._out, self._in)
+        self._product, self._rows = library.chairlift_product, library.chairlift_product_rows
+        library.chairlift_product_pack(matrix.data_ptr(), self._pointer, self._out, self._in, self._is_bf16)
 
     def linear(self, x: Tensor) -> Tensor:
-        return self._multiply(x, torch.bfloat16)
+        return self._multiply(x, self._dtype)
 
     def logits(self, x: Tensor) -> Tensor:
         return self._multiply(x, torch.float32)
@@ -61,13 +64,13 @@ class PackedWeight:
         if not x.is_contiguous():
             x = x.contiguous()
         out = torch.empty((num_rows, self._out), dtype=dtype)
-        self._linear(
+        self._product(
             x.data_ptr(), self._pointer, self._bias_pointer, out.data_ptr(),
-            num_rows, self._out, self._in, dtype is torch.float32,
+            num_rows, self._out, self._in, self._is_bf16, dtype is torch.float32,
         )  # fmt: skip
         return out
 
     def rows(self, ids: Tensor) -> Tensor:
-        out = torch.empty((len(ids), self._in), dtype=torch.bfloat16)
-        self._rows(self._pointer, ids.data_ptr(), out.data_ptr(), len(ids), self._in)
+        out = torch.empty((len(ids), self._in), dtype=self._dtype)
+        self._rows(self._pointer, ids.data_ptr(), out.data_ptr(), len(ids), self._in, self._is_bf16)
         return out

@@ -32,23 +32,6 @@ typedef struct {
     float eps;
 } rotate_job;
 
-static inline float from_bf16(uint16_t x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* To nearest, ties to even; a NaN stays one. */
-static inline uint16_t to_bf16(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (uint16_t)rounded;
-}
-
-static inline float from_float(float x) { return x; }
-
 #define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
 #define AVX2 __attribute__((target("avx2,fma")))
 #define BASELINE
@@ -94,11 +77,6 @@ static inline float from_float(float x) { return x; }
 #define LOAD from_float
 #define STORE from_float
 #include "rows.inc"
-
-#define CHOOSE(name, is_bf16)                                                                       \
-    (cpu_features() & HAS_AVX512 ? ((is_bf16) ? name##_avx512_bf16 : name##_avx512_float)           \
-     : cpu_features() & HAS_AVX2 ? ((is_bf16) ? name##_avx2_bf16 : name##_avx2_float)               \
-                                 : ((is_bf16) ? name##_baseline_bf16 : name##_baseline_float))
 
 /* Rows per chunk that give each thread enough to do. */
 static int share(int rows, int64_t row_items) {

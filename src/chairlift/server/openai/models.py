@@ -70,4 +70,10 @@ def _max_model_len(context: ServerContext) -> int:
 
 def _card(context: ServerContext, name: str) -> ModelCard:
     root = context.settings.model or context.model_names[0]
-    return ModelCard(id=name, created=context.created, root=root, max_model_len=_max_model_len(context))
+    return ModelCard(
+        id=name,
+        created=context.created,
+        root=root,
+        max_model_len=_max_model_len(context),
+        exact=context.settings.exact,
+    )

@@ -102,6 +102,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     owned_by: str = "chairlift"
     root: str
     max_model_len: int
+    exact: bool  # whether answers have the same bits whatever shares their steps
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
