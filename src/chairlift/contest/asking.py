@@ -3,7 +3,7 @@
 Always: the same data, rate and seed give the same requests at the same times.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, cycle, islice
 
@@ -14,6 +14,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 
 ROUTE = "/models/llama2/generate_stream"
+Prompt = tuple[str, int]  # a text, and how many tokens it asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,9 @@ def post(host: str, body: object) -> bytes:
     return head.encode() + content
 
 
-def asked(items: Iterable[Item], text: Callable[[Item, int], str], rate: float, num: int, seed: int) -> list[Asked]:
-    """`text` makes up the prompt of an item that has none. As many requests as asked for: items come again."""
-    prompts = [(_prompt(item, index, text), item.output_tokens) for index, item in enumerate(islice(items, num))]
-    times = chain([0.0], accumulate(gaps(rate, num - 1, seed)))
-    return [
-        Asked(index, at_s, prompt, max_new_tokens)
-        for index, (at_s, (prompt, max_new_tokens)) in enumerate(zip(times, cycle(prompts), strict=False))
-    ]
+def prompts_of(items: Iterable[Item], text: Callable[[Item, int], str], num: int) -> list[Prompt]:
+    """Of the first `num` items; `text` makes up the prompt of one that has none."""
+    return [(_prompt(item, index, text), item.output_tokens) for index, item in enumerate(islice(items, num))]
 
 
 def _prompt(item: Item, index: int, text: Callable[[Item, int], str]) -> str:
@@ -54,6 +50,15 @@ def _prompt(item: Item, index: int, text: Callable[[Item, int], str]) -> str:
     if not isinstance(item.prompt, str):
         raise InvalidConfig(f"request {index + 1} of the data is a chat, which llm-serving's API cannot be asked")
     return item.prompt
+
+
+def asked(prompts: Sequence[Prompt], rate: float, num: int, seed: int) -> list[Asked]:
+    """As many requests as asked for: prompts come again."""
+    times = chain([0.0], accumulate(gaps(rate, num - 1, seed)))
+    return [
+        Asked(index, at_s, prompt, max_new_tokens)
+        for index, (at_s, (prompt, max_new_tokens)) in enumerate(zip(times, cycle(prompts), strict=False))
+    ]
 
 
 def interval_s(rate: float) -> float:

@@ -45,7 +45,7 @@ class Case:
         return {
             Key(index, sample): Request(
                 id=RequestId(first_id + sample), prompt=self.prompt, params=self.params, max_output=max_output,
-                seed=self.params.seed, sample_index=sample,
+                seed=self.params.seed, sample_index=sample, stop_ids=frozenset(self.params.stop_token_ids),
             )
             for sample in range(self.params.n)
         }  # fmt: skip

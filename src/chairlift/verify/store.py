@@ -4,7 +4,6 @@ from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.verify import baseline as baselines
-from chairlift.verify.cases import greedy
 from chairlift.verify.opened import Asked
 from chairlift.verify.report import Report, Verdict
 from chairlift.verify.stored import compare, compare_files
@@ -53,6 +52,6 @@ def _against_files(folder: Path, subject: Subject, asked: Asked, report: Report,
     if asked.prompts is None:
         raise InvalidConfig(f"{folder}: has no {baselines.FILE}; give the prompts its rows were made of with --prompts")
     watch("answering", 0, 0)
-    cases = greedy([case.prompt for case in subject.cases(asked)], asked.num_tokens)
+    cases = subject.cases(asked)
     compare_files(folder, cases, subject.answers(cases), report)
     return report

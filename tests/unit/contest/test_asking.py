@@ -3,7 +3,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from chairlift.contest.asking import asked, gaps, interval_s
+from chairlift.contest.asking import Asked, asked, gaps, interval_s, prompts_of
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 
@@ -12,6 +12,10 @@ ITEMS = [Item(prompt_tokens=n, output_tokens=10 * n) for n in (1, 2, 3)]
 
 def text(item: Item, index: int) -> str:
     return f"{index}: {item.prompt_tokens}"
+
+
+def requests_of(rate: float, num: int, seed: int = 0) -> list[Asked]:
+    return asked(prompts_of(ITEMS, text, num), rate, num, seed)
 
 
 @pytest.mark.parametrize(
@@ -29,34 +33,33 @@ def test_gaps_are_whole_milliseconds_that_hardly_vary() -> None:
 
 
 def test_1500_requests_at_150_a_second_take_15_seconds() -> None:
-    requests = asked(ITEMS, text, 150, 1500, seed=0)
+    requests = requests_of(150, 1500)
     assert len(requests) == 1500
     assert requests[-1].at_s == pytest.approx(15, rel=0.02)
     assert all(after.at_s >= before.at_s for before, after in pairwise(requests))
 
 
 def test_prompts_come_again_in_order() -> None:
-    requests = asked(ITEMS, text, 250, 7, seed=0)
+    requests = requests_of(250, 7)
     assert [request.max_new_tokens for request in requests] == [10, 20, 30, 10, 20, 30, 10]
     assert [request.prompt for request in requests[:4]] == ["0: 1", "1: 2", "2: 3", "0: 1"]
     assert {request.at_s for request in requests} == {0.0}
 
 
 def test_the_seed_decides() -> None:
-    assert asked(ITEMS, text, 5, 9, seed=1) == asked(ITEMS, text, 5, 9, seed=1)
-    assert asked(ITEMS, text, 5, 9, seed=1) != asked(ITEMS, text, 5, 9, seed=2)
+    assert requests_of(5, 9, seed=1) == requests_of(5, 9, seed=1)
+    assert requests_of(5, 9, seed=1) != requests_of(5, 9, seed=2)
 
 
 def test_a_written_prompt_is_sent_as_it_is_and_a_chat_is_refused() -> None:
     written = Item(prompt_tokens=1, output_tokens=2, prompt="Say é", tokens=(1,))
-    [request] = asked([written], text, 5, 1, seed=1)
-    assert request.prompt == "Say é"
+    assert prompts_of([written], text, 1) == [("Say é", 2)]
     with pytest.raises(InvalidConfig, match="request 1 of the data is a chat"):
-        asked([Item(prompt_tokens=1, output_tokens=2, prompt=({"role": "user"},))], text, 5, 1, seed=1)
+        prompts_of([Item(prompt_tokens=1, output_tokens=2, prompt=({"role": "user"},))], text, 1)
 
 
 def test_the_body_is_the_original_s_words_for_false_and_true_included() -> None:
-    head, _, body = asked(ITEMS, text, 5, 1, seed=1)[0].request("h:1").partition(b"\r\n\r\n")
+    head, _, body = requests_of(5, 1)[0].request("h:1").partition(b"\r\n\r\n")
     assert head.startswith(b"POST /models/llama2/generate_stream HTTP/1.1\r\nHost: h:1\r\n")
     assert b"\r\nConnection: close\r\n" in head
     assert body == (

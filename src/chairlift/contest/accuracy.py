@@ -1,0 +1,32 @@
+"""The contest's accuracy set, for the gate: each prompt asks for as many tokens as its answer has, or until the model
+ends it. Batches may be of any size: the gate pairs rows by what they follow, not by when they were made.
+"""
+
+from collections.abc import Sequence
+
+from chairlift.config.settings import Settings
+from chairlift.contest.asking import Prompt
+from chairlift.core.params import SamplingParams
+from chairlift.text.load import load_tokenizer
+from chairlift.verify.cases import Case
+from chairlift.verify.opened import Asked
+from chairlift.verify.subject import Here
+
+NUM_PROMPTS = 500
+
+
+class Judged(Here):
+    """A model that is here, asked the set and nothing else."""
+
+    def __init__(self, settings: Settings, prompts: Sequence[Prompt]) -> None:
+        super().__init__(settings)
+        self._prompts = prompts
+        self._tokenizer = settings.tokenizer
+
+    def cases(self, asked: Asked) -> list[Case]:
+        encode = load_tokenizer(self._found.source, self._tokenizer).encode
+        ends = tuple(token for token in self._found.config.eos_ids if token < self._found.config.vocab_size)
+        return [
+            Case(tuple(encode(text)), SamplingParams(temperature=0.0, max_tokens=count, stop_token_ids=ends, seed=0))
+            for text, count in self._prompts
+        ]
