@@ -105,8 +105,9 @@ def _judge(report: Report, tolerance: Tolerance, exact: bool, has_control: bool)
     differing = (
         f"{found.num_differing:,} of {found.num_rows:,} rows and {found.num_other_texts} of {found.num_texts} texts"
     )
+    first = f"; first in {report.first_difference}" if report.first_difference else ""
     if exact and (found.num_differing or found.num_other_texts):
-        report.settle(Verdict.FAIL, f"{differing} differ from the same request alone, in spite of --exact")
+        report.settle(Verdict.FAIL, f"{differing} differ from the same request alone, in spite of --exact{first}")
     elif found.max_spreads > tolerance.spreads or found.mean_kl > tolerance.kl:
         report.settle(Verdict.FAIL, f"{differing} differ, by more than {tolerance.in_words()}")
     elif found.num_rows < LEAST_ROWS:

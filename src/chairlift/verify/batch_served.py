@@ -58,8 +58,9 @@ def _judge(report: Report, exact: bool, has_control: bool) -> None:
     found = report.total
     texts = f"{found.num_other_texts} of {found.num_texts} texts"
     differing = f"{found.num_differing:,} of {found.num_rows:,} tokens' log-probabilities and {texts}"
+    first = f"; first in {report.first_difference}" if report.first_difference else ""
     if exact and (found.num_differing or found.num_other_texts):
-        report.settle(Verdict.FAIL, f"{differing} differ from the same request alone, in spite of --exact")
+        report.settle(Verdict.FAIL, f"{differing} differ from the same request alone, in spite of --exact{first}")
     elif found.max_error > _ATOL:
         report.settle(Verdict.FAIL, f"{differing} differ, by up to {found.max_error:.2g}, more than {_ATOL:g}")
     elif found.num_rows < LEAST_ROWS:

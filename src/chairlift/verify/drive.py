@@ -104,11 +104,13 @@ def _run(
 
 
 def _take(event: Event, wanted: dict[RequestId, Key], outcome: Outcome, chunks: Counter[RequestId]) -> None:
-    """Of the wanted; of neighbours it matters only that they fail."""
+    """Of the wanted; of neighbours it matters only that they fail or fork."""
     happened = outcome.happened
     match event:
         case Finished(finish=FinishReason.ERROR):
             raise ChairliftError(f"a request failed while it was verified: {event.message}")
+        case Forked() if event.request not in wanted:
+            happened["neighbours forked"] += 1
         case _ if event.request not in wanted:
             pass
         case Token():

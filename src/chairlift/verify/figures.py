@@ -29,6 +29,7 @@ class Figures:
     num_other_tokens: int = 0
     num_texts: int = 0
     num_other_texts: int = 0
+    first: str = ""  # where the first difference is
 
     @property
     def mean_error(self) -> float:
@@ -69,7 +70,7 @@ class Figures:
         self.sum_kl += kl
         self.max_kl = max(self.max_kl, kl)
 
-    def add_answer(self, expected: Answer, found: Answer) -> None:
+    def add_answer(self, expected: Answer, found: Answer, name: str = "") -> None:
         a, b = expected.tokens, found.tokens
         same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
         self.num_texts += 1
@@ -79,13 +80,17 @@ class Figures:
         last = expected.num_prompt - 1 + same  # the row in which they part is the last of the same text
         for position in sorted(expected.rows.keys() & found.rows.keys()):
             if position <= last:
+                before = self.num_differing
                 self.add_row(expected.rows[position], found.rows[position], not found.is_served)
+                if self.num_differing > before:
+                    self.first = self.first or f"{name}, position {position}"
             else:
                 self.num_apart += 1
 
     def add_answers(self, expected: Answers, found: Answers) -> None:
-        for key in expected.keys() & found.keys():
-            self.add_answer(expected[key], found[key])
+        for key in expected:
+            if key in found:
+                self.add_answer(expected[key], found[key], f"prompt {key.case + 1}, sample {key.sample}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -102,6 +107,7 @@ class Figures:
             "tokens_differing": self.num_other_tokens,
             "texts": self.num_texts,
             "texts_differing": self.num_other_texts,
+            "first_difference": self.first,
         }
 
 

@@ -53,6 +53,10 @@ class Report:
         """Of everything but controls."""
         return add_up([line.figures for line in self.lines if not line.is_control])
 
+    @property
+    def first_difference(self) -> str:
+        return next((f"{x.name}: {x.figures.first}" for x in self.lines if x.figures.first and not x.is_control), "")
+
     def to_json(self) -> dict[str, Any]:
         return {
             "format": "chairlift-verify-report",
@@ -91,7 +95,10 @@ def add_up(parts: Sequence[Figures]) -> Figures:
     for part in parts:
         for name in Figures.__dataclass_fields__:
             mine, its = getattr(total, name), getattr(part, name)
-            setattr(total, name, max(mine, its) if name.startswith("max_") else mine + its)
+            if name == "first":
+                total.first = mine or its
+            else:
+                setattr(total, name, max(mine, its) if name.startswith("max_") else mine + its)
     return total
 
 

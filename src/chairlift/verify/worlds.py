@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chairlift.core.ids import RequestId
-from chairlift.core.limits import Limits
+from chairlift.core.limits import Limits, num_offered
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
 from chairlift.verify.answer import Key
@@ -18,6 +18,7 @@ _SIZES = (2, 7, 64, 300)
 _POLICIES = ("shortest-first", "longest-first", "mlfq:quantum=4", "fair-share", "longest-prefix", "similar-length")
 _SHORT_FIRST = "mlfq:quantum=4"  # who brings a long prompt steps off for one that brings a few tokens
 _PREFILLS = ("mixed", "prefill-first", "decode-first", "batched-prefill:size=3", "static")
+_BEAMS = 2
 _NEIGHBOUR = 1_000_000  # ids from here on are of neighbours
 
 
@@ -35,6 +36,7 @@ class World:
     depth: int = 0  # 0: the runner's own
     has_graphs: bool = True
     has_aborts: bool = False
+    has_beams: bool = False  # neighbours search
     is_together: bool = False  # samples of a prompt share its blocks
     is_interrupted: bool = False  # neighbours come for a moment and take the seats
     is_spread: bool = False  # requests come one after another, in any order
@@ -59,6 +61,7 @@ def worlds(max_batch: int, depth: int, has_graphs: bool, rng: random.Random) -> 
         World(name="preempted, swapped", batch=few, is_interrupted=True, policy=_SHORT_FIRST, preemption="swap",
               proof="swapped"),
         World(name="neighbours aborted", batch=some, has_aborts=True, proof="aborted", is_spread=True),
+        World(name="beam searches beside", batch=some, has_beams=True, proof="neighbours forked"),
         World(name="samples together", batch=some, is_together=True, proof="forked"),
         World(name=f"{3 - depth} step{'s' if depth == 1 else ''} under way", batch=some, depth=3 - depth),
         *([World(name="graphs off", batch=some, has_graphs=False)] if has_graphs else []),
@@ -89,11 +92,14 @@ def guests_of(
         wanted |= {request.id: key for key, request in requests.items()}
         samples = tuple(requests.values())
         guests += map(Guest, [samples] if world.is_together else [(request,) for request in samples])
-    least = len(guests) if world.has_aborts else 4 * world.batch if world.is_interrupted else 0
+    least = len(guests) if world.has_aborts or world.has_beams else 4 * world.batch if world.is_interrupted else 0
     for i in range(max(least, world.batch - len(guests))):
         if world.is_interrupted:
             neighbour = _neighbour(i, 3, 2, limits, rng)
             guests.append(Guest((neighbour,), comes=2 + rng.randrange(2 * num_tokens)))
+            continue
+        if world.has_beams:
+            guests.append(Guest(_search(_BEAMS * i, longest, num_tokens, limits, rng)))
             continue
         goes = rng.randrange(1, num_tokens) if world.has_aborts and num_tokens > 1 else None
         guests.append(Guest((_neighbour(i, longest, num_tokens, limits, rng),), goes=goes))
@@ -118,3 +124,11 @@ def _neighbour(index: int, longest: int, num_tokens: int, limits: Limits, rng: r
     prompt = tuple(rng.randrange(limits.vocab_size) for _ in range(length))
     id, seed = RequestId(_NEIGHBOUR + index), rng.randrange(1000)
     return Request(id=id, prompt=prompt, params=params, max_output=count, seed=seed)
+
+
+def _search(index: int, longest: int, num_tokens: int, limits: Limits, rng: random.Random) -> tuple[Request, ...]:
+    """The members of a beam search."""
+    lead = _neighbour(index, longest, num_tokens, limits, rng)
+    params = replace(lead.params, temperature=0.0, beam_width=_BEAMS)
+    params = replace(params, logprobs=num_offered(params, 0, len(lead.prompt), limits))
+    return tuple(replace(lead, id=RequestId(lead.id + i), params=params, sample_index=i) for i in range(_BEAMS))
