@@ -176,11 +176,15 @@ def test_goodput_counts_what_was_in_time(tmp_path: Path, capsys: pytest.CaptureF
     assert "no request was answered in full within ttft=1e-07" in capsys.readouterr().err
 
 
-def test_a_server_that_dies_leaves_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("arrivals", ["trace", "closed:concurrency=2"])
+def test_a_server_that_dies_leaves_what_was_measured(
+    arrivals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("chairlift.bench.run.GONE_AFTER_S", 0.5)
     with serving(ScriptedServer(default=Script(first_s=0.02))) as server:
         server.on_request = lambda count: server.die() if count == 12 else None
-        code, result = bench(server, tmp_path, "--workload", lengths(tmp_path, [3] * 500, 0.05))
+        workload = lengths(tmp_path, [3] * 500, 0.05)
+        code, result = bench(server, tmp_path, "--workload", workload, "--arrivals", arrivals)
     figures = result["figures"]
     assert code == 1
     assert result["partial"] == "the server took no connection for 0.5 s"
@@ -236,6 +240,7 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert "--workload is missing" in refused(capsys, "--url", nobody)
     assert "--slo" in refused(capsys, "--workload", workload, "--slo", "ttft=-1").replace("slo ", "--slo ")
     assert "--timeout" in refused(capsys, "--workload", workload, "--timeout", "0")
+    assert "to be kept" in refused(capsys, "--workload", "lengths:prompt=9,output=9,count=3", "--max-length", "8")
     assert "--clients" in refused(capsys, "--workload", workload, "--clients", "0")
     with serving(ScriptedServer()) as server:
         ours = ("--url", server.url, "--workload", workload)

@@ -18,6 +18,7 @@ from chairlift.bench.answer import Answer, Read, message_of
 from chairlift.bench.record import Unreachable
 from chairlift.bench.target import Address
 
+NO_ANSWER = "the connection was closed without an answer"
 _OUR_OWN = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
 MAX_COMPLAINT = 4096  # bytes of an error's body that are kept
 
@@ -26,17 +27,21 @@ class _Connection(asyncio.Protocol):
     def __init__(self, put_back: Callable[["_Connection"], None]) -> None:
         self._put_back = put_back
         self.is_open = True
+        self._over: asyncio.Future[None] | None = None  # of the request under way
 
-    def ask(self, request: bytes, answer: Answer, read: Read) -> "asyncio.Future[None]":
-        """The future is done when there is nothing more to come; what came is in the answer."""
+    async def ask(self, request: bytes, answer: Answer, read: Read) -> None:
+        """Until there is nothing more to come; what came is in the answer."""
+        if not self.is_open:
+            answer.error = NO_ANSWER
+            return
         self._parser = httptools.HttpResponseParser(self)
         self._answer, self._read = answer, read
         self._rest = b""
         self._complaint: bytes | None = None  # the body, where it is no answer
         self._has_head = self._has_length = False
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        return self.over
+        await self._over
 
     def close(self) -> None:
         self._transport.abort()
@@ -47,25 +52,27 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.over.done():
+        if self._over is None:
             return self.close()  # nothing was asked
         self._now = monotonic()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._answer.error = f"not HTTP: {error}"
-            self._end()
+            if self._over is not None:  # else it came after the answer, which is not spoilt by it
+                self._answer.error = f"not HTTP: {error}"
+                self._end()
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False
-        if not self.over.done():
+        if self._over is not None:
             if not self._has_head:
-                self._answer.error = "the connection was closed without an answer"
+                self._answer.error = NO_ANSWER
             elif self._complaint is not None:
                 self._complain()
             elif self._has_length and not self._answer.has_ended:
                 self._answer.error = self._answer.error or "the connection was closed in the middle of the answer"
+                self._rest = b""  # half a line
             self._end()
 
     # Called by the parser.
@@ -105,15 +112,16 @@ class _Connection(asyncio.Protocol):
         text = (self._complaint or b"").decode(errors="replace")
         try:
             said = message_of(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             said = message_of(text)
         self._answer.error = f"HTTP {self._parser.get_status_code()}" + (f": {said}" if said else "")
 
     def _end(self) -> None:
         if self._rest:
             self._read(self._answer, self._rest, self._now)
-        if not self.over.done():
-            self.over.set_result(None)
+        over, self._over = self._over, None
+        if over is not None and not over.done():  # it is, where the request was given up
+            over.set_result(None)
 
 
 class Connections:
@@ -134,7 +142,7 @@ class Connections:
             if not connection.is_open:
                 continue
             await self._exchange(connection, request, answer)
-            if answer.error != "the connection was closed without an answer":
+            if answer.error != NO_ANSWER:
                 return
             answer.error = ""  # the server closed it while it was idle: no request was lost by that
         try:

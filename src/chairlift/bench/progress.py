@@ -1,6 +1,7 @@
 """How a run stands, while it runs: one line that changes on a terminal, a line now and then elsewhere."""
 
 from collections.abc import Callable
+from shutil import get_terminal_size
 from time import monotonic
 from typing import TextIO
 
@@ -28,7 +29,7 @@ class Display:
                 self._next = now + PLAIN_EVERY_S
                 print(self._line(standing), file=self._out, flush=True)
             return
-        line = self._line(standing)
+        line = self._line(standing)[: get_terminal_size().columns - 1]
         self._out.write("\r" + line.ljust(self._width))
         self._out.flush()
         self._width = len(line)

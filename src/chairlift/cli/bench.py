@@ -96,6 +96,8 @@ def _measure(options: argparse.Namespace) -> "Result":
     timeout_s = number(options, "timeout", _seconds)
     arrivals = parse_arrivals(options.arrivals)
     items = list(arrivals.apply(items_from(options), seed))
+    if not items:
+        raise InvalidConfig(f"{options.workload}: there are no requests in it that are to be kept")
     target, peer = _find(options)
     asking = Asking(target, _make(options, target, seed), _make(options, target, -1 - seed))
     load = Load(
