@@ -1,7 +1,6 @@
 """`chairlift contest`: the llm-serving contest's load client, which counts what gets lost."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
 def _load(options: argparse.Namespace, settings: "Settings") -> int:
     rate, seconds = number(options, "qps", above_0), number(options, "test_time", whole(1))
     timeout_s = number(options, "timeout", above_0)
+    import uvloop
+
     from chairlift.bench.probe import find_peer
     from chairlift.bench.target import Address
     from chairlift.contest.asking import asked
@@ -90,7 +91,7 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
                 log.ended(outcome, num)
                 advance()
 
-            result = asyncio.run(Client(address, peer, timeout_s, told).run(requests))
+            result = uvloop.run(Client(address, peer, timeout_s, told).run(requests))
         path = write_files(options.out_dir, rate, result)
         log.say(result.in_words())
         log.say(_last_line(result))
