@@ -24,7 +24,7 @@ h1 { font-size: 1.35rem; margin: 0 0 .2rem } h2 { font-size: 1.05rem; margin: 1.
 .tiles span { color: var(--faint); font-size: .82rem }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: .7rem }
 .charts svg { width: 100%; height: auto; display: block }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem }
+table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums; font-size: .9rem }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); font-weight: 400 }
 th { color: var(--faint) } .words th, .words td { text-align: left }
 td:first-child, th:first-child { text-align: left; padding-left: 0 }

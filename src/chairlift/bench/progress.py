@@ -45,8 +45,8 @@ class Display:
         what = "warm-up" if standing.is_warm_up else "bench"
         lost = "".join(f", {counts[e]} {e}" for e in (Ending.SHORT, Ending.FAILED) if counts[e])
         return (
-            f"{what} {standing.seconds:6.1f} s: {num_ended} of {standing.num_planned} ended{lost}; "
-            f"{standing.num_running} running, {standing.num_waiting} waiting, {self._rate():.0f} chunks/s"
+            f"{what} {standing.seconds:.1f} s: {num_ended}/{standing.num_planned} ended{lost}; "
+            f"{standing.num_running} running, {standing.num_waiting} waiting; {self._rate():.0f} chunks/s"
         )
 
     def _rate(self) -> float:

@@ -90,7 +90,8 @@ class _Clients:
         self._commands = [commands for commands, _ in started]
         self._reports = [reports for _, reports in started]
         for number, commands in enumerate(self._commands):
-            commands.send(_share(load, number))
+            with suppress(BrokenPipeError):  # one that died is noticed below
+                commands.send(_share(load, number))
         for reports in self._reports:
             if not isinstance(_receive(reports), Ready):
                 raise ChairliftError("a client process of the load tester died while it started")
