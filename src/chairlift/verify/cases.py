@@ -13,8 +13,9 @@ from chairlift.verify.answer import Key
 
 Prompt = str | Sequence[int]
 
-# Tokens of the prompts that come along: shorter and longer than a block, and some whose answers pass position 100.
-_LENGTHS = (12, 90, 40, 101, 5, 94, 33, 64)
+# Tokens of the prompts that come along: shorter and longer than a block, some whose answers pass position 100, and one
+# for kernels that take long prompts another way.
+_LENGTHS = (12, 90, 40, 101, 5, 94, 33, 300)
 _SHARED = (
     "You work at the valley station of a ski lift. Answer the questions of guests in a few plain words, stay friendly, "
     "and say so when you do not know. It is Monday, nine in the morning; the sun shines, it is four degrees below "

@@ -13,6 +13,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.preemption import Preemption
 from chairlift.runner import hardware
 from chairlift.runner.load import Loaded
+from chairlift.runner.sizing import limits_without_pool
 from chairlift.runner.watch import Watched
 from chairlift.telemetry.lines import Rules
 from chairlift.text.load import load_tokenizer
@@ -150,19 +151,18 @@ def prompts_for(model: Model, asked: Asked) -> list[list[int]]:
 
 def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) -> Settings:
     """Settings with memory for every world and no more, where they do not say; so that two models fit side by side."""
-    device = hardware.pick_device(settings.device).type
-    batch = settings.max_running or min(_BATCH[device], settings.max_step_tokens or _BATCH[device])
-    size = settings.block_size
-    longest = max(-(-(len(case.prompt) + (case.params.max_tokens or 1)) // size) for case in cases)
-    num_samples = sum(case.params.n for case in cases)
+    device, size = hardware.pick_device(settings.device), settings.block_size
+    limits = limits_without_pool(settings, config, device)
+    batch = settings.max_running or min(_BATCH[device.type], limits.max_running)
+    num_tokens = max(case.params.max_tokens or 1 for case in cases)
     num_blocks = settings.num_blocks
     if num_blocks is None and settings.kv_memory is None:
-        num_blocks = (min(batch, 2 * num_samples + batch) + 1) * longest
+        # The cases, and neighbours whose prompts take two steps together.
+        own = sum(case.params.n * -(-(len(case.prompt) + num_tokens) // size) for case in cases)
+        num_blocks = own + -(-(2 * limits.max_step_tokens + batch * (num_tokens + size + 4)) // size)
     block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * size * 4  # in the widest type
     host_memory = settings.host_memory or _HOST_BLOCKS * block_bytes
-    return replace(
-        settings, max_running=batch, num_blocks=num_blocks, preemption="swap", host_memory=host_memory
-    )  # fmt: skip
+    return replace(settings, max_running=batch, num_blocks=num_blocks, preemption="swap", host_memory=host_memory)
 
 
 def check_memory(num_rows: float, vocab_size: int) -> None:

@@ -54,6 +54,7 @@ def worlds(max_batch: int, depth: int, has_graphs: bool, rng: random.Random) -> 
     return [
         *found,
         World(name="prompts cut", batch=few, step_tokens=few + rng.randrange(3, 9), proof="prompts cut"),
+        World(name="prompts cut wide", batch=few, step_tokens=rng.randrange(40, 160), proof="prompts cut"),
         World(name="prefix cache cold", batch=some, has_prefix_cache=True, proof="prefixes found", is_spread=True),
         World(name="prefix cache warm", batch=some, has_prefix_cache=True, is_warm=True, proof="prefixes found"),
         World(name="preempted, computed again", batch=few, is_interrupted=True, policy=_SHORT_FIRST,
