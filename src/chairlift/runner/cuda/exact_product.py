@@ -22,23 +22,26 @@ from chairlift.runner.cuda.exact_kernels import product_kernel
 Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
 Found = dict[tuple[object, ...], Way]  # by shape and numbers of a matrix, and the row count
 
-_MANY = 64  # rows beyond which the library is tried
+_FEW = 16  # rows up to which ours is the fastest
 _TRIED = 1 << 18  # numbers at least that must be equal
 
 
 class Tile(NamedTuple):
     outputs: int
-    num_full: int  # of them; the others are empty
+    num_full: int  # of them; the other lines are empty
     rows: int
     stretch: int  # of the sum that is read at a time
     warps: int
     stages: int
 
 
-_WIDE = Tile(64, 64, 16, 32, 4, 2)  # for float32, which the tensor cores do not take
-_SMALL = Tile(64, 64, 16, 128, 4, 5)
+# Chosen by measuring on an H200. Many outputs keep all processors busy with tiles that are nearly full.
+_FEW_ROWS = Tile(64, 32, 16, 256, 4, 4)
+_FEW_ROWS_OF_MANY = Tile(128, 96, 16, 128, 4, 4)
+_MANY_OUTPUTS = 8192
 _MEDIUM = Tile(64, 64, 64, 128, 4, 4)
 _LARGE = Tile(128, 128, 256, 64, 8, 4)
+_UNCUT = Tile(64, 64, 16, 32, 4, 2)  # for float32, which the tensor cores do not take as it is
 
 
 class ExactWeight:
@@ -71,19 +74,22 @@ class ExactWeight:
 
 def padded(num_rows: int) -> int:
     """To a number of rows of which there are not too many to be tried."""
-    step = 1 if num_rows <= _MANY else 16 if num_rows <= 512 else 64
+    step = 1 if num_rows <= _FEW else 8 if num_rows <= 64 else 16 if num_rows <= 512 else 64
     return -(-num_rows // step) * step
 
 
 def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
     """The fastest way that gives the bits of our own product with its smallest tile."""
-    ways = _ways(num_rows, matrix)
-    # Elsewhere nothing is computed in earnest, and there is no library to try.
-    return first_equal(ways, matrix, dtype, num_rows) if matrix.is_cuda else ways[-1]
+    ways = [by_tile(_tile(num_rows, matrix))]
+    if not matrix.is_cuda:  # nothing is computed there in earnest, and there is no library to try
+        return ways[0]
+    if num_rows > _FEW:
+        ways.insert(0, by_library)
+    return first_equal(ways, matrix, dtype, num_rows)
 
 
 def first_equal(ways: Sequence[Way], matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
-    smallest = by_tile(_smallest(matrix))
+    smallest = by_tile(_UNCUT if matrix.dtype is torch.float32 else _FEW_ROWS)
     samples = [_numbers(trial, num_rows, matrix) for trial in range(-(-_TRIED // (num_rows * len(matrix))))]
     wanted = [smallest(x, matrix, dtype) for x in samples]
     for way in ways:
@@ -97,18 +103,12 @@ def _numbers(seed: int, num_rows: int, matrix: Tensor) -> Tensor:
     return torch.randn(num_rows, matrix.shape[1], generator=source, device=matrix.device).to(matrix.dtype)
 
 
-def _ways(num_rows: int, matrix: Tensor) -> list[Way]:
-    """The fastest first, our own last."""
+def _tile(num_rows: int, matrix: Tensor) -> Tile:
     if matrix.dtype is torch.float32:
-        own = _WIDE
-    else:
-        own = _SMALL if num_rows <= 16 else _MEDIUM if num_rows <= _MANY else _LARGE
-    library = [by_library, by_library_unsplit] if num_rows > _MANY else []
-    return [*library, by_tile(own)]
-
-
-def _smallest(matrix: Tensor) -> Tile:
-    return _WIDE if matrix.dtype is torch.float32 else _SMALL
+        return _UNCUT
+    if num_rows > _FEW:
+        return _MEDIUM if num_rows <= 64 else _LARGE
+    return _FEW_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEW_ROWS
 
 
 def by_tile(tile: Tile) -> Way:
@@ -116,26 +116,24 @@ def by_tile(tile: Tile) -> Way:
 
 
 def by_library(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.mm(x, matrix.t()) if dtype is x.dtype else torch.mm(x, matrix.t(), out_dtype=dtype)
-
-
-def by_library_unsplit(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """It may not cut sums into parts."""
-    with _unsplit():
-        return by_library(x, matrix, dtype)
+    """cuBLASLt: unlike cuBLAS it can be told not to cut sums into parts, and is as fast."""
+    with _uncut():
+        return torch.mm(x, matrix.t()) if dtype is x.dtype else torch.mm(x, matrix.t(), out_dtype=dtype)
 
 
 @contextmanager
-def _unsplit() -> Iterator[None]:
-    settings = torch.backends.cuda.matmul
-    before = settings.allow_bf16_reduced_precision_reduction, torch.backends.cuda.preferred_blas_library()
-    settings.allow_bf16_reduced_precision_reduction = (False, False)
-    torch.backends.cuda.preferred_blas_library("cublaslt")
+def _uncut() -> Iterator[None]:
+    settings, backends = torch.backends.cuda.matmul, torch.backends.cuda
+    library = backends.preferred_blas_library()
+    bf16, fp16 = settings.allow_bf16_reduced_precision_reduction, settings.allow_fp16_reduced_precision_reduction
+    backends.preferred_blas_library("cublaslt")
+    settings.allow_bf16_reduced_precision_reduction = settings.allow_fp16_reduced_precision_reduction = (False, False)
     try:
         yield
     finally:
-        settings.allow_bf16_reduced_precision_reduction = before[0]
-        torch.backends.cuda.preferred_blas_library(before[1])
+        settings.allow_bf16_reduced_precision_reduction = bf16
+        settings.allow_fp16_reduced_precision_reduction = fp16
+        backends.preferred_blas_library(library)
 
 
 def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile) -> Tensor:

@@ -1,0 +1,91 @@
+"""Logits of a small model by the exact CUDA path in Triton's interpreter: alone, together, in chunks, preempted."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.engine import Engine
+from chairlift.core.events import Preempted, Token
+from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.scheduler import Scheduler
+from chairlift.runner.cuda import exact_attend, layout, tiling
+from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from fakes.clocks import CountingClock
+from fakes.requests import make_request
+
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+    ),
+    pytest.mark.usefixtures("ordered_dots", "short_cuts"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # padding is computed from whatever lies in memory
+]
+
+CPU = torch.device("cpu")
+CONFIG = ModelConfig(
+    architecture="LlamaForCausalLM", hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16,
+    intermediate_size=32, vocab_size=61, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+LIMITS = Limits(vocab_size=61, max_model_len=64, block_size=4, num_blocks=80, max_running=6, max_step_tokens=60)
+
+
+class Event_:
+    """Done at once."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+@pytest.fixture
+def short_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few dozen keys have stretches to be joined, and a prompt of some tokens has tiles of queries."""
+    for module in (exact_attend, tiling):
+        monkeypatch.setattr(module, "EXACT_SPLIT", 32)
+        monkeypatch.setattr(module, "EXACT_TILE", 16)
+    monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 200)
+    monkeypatch.setattr(torch.cuda, "Event", Event_)
+    monkeypatch.setattr(CudaRunner, "_capture", lambda *_: None)
+
+
+def run(limits: Limits) -> tuple[dict[tuple[int, int], Tensor], list[Any], int]:
+    """The logits of every sample, tokens with scores, and how often somebody was preempted."""
+    model = build_model(CONFIG, CudaOps(exact=True), DummyTensors(), torch.float32, CPU, CONFIG.max_model_len)
+    runner = CudaRunner(model, KvCache(CONFIG, limits.num_blocks, 4, torch.float32, CPU), CPU, limits, exact=True)
+    rows: dict[tuple[int, int], Tensor] = {}
+
+    def see(requests: Any, positions: Any, logits: Tensor) -> None:
+        rows.update(zip(zip(requests, positions, strict=True), logits.clone(), strict=True))
+
+    runner.logits_seen = see
+    engine = Engine(Scheduler(limits, Fcfs()), runner, CountingClock())
+    for i, length in enumerate((3, 40, 17, 25)):
+        prompt = [(7 * i * place + place) % 61 for place in range(length)]
+        engine.add((make_request(i, prompt, 5, temperature=0.0 if i % 2 else 0.7, logprobs=3),))
+    told, num_preempted = [], 0
+    while engine.has_work:
+        for event in engine.step():
+            num_preempted += isinstance(event, Preempted)
+            if isinstance(event, Token):
+                told.append((event.request, event.token, event.score))
+    return rows, sorted(told, key=lambda one: one[0]), num_preempted
+
+
+def test_logits_tokens_and_scores_have_the_same_bits_however_steps_come_about() -> None:
+    alone, told, _ = run(replace(LIMITS, max_running=1))
+    assert len(alone) == 20
+    for limits in (LIMITS, replace(LIMITS, max_step_tokens=7), replace(LIMITS, num_blocks=13)):
+        rows, same, num_preempted = run(limits)
+        assert (num_preempted > 0) is (limits.num_blocks < 80)
+        assert {place for place, row in alone.items() if not torch.equal(row, rows[place])} == set()
+        assert same == told
