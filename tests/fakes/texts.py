@@ -12,7 +12,7 @@ def encode(text: str) -> list[int]:
 
 
 def encode_chat(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    return [token for message in messages for token in (1, *encode(message["content"]))]
+    return [token for message in messages for token in (1, *encode(str(message.get("content"))))]
 
 
 def word_texts() -> Texts:

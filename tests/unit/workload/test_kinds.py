@@ -119,6 +119,7 @@ _AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
         ("a.json", f"[{_RECORD} {_RECORD}]", "record 1: neither a comma nor the end"),
         ("a.json", f"[{_RECORD}", "record 1: neither a comma nor the end"),
         ("a.json", "[1]", "record 1: must be a JSON object"),
+        ("s.json", '[{"conversations": []}, {"id": 1}]', "record 2: conversations must be a list of turns"),
         ("s.json", '[{"conversations": "hi"}]', "record 1: conversations must be a list of turns"),
         ("s.json", '[{"conversations": [{}, {"value": "a"}]}]', "record 1: value must be text, got nothing"),
         ("z.csv", f"{_AZURE}2023-11-16 18:15:46,3\n", "line 2: has more or fewer columns"),

@@ -20,7 +20,7 @@ def _alpaca(row: Row, texts: Tokenizing) -> Item | None:
 
 
 def _sharegpt(row: Row, texts: Tokenizing) -> Item | None:
-    turns = row["conversations"]
+    turns = row.get("conversations")
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         raise ValueError(f"conversations must be a list of turns, got {shown(turns)}")
     if len(turns) < 2:
