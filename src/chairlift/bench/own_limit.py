@@ -21,6 +21,7 @@ class OwnLimit:
     clients: int
     busiest: float  # share of a core that the busiest client process needed
     us_per_chunk: float  # processor time of all client processes, requests included
+    max_chunks_per_s: float  # that they could take at this cost, each on a core of its own
     machine: float  # share of all cores of this machine that anything needed
     lag_s: Spread  # of timers in the client processes: by so much a chunk may have been stamped late
     late_s: Spread  # of requests: sent - due
@@ -34,10 +35,11 @@ class OwnLimit:
         busiest = max((effort.processor_s / effort.seconds for effort in efforts if effort.seconds > 0), default=0.0)
         num_chunks = sum(len(record.chunks) for record in records)
         us_per_chunk = 1e6 * sum(effort.processor_s for effort in efforts) / max(1, num_chunks)
+        max_chunks_per_s = 1e6 * BUSY_SHARE * len(efforts) / us_per_chunk if num_chunks and us_per_chunk else 0.0
         lag_s = Spread.of(lags)
         late_s = Spread.of([record.sent_s - record.due_s for record in records])
         doubts = _doubts(busiest, machine, lag_s, late_s)
-        return cls(len(efforts), busiest, us_per_chunk, machine, lag_s, late_s, doubts)
+        return cls(len(efforts), busiest, us_per_chunk, max_chunks_per_s, machine, lag_s, late_s, doubts)
 
 
 def _doubts(busiest: float, machine: float, lag_s: Spread, late_s: Spread) -> list[str]:

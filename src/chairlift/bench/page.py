@@ -24,7 +24,8 @@ h1 { font-size: 1.35rem; margin: 0 0 .2rem } h2 { font-size: 1.05rem; margin: 1.
 .tiles span { color: var(--faint); font-size: .82rem }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: .7rem }
 .charts svg { width: 100%; height: auto; display: block }
-table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums; font-size: .9rem }
+table { border-collapse: collapse; display: block; overflow-x: auto; font-size: .9rem;
+  font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); font-weight: 400 }
 th { color: var(--faint) } .words th, .words td { text-align: left }
 td:first-child, th:first-child { text-align: left; padding-left: 0 }
@@ -150,6 +151,7 @@ def _count_rows(result: Result) -> Iterator[tuple[str, ...]]:
     yield ("chunks", f"{figures.chunks:,}")
     yield ("most requests at once", f"{figures.max_concurrency:,}")
     yield ("client processes, busiest", f"{client.clients}, {client.busiest:.0%} of a core")
+    yield ("chunks they could take", f"{client.max_chunks_per_s:,.0f}/s at {client.us_per_chunk:.1f} us each")
     yield ("timers of the client late, p99", f"{1e3 * client.lag_s.p99:.2f} ms")
     yield ("requests sent late, p99", f"{1e3 * client.late_s.p99:.2f} ms")
     yield from ((name, str(value)) for name, value in result.about.items() if value is not None)

@@ -90,9 +90,9 @@ class Result:
         client = self.client
         yield _line(
             "client",
-            f"{client.clients} process{'es' * (client.clients != 1)}, the busiest at {client.busiest:.0%} of a core; "
-            f"machine {client.machine:.0%}; timers late {1e3 * client.lag_s.p99:.1f} ms, requests "
-            f"{1e3 * client.late_s.p99:.1f} ms (p99)",
+            f"{client.clients} process{'es' * (client.clients != 1)}, the busiest at {client.busiest:.0%} of a core, "
+            f"fit for {client.max_chunks_per_s:.0f} chunks/s; all cores {client.machine:.0%} busy; p99 of being late: "
+            f"timers {1e3 * client.lag_s.p99:.1f} ms, requests {1e3 * client.late_s.p99:.1f} ms",
         )
         for doubt in client.doubts:
             yield _line("DOUBT", doubt)

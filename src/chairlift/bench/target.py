@@ -7,7 +7,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -66,7 +66,7 @@ class Target:
         routes = {
             Api.COMPLETIONS: "/v1/completions",
             Api.CHAT: "/v1/chat/completions",
-            Api.LLM_SERVING: f"/models/{self.model}/generate_stream",
+            Api.LLM_SERVING: f"/models/{quote(self.model, safe='')}/generate_stream",
         }
         return self.address.prefix + routes[self.api]
 

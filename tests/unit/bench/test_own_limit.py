@@ -10,8 +10,11 @@ def effort(processor_s: float, lags: float = 0.001) -> Effort:
 
 
 def test_clients_that_kept_up_raise_no_doubt() -> None:
-    limit = OwnLimit.of([effort(2.0), effort(4.0)], [record(sent_s=1.001, due_s=1.0)], machine=0.5)
+    records = [record(sent_s=1.001, due_s=1.0, times=range(1000))]
+    limit = OwnLimit.of([effort(2.0), effort(4.0)], records, machine=0.5)
     assert (limit.clients, limit.busiest, limit.doubts) == (2, 0.4, [])
+    assert limit.us_per_chunk == 6000.0
+    assert limit.max_chunks_per_s == 2 * 0.8 / 0.006
     assert 0.0009 < limit.late_s.max < 0.0011
 
 
