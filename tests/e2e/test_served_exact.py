@@ -1,0 +1,42 @@
+"""`--exact` over HTTP: what a request is answered does not depend on the others, nor on who takes it in."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fakes.served import Served, serve
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=lambda count: f"{count} front ends")
+def exact(
+    request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    options = ("--exact", "--dtype", "bfloat16", "--kv-memory", "64MiB", "--frontends", str(request.param))
+    with serve(log, "--model", tiny_model, *options) as served:
+        yield served
+
+
+def ask(served: Served, index: int) -> Any:
+    body = {
+        "prompt": "the lift goes up the hill " * (1 + index % 7), "max_tokens": 24, "logprobs": 3, "seed": index,
+        "temperature": 0.0 if index % 2 else 0.9, "n": 1 + index % 3, "ignore_eos": True,
+    }  # fmt: skip
+    response = httpx.post(f"{served.url}/v1/completions", json=body, timeout=60)
+    assert response.status_code == 200
+    return [(choice["text"], choice["logprobs"]) for choice in response.json()["choices"]]
+
+
+def test_many_at_once_are_answered_as_one_by_one(exact: Served) -> None:
+    alone = [ask(exact, index) for index in range(24)]
+    with ThreadPoolExecutor(24) as threads:
+        together = list(threads.map(lambda index: ask(exact, index), range(24)))
+    assert together == alone
+    (told,) = httpx.get(f"{exact.url}/v1/models").json()["data"]
+    assert told["exact"] is True

@@ -1,0 +1,31 @@
+"""The embedded model under `--exact`: the same bits alone and in a crowd, in both number types and with both kernels."""
+
+import pytest
+
+from chairlift.core.params import SamplingParams
+from chairlift.llm import LLM, Completion
+from chairlift.runner.native.ops import available
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+QUESTIONS = [f"Question {i}: why is the sky blue{' and the snow white' * (i % 5 * 4)}?" for i in range(12)]
+
+
+def told(completion: Completion) -> object:
+    return [(sample.tokens, sample.scores) for sample in completion.samples], completion.prompt_scores
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("kernels", ["native", "torch"])
+def test_a_crowd_gets_the_bits_that_each_gets_alone(kernels: str, dtype: str) -> None:
+    if kernels == "native" and not available():
+        pytest.skip("the native kernels were not built or not for this processor")
+    llm = LLM(exact=True, kernels=kernels, dtype=dtype, max_step_tokens=100, max_running=12)
+    params = [
+        SamplingParams(
+            max_tokens=10, temperature=0.7 * (i % 2), seed=i, logprobs=i % 4, ignore_eos=True,
+            prompt_logprobs=2 if i % 3 == 0 else None,
+        )
+        for i in range(12)
+    ]  # fmt: skip
+    alone = [told(llm.generate([question], [each])[0]) for question, each in zip(QUESTIONS, params, strict=True)]
+    assert [told(completion) for completion in llm.generate(QUESTIONS, params)] == alone

@@ -1,0 +1,83 @@
+"""A tiny decoder with random weights whose logits are watched: what each request gets alone, and what it gets among
+others, to be compared bit for bit by the code that `chairlift verify` compares with."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from chairlift.build import join
+from chairlift.config.model import ModelConfig
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.preemption import Preemption
+from chairlift.core.request import Request
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.ops import Ops
+from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.telemetry.lines import Rules
+from chairlift.verify.answer import Answers, Key
+from chairlift.verify.drive import Guest, OtherDepth, Outcome, drive
+from chairlift.verify.figures import Figures
+
+LLAMA = ModelConfig(
+    architecture="LlamaForCausalLM", hidden_size=96, num_layers=2, num_heads=6, num_kv_heads=2, head_dim=16,
+    intermediate_size=200, vocab_size=301, max_model_len=400, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+CONFIGS = {
+    "llama": LLAMA,
+    "tied": replace(LLAMA, is_tied=True, num_kv_heads=6),
+    "qwen2": replace(LLAMA, architecture="Qwen2ForCausalLM", has_qkv_bias=True),
+    "qwen3": replace(LLAMA, architecture="Qwen3ForCausalLM", has_qk_norm=True),
+    "mistral": replace(LLAMA, architecture="MistralForCausalLM", sliding_window=37),
+}
+LIMITS = Limits(
+    vocab_size=301, max_model_len=400, block_size=8, num_blocks=240, max_running=9, max_step_tokens=256
+)  # fmt: skip
+_NUM_HOST_BLOCKS = 240
+
+
+class ExactWorld:
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, ops: Ops) -> None:
+        cpu = torch.device("cpu")
+        model = build_model(config, ops, DummyTensors(), dtype, cpu, config.max_model_len)
+        cache = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, dtype, cpu, _NUM_HOST_BLOCKS)
+        self.runner = TorchRunner(model, cache, cpu)
+
+    def alone(self, requests: Sequence[Request]) -> Answers:
+        answers: Answers = {}
+        for request in requests:
+            answers |= self.among([Guest((request,))], [request], prefix_cache=False).answers
+        return answers
+
+    def among(
+        self, guests: Sequence[Guest], wanted: Sequence[Request], depth: int = 1, first: Sequence[Guest] = (),
+        policy: str = "fcfs", prefill: str = "mixed", preemption: str = "recompute", prefix_cache: bool = True,
+        **limits: int,
+    ) -> Outcome:  # fmt: skip
+        """first: what the same engine has run before, for a cache that is warm."""
+        host = 0 if preemption == "recompute" else _NUM_HOST_BLOCKS
+        swap = Preemption(mode=preemption, num_host_blocks=host)
+        rules = Rules(policy=policy, prefill=prefill, preemption=swap, prefix_cache=prefix_cache)
+        engine = join(OtherDepth(self.runner, depth), replace(LIMITS, **limits), rules)
+        if first:
+            drive(engine, self.runner, first, {})
+        return drive(engine, self.runner, guests, {request.id: key_of(request) for request in wanted})
+
+
+def key_of(request: Request) -> Key:
+    return Key(request.id, request.sample_index)
+
+
+def compared(expected: Answers, found: Answers) -> Figures:
+    figures = Figures()
+    figures.add_answers(expected, found)
+    return figures
+
+
+def other_ids(guests: Sequence[Guest], by: int = 10_000) -> list[Guest]:
+    return [
+        guest._replace(samples=tuple(replace(r, id=RequestId(r.id + by)) for r in guest.samples)) for guest in guests
+    ]
