@@ -22,7 +22,8 @@ class Figures:
     max_error: float = 0.0  # of a value
     max_spreads: float = 0.0  # the same in standard deviations of the expected row
     sum_error: float = 0.0  # of the mean error of each row
-    num_same_top: int = 0
+    num_whole: int = 0  # rows that have every token of the vocabulary
+    num_same_top: int = 0  # of these, those with the same largest value
     sum_kl: float = 0.0  # of each row, in nats
     max_kl: float = 0.0
     num_tokens: int = 0
@@ -40,13 +41,14 @@ class Figures:
         return self.sum_kl / max(1, self.num_rows)
 
     @property
-    def same_top(self) -> float:
-        return self.num_same_top / max(1, self.num_rows)
+    def same_top(self) -> float | None:
+        return self.num_same_top / self.num_whole if self.num_whole else None
 
     def add_row(self, expected: Row, found: Row, is_vocab: bool = True) -> None:
         self.num_rows += 1
+        self.num_whole += is_vocab
         if expected.dtype == found.dtype and expected.tobytes() == found.tobytes():
-            self.num_same_top += 1
+            self.num_same_top += is_vocab
             return
         self.num_differing += 1
         if expected.shape != found.shape:
@@ -61,7 +63,6 @@ class Figures:
         self.max_error = max(self.max_error, worst)
         self.sum_error += float(errors.mean())
         if not is_vocab:
-            self.num_same_top += 1
             return
         spread = float(a.std())
         self.max_spreads = max(self.max_spreads, worst / spread if spread > 0 else worst)

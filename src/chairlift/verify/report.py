@@ -127,7 +127,7 @@ def _cells(line: Line) -> tuple[str, ...]:
         f"{f.max_error:.2g}",
         f"{f.max_spreads:.2g}",
         f"{f.mean_error:.2g}",
-        f"{100 * f.same_top:.2f}%" if f.num_rows else "-",
+        "-" if f.same_top is None else f"{100 * f.same_top:.2f}%",
         f"{f.mean_kl:.2g}",
         f"{f.num_other_tokens:,} of {f.num_tokens:,}" if f.num_tokens else "-",
         f"{f.num_other_texts} of {f.num_texts}" if f.num_texts else "-",
