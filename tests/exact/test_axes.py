@@ -21,7 +21,7 @@ from fakes.row_dependent import RowDependentOps
 
 OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "native": lambda: NativeOps(2)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# Every pair of kernels and number type by default, and every architecture; all of their combinations with the slow ones.
+# By default every pair of kernels and number type and every architecture; with the slow tests, all combinations.
 DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("mistral", "native", "float32"),
            ("qwen2", "native", "bfloat16"), ("tied", "torch", "float32")]  # fmt: skip
 KINDS = [

@@ -1,4 +1,4 @@
-"""The embedded model under `--exact`: the same bits alone and in a crowd, in both number types and with both kernels."""
+"""The embedded model under `--exact`: the same bits alone and in a crowd, whatever numbers and kernels are used."""
 
 import pytest
 

@@ -82,6 +82,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
     Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port (default: by device)"),
     Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body (default: 8MiB)"),
+    _choice("llm_serving_logprob", "server", ("logit", "logprob"), "what `logprob` is in llm-serving answers"),
     Option("trace", "record", new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"),
     _choice("log_level", "server", ("debug", "info", "warning", "error"), "how much to log"),
 )  # fmt: skip

@@ -55,6 +55,7 @@ class Settings:
     port: int = 8000
     frontends: int | None = None
     max_body_bytes: int = 8 * 2**20
+    llm_serving_logprob: str = "logit"  # what the field of that name holds in answers of the llm-serving routes
     log_level: str = "info"
     trace: Path | None = None  # where the engine writes what it does
     compat: LlmServing = field(default_factory=LlmServing)

@@ -212,3 +212,10 @@ async def test_a_bad_body_is_a_422_with_pydantic_s_detail() -> None:
         '{"detail":[{"loc":["body","parameters","top_k"],'
         '"msg":"value is not a valid integer","type":"type_error.integer"}]}'
     )
+
+
+@pytest.mark.parametrize("path", ["/models/llama2/generate", "/models/llama2/generate_stream"])
+async def test_the_logprob_is_a_log_probability_where_that_is_asked_for(path: str) -> None:
+    response = await ask(HttpWorld("Hello world", llm_serving_logprob="logprob"), path)
+    assert HELLO.replace("77.0", "-38.5") in response.text
+    assert HELLO not in response.text

@@ -55,7 +55,8 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     except InvalidBody as error:
         return Response(msgspec.json.encode({"detail": error.detail}), 422, media_type="application/json")
     streams = request.stream if streams is None else streams
-    task = Task(request.parameters, streams, request_id(http))
+    has_logits = context.settings.llm_serving_logprob == "logit"
+    task = Task(request.parameters, streams, request_id(http), has_logits)
     try:
         return ByteStream([await _answer(context, request)], task, headers=task.headers)
     except Exception as error:
@@ -79,11 +80,13 @@ async def _answer(context: ServerContext, request: GenerateRequest) -> Answer:
 class Task:
     """What one request hears: a line for each token and a summary, or all of it in one line."""
 
-    def __init__(self, parameters: Parameters, streams: bool, name: str) -> None:
+    def __init__(self, parameters: Parameters, streams: bool, name: str, has_logits: bool = True) -> None:
+        """has_logits: tokens show their raw logit, as llm-serving's do, and not their log-probability."""
         self._streams = streams
         self._is_sse = parameters.return_protocol == "sse"
         self._has_summary = parameters.return_full_text
         self._name = name
+        self._has_logits = has_logits
         self._texts: list[str] = []
         self._tokens: list[str] = []
         self._finish = ""
@@ -100,8 +103,9 @@ class Task:
         self._texts.append(delta.text)
         if delta.token is None:
             return b""
-        logit = 0.0 if delta.score is None else delta.score.logit
-        token = token_object(delta.token, logit, delta.text, not delta.text)
+        score = delta.score
+        likelihood = 0.0 if score is None else score.logit if self._has_logits else score.logprob
+        token = token_object(delta.token, likelihood, delta.text, not delta.text)
         self._tokens.append(token)
         return token_line(delta.text, token, self._is_sse) if self._streams else b""
 

@@ -1,6 +1,6 @@
 """The bytes of the llm-serving answers: key order, separators and line ends as its clients know them.
 
-token object   {"id": 5, "logprob": 17.2, "special": false, "text": "a"}      logprob is the raw logit
+token object   {"id": 5, "logprob": 17.2, "special": false, "text": "a"}      logprob is the raw logit by default
 sse line       {"event": "message", "retry": 30000, "data": [{...}]}\n        a list of one, and no "data:" before it
 other line     data:{...}\n
 """
@@ -27,9 +27,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     tokens: list[str]
 
 
-def token_object(token: int, logit: float, text: str, is_special: bool) -> str:
+def token_object(token: int, likelihood: float, text: str, is_special: bool) -> str:
     special = "true" if is_special else "false"
-    return f'{{"id": {token}, "logprob": {logit!r}, "special": {special}, "text": {_quoted(text)}}}'
+    return f'{{"id": {token}, "logprob": {likelihood!r}, "special": {special}, "text": {_quoted(text)}}}'
 
 
 def token_line(text: str, token: str, is_sse: bool) -> bytes:
