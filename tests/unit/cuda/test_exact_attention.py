@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 DIM, SIZE = 16, 8
-LENGTHS = (EXACT_SPLIT + 3, 40, 5)  # of the texts
+LENGTHS = (2 * EXACT_SPLIT + 3, 40, 5)  # of the texts
 Chunk = tuple[int, int, int]  # text, first position, tokens
 
 
@@ -31,7 +31,6 @@ class Texts:
     def __init__(self, heads: int, kv_heads: int, dtype: torch.dtype) -> None:
         numbers = torch.Generator().manual_seed(5)
         lengths = [-(-length // SIZE) for length in LENGTHS]
-        self.heads = heads
         blocks = torch.randperm(sum(lengths) + 2, generator=numbers).int()
         self.tables = torch.zeros(len(LENGTHS), max(lengths) + 1, dtype=torch.int32)
         self.keys, self.values = (torch.full((len(blocks), kv_heads, SIZE, DIM), torch.nan) for _ in range(2))
@@ -46,8 +45,8 @@ class Texts:
                     memory[block, :, position % SIZE] = torch.randn(kv_heads, DIM, generator=numbers)
         self.keys, self.values = self.keys.to(dtype), self.values.to(dtype)
 
-    def attend(self, chunks: list[Chunk], tiled: bool, window: int = 0) -> Tensor:
-        """tiled: by tiles of queries; else every row by itself."""
+    def attend(self, chunks: list[Chunk], tiled: bool, window: int = 0, is_whole: bool = False) -> Tensor:
+        """tiled: by tiles of queries; else every row by itself. is_whole: one program walks all of a row."""
         owners = torch.cat([torch.full((count,), text) for text, _, count in chunks])
         positions = torch.cat([torch.arange(first, first + count) for _, first, count in chunks]).int()
         tiles, low = [], 0
@@ -55,10 +54,11 @@ class Texts:
             tiles += [(low + i, min(QUERIES, count - i), first + i, text) for i in range(0, count, QUERIES)]
             low += count
         nothing = positions[:0]
+        cut = tiling(1, int(positions.max()) + 1, False, exact=True)
         batch = CudaBatch(
             tokens=nothing, positions=positions, slots=nothing, starts=nothing, contexts=nothing, tables=self.tables,
             num_decodes=0, max_context=0, logit_rows=nothing, table_rows=owners.int(),
-            tiling=tiling(len(positions), int(positions.max()) + 1, self.heads > 2, exact=True),
+            tiling=cut._replace(num_splits=1) if is_whole else cut,
             tiles=torch.tensor(tiles, dtype=torch.int32) if tiled else None,
             short_positions=nothing if tiled else positions,
         )  # fmt: skip
@@ -72,16 +72,17 @@ def bits(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dtype"), [(1, 1, torch.bfloat16), (4, 2, torch.float32)])
-@pytest.mark.parametrize("window", [0, 3, EXACT_TILE + 5, EXACT_SPLIT])
+@pytest.mark.parametrize("window", [0, EXACT_TILE + 5, EXACT_SPLIT + 9])
 def test_a_token_has_the_same_bits_by_itself_and_in_any_chunk(
     heads: int, kv_heads: int, dtype: torch.dtype, window: int
 ) -> None:
     texts = Texts(heads, kv_heads, dtype)
     length = LENGTHS[0]
-    first = EXACT_SPLIT - 2
+    first = 2 * EXACT_SPLIT - 2
     alone = torch.cat([texts.attend([(0, at, 1)], False, window) for at in range(first, length)])
-    for cut in (first + 1, EXACT_SPLIT):
+    for cut in (first + 1, 2 * EXACT_SPLIT):
         chunks = [(0, first, cut - first), (0, cut, length - cut)]
         assert torch.equal(bits(texts.attend(chunks, True, window)), bits(alone))
-    among = texts.attend([(2, 4, 1), (0, first, length - first), (1, 37, 3)], False, window)
-    assert torch.equal(bits(among[1:-3]), bits(alone))
+    for is_whole in (False, True):
+        among = texts.attend([(2, 4, 1), (0, first, length - first), (1, 37, 3)], False, window, is_whole)
+        assert torch.equal(bits(among[1:-3]), bits(alone))

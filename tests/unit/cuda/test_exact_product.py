@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.exact_product import ExactWeight, Tile, first_equal, padded, product
+from chairlift.runner.cuda import exact_product
+from chairlift.runner.cuda.exact_direct import ptx, steps_ahead
+from chairlift.runner.cuda.exact_product import ExactWeight, Found, Tile, first_equal, padded, product
 from chairlift.runner.cuda.runner import LADDER
 
 pytestmark = [
@@ -34,7 +36,7 @@ def test_any_tile_gives_a_row_the_same_bits(shape: tuple[int, int], dtype: torch
 def test_a_weight_multiplies_and_adds_its_bias(has_bias: bool) -> None:
     matrix, x = torch.randn(70, 100), torch.randn(3, 100)
     bias = torch.randn(70) if has_bias else None
-    weight = ExactWeight(matrix, bias, {})
+    weight = ExactWeight(matrix, bias, Found())
     want = torch.nn.functional.linear(x, matrix, bias)
     torch.testing.assert_close(weight.linear(x), want)
     torch.testing.assert_close(weight.logits(x), want)
@@ -53,14 +55,23 @@ def by_rows(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
     return (x[:, half:] @ matrix[:, half:].t() + x[:, :half] @ matrix[:, :half].t()).to(dtype)
 
 
-def test_a_library_is_used_only_where_its_bits_are_ours() -> None:
-    matrix = torch.randn(2048, 64)
+def test_a_library_is_used_only_where_its_bits_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_product, "_TRIED", 1 << 12)
+    matrix = torch.randn(256, 64)
     tile = Tile(64, 64, 16, 64, 4, 2)
 
     def equal(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
         return product(x, matrix, dtype, tile)
 
-    assert first_equal([by_rows, equal], matrix, torch.float32, 128) is equal
-    found = first_equal([by_rows], matrix, torch.float32, 128)
+    assert first_equal([by_rows, equal], matrix, torch.float32, 16) is equal
+    found = first_equal([by_rows], matrix, torch.float32, 16)
     x = torch.randn(3, 64)
     assert torch.equal(found(x, matrix, torch.float32), equal(x, matrix, torch.float32))
+
+
+@pytest.mark.parametrize(("width", "ahead"), [(4096, 32), (11008, 43), (576, 36), (100, 0)])
+def test_weights_are_asked_for_in_steps_that_a_row_has_a_multiple_of(width: int, ahead: int) -> None:
+    assert steps_ahead(width) == ahead
+    loop = ptx(ahead, 1, "bf16")
+    assert loop.count("mma.sync") == 2 * ahead  # with more to come, and at the end
+    assert loop.count("ld.global") == 4 * ahead  # weights and rows, at the beginning and with more to come

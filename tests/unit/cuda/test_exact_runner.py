@@ -24,6 +24,7 @@ from fakes.clocks import CountingClock
 from fakes.requests import make_request
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(
         os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
     ),

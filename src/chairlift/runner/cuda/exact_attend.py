@@ -5,6 +5,7 @@ import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
+from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
 from chairlift.runner.cuda.tiling import EXACT_SPLIT, EXACT_TILE, MAX_PARTS, Tiling
 
 QUERIES = 64  # of a prompt chunk that one program answers
@@ -51,3 +52,22 @@ def attend_prompts(
         HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, SPLIT=EXACT_SPLIT,
         TILE=EXACT_TILE, num_warps=4, num_stages=2, enable_fp_fusion=False,
     )  # fmt: skip
+
+
+def attend_one_row(
+    qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, positions: Tensor, slots: Tensor, table_rows: Tensor,
+    tables: Tensor, tiling: Tiling, heads: int, scale: float, window: int, counters: Tensor,
+) -> Tensor:  # fmt: skip
+    """What `Ops.rotate_and_store` and then `Ops.attention` do with qkv [1, (heads + 2 * kv_heads) * head_dim]."""
+    _, kv_heads, block_size, head_dim = keys.shape
+    num_splits = tiling.num_splits
+    out = torch.empty(1, heads * head_dim, dtype=qkv.dtype, device=qkv.device)
+    partials = torch.empty(heads, num_splits, head_dim, dtype=torch.float32, device=qkv.device)
+    stats = torch.empty(heads, num_splits, 2, dtype=torch.float32, device=qkv.device)
+    exact_one_row_kernel[(kv_heads, num_splits)](
+        qkv, rotation, positions, slots, table_rows, tables, keys, values, partials, stats, counters, out, scale,
+        window, tables.shape[1], num_splits,
+        HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(heads // kv_heads)), DIM=head_dim,
+        SIZE=block_size, SPLIT=tiling.split, TILE=tiling.tile, num_warps=4, num_stages=3, enable_fp_fusion=False,
+    )  # fmt: skip
+    return out

@@ -1,10 +1,10 @@
 """Attention over pages whose bits depend on nothing but the query, its position and its own text: for `--exact`.
 
 Keys are walked in tiles of absolute positions; each stretch of SPLIT keys is answered from nothing, and the stretches
-are joined in order. A row by itself has a program for each stretch, and `join_kernel` joins them; a tile of a prompt's
-rows has one program that walks and joins them all.
+are joined in order. Who walks them is free: one program all of them, for a row or for a tile of a prompt's rows, or one
+program each, with what they leave joined by `join_kernel`.
 
-Always: a sum is either a dot, which the tensor cores add up in the order of keys or dimensions, or part of `_join`.
+Always: a sum is either a dot, which the tensor cores add up in the order of keys or dimensions, or part of `join`.
 Nothing is summed across threads, whose number differs between kernels, and multiplications and additions are not fused
 (the launches say so), because the compiler would not do it in the same places everywhere. What a row does not see adds
 exact zeros.
@@ -20,8 +20,8 @@ def exact_rows_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
     SPLIT: tl.constexpr, TILE: tl.constexpr, IS_WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """A row, a head of keys and a stretch a program. GROUP is the number of query heads of a head of keys, rounded up
-    to what the tensor cores take. IS_WHOLE: no row has more than one stretch, which is the answer."""
+    """A row and a head of keys a program, and unless IS_WHOLE a stretch. GROUP is the number of query heads of a head
+    of keys, rounded up to what the tensor cores take."""
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -29,8 +29,11 @@ def exact_rows_kernel(
     first = 0
     if window > 0:
         first = tl.maximum(position + 1 - window, 0)
-    start = tl.maximum(first, split * SPLIT)
-    end = tl.minimum(position + 1, split * SPLIT + SPLIT)
+    start = first
+    end = position + 1
+    if not IS_WHOLE:
+        start = tl.maximum(first, split * SPLIT)
+        end = tl.minimum(end, split * SPLIT + SPLIT)
     if start >= end:
         return
     members = tl.arange(0, GROUP)
@@ -43,13 +46,18 @@ def exact_rows_kernel(
     table = tables + tl.load(table_rows + row).to(tl.int64) * width
     own = tl.zeros([GROUP], dtype=tl.int32) + position
     steep = scale * 1.4426950408889634  # powers of two are faster than those of e
-    top, total, summed = _nothing(GROUP, DIM)
+    top, total, summed = nothing(GROUP, DIM)
+    all_top, all_total, all_summed = nothing(GROUP, DIM)
     for low in range(start // TILE * TILE, end, TILE):
-        top, total, summed = _walk(
+        if IS_WHOLE and low % SPLIT == 0:
+            all_top, all_total, all_summed = join(all_top, all_total, all_summed, top, total, summed)
+            top, total, summed = nothing(GROUP, DIM)
+        top, total, summed = walk(
             queries, keys, values, table, low, first, end, own, steep, window, top, total, summed,
             kv_head, KV_HEADS, DIM, SIZE, TILE, True,
         )  # fmt: skip
     if IS_WHOLE:
+        _, total, summed = join(all_top, all_total, all_summed, top, total, summed)
         target = out + place[:, None] * DIM + dims[None, :]
         tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_member[:, None])
     else:
@@ -73,15 +81,29 @@ def join_kernel(
     first = 0
     if window > 0:
         first = tl.maximum(position + 1 - window, 0) // SPLIT
-    top, total, summed = _nothing(1, DIM)
-    for split in range(first, position // SPLIT + 1):
-        place = (row * HEADS + head) * num_splits + split + tl.arange(0, 1)
-        part = tl.load(partials + place[:, None] * DIM + dims[None, :])
-        top, total, summed = _join(
-            top, total, summed, tl.load(stats + place * 2), tl.load(stats + place * 2 + 1), part
-        )  # fmt: skip
+    place = (row * HEADS + head) * num_splits
+    total, summed = fold(partials, stats, place, first, position // SPLIT, DIM)
     target = out + (row * HEADS + head) * DIM + dims[None, :]
     tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty))
+
+
+@triton.jit
+def fold(partials, stats, place, first, last, DIM: tl.constexpr):
+    """The stretches first..last of a row and head, joined in order: their sum of shares [1], weighted values [1, DIM].
+
+    Several are read at once, as waiting for each would take longer than all else."""
+    dims = tl.arange(0, DIM)
+    top, total, summed = nothing(1, DIM)
+    for low in range(first, last + 1, 8):
+        for i in tl.static_range(8):
+            spots = place + low + i + tl.arange(0, 1)
+            is_there = low + i + tl.arange(0, 1) <= last
+            next_top = tl.load(stats + spots * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
+            next_total = tl.load(stats + spots * 2 + 1, mask=is_there, other=0.0, cache_modifier=".cg")
+            memory = partials + spots[:, None] * DIM + dims[None, :]
+            part = tl.load(memory, mask=is_there[:, None], other=0.0, cache_modifier=".cg")
+            top, total, summed = join(top, total, summed, next_top, next_total, part)
+    return total, summed
 
 
 @triton.jit
@@ -112,38 +134,38 @@ def exact_prompt_kernel(
         first = tl.maximum(position + 1 - window, 0)
         full = 0
     end = position + count
-    top, total, summed = _nothing(QUERIES, DIM)
-    all_top, all_total, all_summed = _nothing(QUERIES, DIM)
+    top, total, summed = nothing(QUERIES, DIM)
+    all_top, all_total, all_summed = nothing(QUERIES, DIM)
     for low in range(0, full, TILE):
         if low % SPLIT == 0:
-            all_top, all_total, all_summed = _join(all_top, all_total, all_summed, top, total, summed)
-            top, total, summed = _nothing(QUERIES, DIM)
-        top, total, summed = _walk(
+            all_top, all_total, all_summed = join(all_top, all_total, all_summed, top, total, summed)
+            top, total, summed = nothing(QUERIES, DIM)
+        top, total, summed = walk(
             queries, keys, values, table, low, first, end, own, steep, window, top, total, summed,
             kv_head, KV_HEADS, DIM, SIZE, TILE, False,
         )  # fmt: skip
     for low in range(tl.maximum(full, first // TILE * TILE), end, TILE):
         if low % SPLIT == 0:
-            all_top, all_total, all_summed = _join(all_top, all_total, all_summed, top, total, summed)
-            top, total, summed = _nothing(QUERIES, DIM)
-        top, total, summed = _walk(
+            all_top, all_total, all_summed = join(all_top, all_total, all_summed, top, total, summed)
+            top, total, summed = nothing(QUERIES, DIM)
+        top, total, summed = walk(
             queries, keys, values, table, low, first, end, own, steep, window, top, total, summed,
             kv_head, KV_HEADS, DIM, SIZE, TILE, True,
         )  # fmt: skip
-    _, total, summed = _join(all_top, all_total, all_summed, top, total, summed)
+    _, total, summed = join(all_top, all_total, all_summed, top, total, summed)
     total = tl.where(is_query, total, 1.0)  # rows beyond the chunk may have seen nothing
     tl.store(out + place, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_query[:, None])
 
 
 @triton.jit
-def _nothing(ROWS: tl.constexpr, DIM: tl.constexpr):
+def nothing(ROWS: tl.constexpr, DIM: tl.constexpr):
     """The largest score, the sum of shares and the weighted values of no keys."""
     top = tl.full([ROWS], float("-inf"), dtype=tl.float32)
     return top, tl.zeros([ROWS], dtype=tl.float32), tl.zeros([ROWS, DIM], dtype=tl.float32)
 
 
 @triton.jit
-def _join(top, total, summed, next_top, next_total, next_summed):
+def join(top, total, summed, next_top, next_total, next_summed):
     """Two stretches as one. With nothing, on either side, the other stays as it is, bit by bit."""
     largest = tl.maximum(top, next_top)
     safe = tl.where(largest == float("-inf"), 0.0, largest)
@@ -154,7 +176,7 @@ def _join(top, total, summed, next_top, next_total, next_summed):
 
 
 @triton.jit
-def _walk(
+def walk(
     queries, keys, values, table, low, first, end, own, steep, window, top, total, summed, kv_head,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
 ):  # fmt: skip

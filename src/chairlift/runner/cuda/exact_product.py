@@ -11,19 +11,29 @@ have been tried, and rows of zeros make up what is missing.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
+from chairlift.runner.cuda.exact_direct import GROUP, direct_gated_kernel, direct_kernel, ptx, steps_ahead
 from chairlift.runner.cuda.exact_kernels import product_kernel
 
 Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
-Found = dict[tuple[object, ...], Way]  # by shape and numbers of a matrix, and the row count
 
 _FEW = 16  # rows up to which ours is the fastest
+_LEAST_AHEAD = 8  # steps: with fewer a warp waits for memory
 _TRIED = 1 << 18  # numbers at least that must be equal
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What trials have shown, by shape and numbers of a matrix and more."""
+
+    ways: dict[tuple[object, ...], Way] = field(default_factory=dict)
+    gates: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
 
 class Tile(NamedTuple):
@@ -55,6 +65,17 @@ class ExactWeight:
     def linear(self, x: Tensor) -> Tensor:
         return self._multiply(x, x.dtype)
 
+    def gated(self, x: Tensor, activate: Callable[[Tensor], Tensor]) -> Tensor:
+        """activate(linear(x)), which is silu(first half) * second half; of a few rows in one kernel, where that gives
+        the same bits."""
+        kind = (self._matrix.shape, self._matrix.dtype)
+        if self._bias is not None or len(x) > GROUP or not can_be_direct(self._matrix):
+            return activate(self.linear(x))
+        if kind not in self._found.gates:
+            rows = _numbers(0, GROUP, self._matrix)
+            self._found.gates[kind] = torch.equal(direct_gated(rows, self._matrix), activate(self.linear(rows)))
+        return direct_gated(x, self._matrix) if self._found.gates[kind] else activate(self.linear(x))
+
     def logits(self, x: Tensor) -> Tensor:
         return self._multiply(x, torch.float32)
 
@@ -64,8 +85,8 @@ class ExactWeight:
     def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         num_rows, count = len(x), padded(len(x))
         kind = (self._matrix.shape, self._matrix.dtype, dtype, count)
-        if (way := self._found.get(kind)) is None:
-            way = self._found[kind] = find(self._matrix, dtype, count)
+        if (way := self._found.ways.get(kind)) is None:
+            way = self._found.ways[kind] = find(self._matrix, dtype, count)
         if count > num_rows:
             x = torch.nn.functional.pad(x, (0, 0, 0, count - num_rows))
         out = way(x.contiguous(), self._matrix, dtype)[:num_rows]
@@ -85,6 +106,8 @@ def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
         return ways[0]
     if num_rows > _FEW:
         ways.insert(0, by_library)
+    elif num_rows <= GROUP and can_be_direct(matrix):
+        ways.insert(0, by_direct)
     return first_equal(ways, matrix, dtype, num_rows)
 
 
@@ -113,6 +136,39 @@ def _tile(num_rows: int, matrix: Tensor) -> Tile:
 
 def by_tile(tile: Tile) -> Way:
     return lambda x, matrix, dtype: product(x, matrix, dtype, tile)
+
+
+def by_direct(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """Of up to eight rows."""
+    (num_rows, width), num_outputs = x.shape, len(matrix)
+    out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
+    direct_kernel[(num_outputs // GROUP,)](
+        x, matrix, out, num_rows, num_outputs, width,
+        LOOP=ptx(steps_ahead(width), 1, _kind(matrix)), WARPS=1, num_warps=1, maxnreg=255,
+    )  # fmt: skip
+    return out
+
+
+def direct_gated(x: Tensor, matrix: Tensor) -> Tensor:
+    (num_rows, width), num_outputs = x.shape, len(matrix) // 2
+    out = torch.empty(num_rows, num_outputs, dtype=x.dtype, device=x.device)
+    direct_gated_kernel[(num_outputs // GROUP,)](
+        x, matrix, out, num_rows, num_outputs, width,
+        LOOP=ptx(steps_ahead(width, num_parts=2), 2, _kind(matrix)), WARPS=1, num_warps=1, maxnreg=255,
+    )  # fmt: skip
+    return out
+
+
+def _kind(matrix: Tensor) -> str:
+    return "bf16" if matrix.dtype is torch.bfloat16 else "f16"
+
+
+def can_be_direct(matrix: Tensor) -> bool:
+    num_outputs, width = matrix.shape
+    return (
+        matrix.is_cuda and matrix.dtype in (torch.bfloat16, torch.float16)
+        and num_outputs % (2 * GROUP) == 0 and steps_ahead(width) >= _LEAST_AHEAD
+    )  # fmt: skip
 
 
 def by_library(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:

@@ -61,7 +61,7 @@ class CudaOps:
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
-        self._found: Found = {}
+        self._found = Found()
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._found) if self._exact else CudaWeight(matrix, bias)
@@ -91,7 +91,7 @@ class CudaOps:
             qkv, out, rotation, batch.positions, batch.slots, keys, values, q_gain, k_gain, eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
             KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, HAS_NORM=q_gain is not None,
-            num_warps=8,
+            num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
         )  # fmt: skip
         return out
 

@@ -2,14 +2,15 @@
 
 Few rows do not fill the device by themselves, so their contexts are split finely; many rows do, and long contexts are
 best walked in one go. Where every head has its own keys, many small programs (eight keys at a time, one warp) keep more
-loads under way than few large ones. With `exact`, cuts are the same everywhere, as sums depend on them.
+loads under way than few large ones. With `exact`, stretches are as long everywhere, as sums depend on it, and a single
+split means that one program walks them all.
 """
 
 from typing import NamedTuple
 
 _FEW, _MANY = 16, 128  # rows
 _LONG = 512  # keys
-EXACT_SPLIT, EXACT_TILE = 256, 32  # keys
+EXACT_SPLIT, EXACT_TILE = 64, 32  # keys
 MAX_PARTS = 1 << 16  # that wait to be joined, over all rows: bounds their memory when one context of many is long
 
 
@@ -23,7 +24,8 @@ class Tiling(NamedTuple):
 def tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool = False) -> Tiling:
     """has_groups: several query heads share keys and values."""
     if exact:
-        return Tiling(EXACT_SPLIT, max(1, -(-max_context // EXACT_SPLIT)), EXACT_TILE, 4 if num_rows <= _FEW else 1)
+        is_split = num_rows <= (4 * _FEW if has_groups else _FEW)
+        return Tiling(EXACT_SPLIT, max(1, -(-max_context // EXACT_SPLIT)) if is_split else 1, EXACT_TILE, 2)
     if num_rows <= _FEW:
         split, tile, warps = (64, 64, 4) if has_groups else (64, 32, 1)
     elif has_groups:
