@@ -1,11 +1,12 @@
 """The truth that `chairlift tune` is held against: every setting of a grid, simulated.
 
     python benchmarks/tune_grid.py --workload FILE [--profile h200-llama2-7b] [--out docs/results/NAME]
+    python benchmarks/tune_grid.py --check tune.json --against docs/results/NAME.json
 
 Order {first come, shortest, longest, similar} x running limit {32 to 1,024 by powers of two} x step budget {512 to
 8,192} x admission rule {prompt, peak, reserve}, all requests there at the start; a step budget below the running limit
 is no valid setting and is left out. Nothing is drawn: every run gives the same table. NAME.json has every row, NAME.md
-the best ones.
+the best ones. `--check` says how near the pick of a tuning comes to the best of such a grid.
 """
 
 import argparse
@@ -100,12 +101,26 @@ def page(rows: list[Row], workload: str, profile: str, seconds: float) -> str:
     return "\n".join(lines) + "\n"
 
 
+def check(tuned: Path, grid: Path) -> None:
+    found, best = json.loads(tuned.read_text()), json.loads(grid.read_text())["rows"][0]
+    pick, total_s = found["pick"]["changes"], found["pick"]["report"]["total_s"]
+    print(f"pick {pick}: {total_s:.3f} s; {found['configurations']} settings in {found['search_s']:.0f} s")
+    print(f"best of the grid: {best['total_s']:.3f} s; the pick takes {total_s / best['total_s'] - 1:+.1%}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--workload", type=Path, required=True)
+    parser.add_argument("--workload", type=Path)
+    parser.add_argument("--check", type=Path, help="a tune.json")
+    parser.add_argument("--against", type=Path, help="the JSON file of a grid")
     parser.add_argument("--profile", default=DEFAULT)
     parser.add_argument("--out", type=Path, help="write this name with .md and .json")
     args = parser.parse_args()
+    if args.check:
+        check(args.check, args.against)
+        return
+    if not args.workload:
+        parser.error("--workload is missing")
     started = time.monotonic()
     with ProcessPoolExecutor(2) as workers:
         work = partial(simulated, workload=args.workload, profile=args.profile)

@@ -14,7 +14,7 @@ from chairlift.cli.simulate import above_0, add_request_flags, items_from, numbe
 from chairlift.config.options import DEFAULTS
 from chairlift.config.settings import Settings
 from chairlift.config.values import whole
-from chairlift.core.errors import InvalidConfig
+from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.sim.profile import Profile
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
             tuning.run(_say, watch)
         if model is not None and will_verify:
             verification = _planned(tuning, ends)
-            _verify(tuning, verification, model)
+            unverified = _verify(tuning, verification, model)
     except KeyboardInterrupt:
         if tuning.default is None:
             raise
@@ -165,12 +165,17 @@ def _planned(tuning: "Tuning", ends: float) -> "Verification":
     return plan(tuning.work, tuning.goal, tuning.candidates, max(30.0, ends - time.monotonic()))
 
 
-def _verify(tuning: "Tuning", verification: "Verification", model: "Model") -> None:
+def _verify(tuning: "Tuning", verification: "Verification", model: "Model") -> str:
+    """Why not everything was measured: what was found before is worth keeping."""
     from chairlift.tune.verify import carry_out
 
-    carry_out(verification, model, _say)
+    try:
+        carry_out(verification, model, _say)
+    except ChairliftError as error:
+        return f"a real run failed: {error}"
     if tuning.pick is not None:
         tuning.choose(verification.best(tuning.pick.choice).choice)
+    return ""
 
 
 def _conclude(options: argparse.Namespace, found: "Found") -> int:
@@ -217,4 +222,7 @@ def _progress() -> "Iterator[Callable[[Search], None] | None]":
 
 
 def _say(text: str) -> None:
-    print(f"chairlift: {text}", file=sys.stderr, flush=True)
+    from tqdm import tqdm
+
+    tqdm.write(f"chairlift: {text}", file=sys.stderr)  # above a bar, if there is one
+    sys.stderr.flush()

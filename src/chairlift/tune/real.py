@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from chairlift.config.settings import Settings
-from chairlift.core.errors import ChairliftError, InvalidConfig
+from chairlift.core.errors import ChairliftError
 from chairlift.lab.calibrate import Calibrator, profile_of
 from chairlift.lab.live import run_live
 from chairlift.runner import hardware
@@ -53,12 +53,12 @@ def in_own_process(task: Callable[..., T], *arguments: object) -> T:
         result, error = mine.recv()
     except EOFError:
         process.join()
-        raise InvalidConfig(f"the process that ran the model died (exit code {process.exitcode})") from None
+        raise ChairliftError(f"the process that ran the model died (exit code {process.exitcode})") from None
     finally:
         process.terminate()
         process.join()
     if error:
-        raise InvalidConfig(error)
+        raise ChairliftError(error)
     done: T = result
     return done
 

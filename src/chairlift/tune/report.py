@@ -161,6 +161,8 @@ class Found:
         if verification is None or not any(each.measured for each in verification.each):
             yield Text(f"Nothing was measured: {self.unverified or 'it was interrupted before'}.")
             return
+        if self.unverified:
+            yield Text(f"Not everything was measured: {self.unverified}.")
         count, of = len(verification.work.items), len(self.tuning.work.items)
         which = "all requests" if count == of else f"the first {count} of {of} requests, predicted and measured alike"
         yield Text(

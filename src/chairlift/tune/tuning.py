@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from chairlift.core.errors import InvalidConfig
 from chairlift.tune.capacity import capacity, check_possible, last_arrival_s
 from chairlift.tune.effects import Effect, effects, simplified
-from chairlift.tune.evaluate import Evaluator, Outcome, Work
+from chairlift.tune.evaluate import Outcome, Work
 from chairlift.tune.goal import Goal, front, goal_of
 from chairlift.tune.knobs import Choice, Knob, default_choice
 from chairlift.tune.search import LEAST, PATIENCE, Search
@@ -65,11 +65,11 @@ class Tuning:
         """How the default fares, and so what counts; the processor time of one simulation."""
         choice = default_choice(self.knobs)
         started = time.process_time()
-        default = workers.outcome(choice)
+        default = workers.evaluator.outcome(choice)
         cost_s = time.process_time() - started
         if default.report is None:
             raise InvalidConfig(default.failure)
-        evaluator = Evaluator(self.work)
+        evaluator = workers.evaluator
         if self.work.targets is not None:
             check_possible(evaluator, choice)
         is_closed = parse_arrivals(self.work.arrivals).concurrency > 0

@@ -7,10 +7,11 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
+from chairlift.core.errors import ChairliftError
 from chairlift.tune.evaluate import Evaluator, Outcome, Point, Work
 from chairlift.tune.knobs import Choice
 
@@ -24,15 +25,12 @@ class Workers:
     def __init__(self, work: Work, count: int | None = None) -> None:
         self.work = work
         self.count = count or len(os.sched_getaffinity(0))
-        self._own = Evaluator(work)  # also says at once what is wrong with the workload
+        self.evaluator = Evaluator(work)  # of this process; also says at once what is wrong with the workload
         self._pool: ProcessPoolExecutor | None = None
         if self.count > 1:
             # Not forked: this process may have threads.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.count, context, _begin, (work,))
-
-    def outcome(self, choice: Choice) -> Outcome:
-        return self._own.outcome(choice)
 
     def outcomes(
         self, choices: Sequence[Choice], rivals: Sequence[Point] = (), done: Done | None = None
@@ -42,14 +40,17 @@ class Workers:
     def map(self, task: Callable[..., T], each: Sequence[tuple[Any, ...]], done: Done | None = None) -> list[T]:
         """`task(evaluator, *arguments)` for each; a function that can be found by its name."""
         if self._pool is None:
-            return [_told(task(self._own, *arguments), done) for arguments in each]
+            return [_told(task(self.evaluator, *arguments), done) for arguments in each]
         futures: list[Future[T]] = [self._pool.submit(_run, task, arguments) for arguments in each]
         under_way: set[Future[T]] = set(futures)
         while under_way:
             ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             for _ in ended if done else ():
                 done()  # type: ignore[misc]
-        return [future.result() for future in futures]
+        try:
+            return [future.result() for future in futures]
+        except BrokenExecutor as error:
+            raise ChairliftError("a process that simulated died; perhaps memory ran out") from error
 
     def __enter__(self) -> "Workers":
         return self

@@ -5,6 +5,7 @@ import pytest
 
 from chairlift.cli.main import main
 from chairlift.config.options import resolve
+from chairlift.core.errors import ChairliftError
 
 LENGTHS = "lengths:prompt=8-40,output=1-60,count=30"
 
@@ -48,6 +49,19 @@ def test_a_profile_of_another_machine_is_not_measured(tmp_path: Path, capsys: py
     given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
     assert main(["tune", *given, "--arrivals", "none", "--json"]) == 0
     assert "the profile is of Llama-2-7B" in json.loads(capsys.readouterr().out)["not_verified"]
+
+
+def test_a_real_run_that_fails_loses_nothing_that_was_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise ChairliftError("out of memory")
+
+    monkeypatch.setattr("chairlift.cli.tune._why_not", lambda profile, settings: "")
+    monkeypatch.setattr("chairlift.tune.verify.carry_out", fails)
+    given = ("--workload", LENGTHS, "--profile", "h200-llama2-7b", "--minutes", "0.02", "--out", str(tmp_path / "out"))
+    assert main(["tune", *given, "--arrivals", "none"]) == 0
+    assert "Nothing was measured: a real run failed: out of memory." in (tmp_path / "out" / "tune.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -70,5 +70,5 @@ def test_processes_give_the_outcomes_of_this_one_in_order() -> None:
     with Workers(work(), 2) as two, Workers(work(), 1) as one:
         outcomes = two.outcomes(CHOICES, done=lambda: told.append(1))
         assert outcomes == one.outcomes(CHOICES)
-        assert two.outcome(default_choice(KNOBS)) == one.outcome(default_choice(KNOBS))
+        assert two.evaluator.outcome(default_choice(KNOBS)) == one.evaluator.outcome(default_choice(KNOBS))
     assert len(told) == len(CHOICES)

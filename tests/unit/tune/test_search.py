@@ -22,7 +22,7 @@ def every_choice() -> Iterator[Choice]:
 def searched(least: int = 40, num_workers: int = 1, seed: int = 0) -> Search:
     with Workers(work(), num_workers) as workers:
         search = Search(workers, KNOBS, GOAL)
-        search.put(workers.outcome(default_choice(KNOBS)))
+        search.put(workers.evaluator.outcome(default_choice(KNOBS)))
         search.explore(60.0, seed, least, patience=16)
         search.polish(60.0)
     return search
@@ -59,7 +59,7 @@ def test_nothing_is_tried_twice_and_nothing_that_cannot_be() -> None:
 def test_no_time_is_enough_for_the_default() -> None:
     with Workers(work(), 1) as workers:
         search = Search(workers, KNOBS, GOAL)
-        search.put(workers.outcome(default_choice(KNOBS)))
+        search.put(workers.evaluator.outcome(default_choice(KNOBS)))
         search.explore(0.0)
         assert len(search.outcomes) == 1
         assert search.best is not None
