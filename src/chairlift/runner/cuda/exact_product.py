@@ -30,7 +30,7 @@ _TRIED = 1 << 18  # numbers at least that must be equal
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What trials have shown, by shape and numbers of a matrix and more."""
+    """What trials have shown, by shape, numbers and place of a matrix and more."""
 
     ways: dict[tuple[object, ...], Way] = field(default_factory=dict)
     gates: dict[tuple[object, ...], bool] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class ExactWeight:
 
     def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         num_rows, count = len(x), padded(len(x))
-        kind = (self._matrix.shape, self._matrix.dtype, dtype, count)
+        kind = (self._matrix.shape, self._matrix.dtype, self._matrix.device.type, dtype, count)
         if (way := self._found.ways.get(kind)) is None:
             way = self._found.ways[kind] = find(self._matrix, dtype, count)
         if count > num_rows:
