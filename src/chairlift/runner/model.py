@@ -49,13 +49,13 @@ class Decoder:
         residual = torch.zeros_like(x)
         for index, layer in enumerate(self.layers):
             x, residual = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
-            x = self._attend(layer, x, kv.keys[index], kv.values[index], batch)
+            x = self.attend(layer, x, kv.keys[index], kv.values[index], batch)
             x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
-            x = layer.down.linear(ops.silu_mul(layer.gate_up.linear(x)))  # [T, 2F] -> [T, F] -> [T, E]
+            x = self.feed_forward(layer, x)
         x, _ = ops.add_rms_norm(x, residual, self.norm, eps)
         return x
 
-    def _attend(self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+    def attend(self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         config, ops = self.config, self.ops
         qkv = layer.qkv.linear(x)  # [T, (H + 2K) * D]
         q = ops.rotate_and_store(
@@ -63,6 +63,9 @@ class Decoder:
         )  # [T, H, D]; k and v are in the cache now
         x = ops.attention(q, keys, values, batch, config.head_dim**-0.5, config.sliding_window)  # [T, H * D]
         return layer.output.linear(x)
+
+    def feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
+        return layer.down.linear(self.ops.silu_mul(layer.gate_up.linear(x)))  # [T, 2F] -> [T, F] -> [T, E]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[S, E] -> [S, vocab], in float32 at least."""

@@ -15,13 +15,17 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
-from chairlift.runner.cuda.one_row_kernel import one_row_kernel
+from chairlift.runner.cuda.likeliest import likeliest_kernel
+from chairlift.runner.cuda.one_row_attention import attend_kernel
+from chairlift.runner.cuda.one_row_kernel import gated_kernel, one_row_kernel
 from chairlift.runner.cuda.pages import list_pages_kernel
 from chairlift.runner.cuda.prefill import prefill_kernel
 
-INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages"}
-FLOATS = {"partials", "stats", "rotation", "scales"}
+INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
+INTEGERS |= {"sample_rows", "tokens", "last"}
+FLOATS = {"partials", "stats", "rotation", "scales", "logits"}
 NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_outputs": "i32", "num_splits": "i32"}
+NUMBERS |= {"vocab": "i32", "nobody": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -51,6 +55,11 @@ for has_norm in (False, True):
 row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024}
 check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
 check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)
+check(likeliest_kernel, TILE=16384)
+check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024)
+for kv_heads, split in ((32, 16), (8, 128)):
+    cut = {"KV_HEADS": kv_heads, "GROUP": 32 // kv_heads, "SPLIT": split, "NUM_SPLITS": 32, "TILE": 16}
+    check(attend_kernel, **heads, **cut, HAS_NORM=False, q_gain=None, k_gain=None)
 """
 
 

@@ -1,77 +1,19 @@
 """The Triton kernels against torch's operations, in Triton's interpreter: no GPU needed."""
 
 import os
-import random
 
 import pytest
 import torch
-from torch import Tensor
 
 from chairlift.runner.cuda.one_row import one_row
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import QUERIES, CudaOps
 from chairlift.runner.cuda.tiling import tiling
-from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
+from fakes.steps import Case
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
 )
-
-Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
-
-
-class Case:
-    """A step of chunks over shuffled blocks, laid out for both kinds of operations; decodes first."""
-
-    def __init__(self, spans: list[Span], heads: int, kv_heads: int, dim: int, size: int, tiled: bool = False) -> None:
-        rng, torch_rng = random.Random(1), torch.Generator().manual_seed(1)
-        self.heads, self.dim = heads, dim
-        lengths = [-(-(start + count) // size) for start, count in spans]
-        num_blocks = sum(lengths) + 3
-        free = rng.sample(range(num_blocks), num_blocks)
-        tables = torch.zeros(len(spans), max(lengths), dtype=torch.int32)
-        for r, length in enumerate(lengths):
-            tables[r, :length] = torch.tensor([free.pop() for _ in range(length)])
-        owners = torch.cat([torch.full((count,), r) for r, (_, count) in enumerate(spans)])
-        positions = torch.cat([torch.arange(start, start + count) for start, count in spans])
-        starts = torch.tensor([0, *(count for _, count in spans)]).cumsum(0)
-        contexts = torch.tensor([start + count for start, count in spans])
-        longest = int(contexts.max())
-        parts: dict[str, Tensor | int] = {
-            "tokens": owners,
-            "positions": positions,
-            "slots": tables[owners, positions // size].long() * size + positions % size,
-            "starts": starts.int(),
-            "contexts": contexts.int(),
-            "tables": tables,
-            "num_decodes": sum(count == 1 for _, count in spans),
-            "max_context": longest,
-            "logit_rows": owners[:0],
-        }
-        tiles, short = [], positions.clone()
-        for r, (start, count) in enumerate(spans if tiled else []):
-            if count > 1:
-                low = int(starts[r])
-                short[low : low + count] = -1
-                tiles += [(low + i, min(QUERIES, count - i), start + i, r) for i in range(0, count, QUERIES)]
-        self.plain = Batch(**parts)  # type: ignore[arg-type]
-        self.cuda = CudaBatch(
-            **parts,  # type: ignore[arg-type]
-            table_rows=owners.int(),
-            tiling=tiling(len(owners), longest, heads != kv_heads),
-            tiles=torch.tensor(tiles, dtype=torch.int32) if tiles else None,
-            short_positions=short,
-        )
-        self.keys, self.values = (torch.randn(num_blocks, kv_heads, size, dim, generator=torch_rng) for _ in range(2))
-        self.qkv = torch.randn(len(owners), (heads + 2 * kv_heads) * dim, generator=torch_rng)
-        self.rotation = torch.randn(longest, dim, generator=torch_rng)
-        self.gain = torch.rand(dim, generator=torch_rng) + 0.5
-
-    def run(self, ops: CudaOps | TorchOps, window: int = 0, has_norm: bool = False) -> tuple[Tensor, ...]:
-        batch = self.cuda if isinstance(ops, CudaOps) else self.plain
-        keys, values, gain = self.keys.clone(), self.values.clone(), self.gain if has_norm else None
-        q = ops.rotate_and_store(self.qkv.clone(), self.rotation, keys, values, batch, self.heads, gain, gain, 1e-5)
-        return q, keys, values, ops.attention(q, keys, values, batch, self.dim**-0.5, window)
 
 
 def check(case: Case, window: int = 0, has_norm: bool = False) -> None:

@@ -11,7 +11,7 @@ from chairlift.runner.cuda.exact_attend import attend_prompts, attend_rows
 from chairlift.runner.cuda.exact_product import ExactWeight, Found
 from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
-from chairlift.runner.cuda.one_row import is_one_row, one_row
+from chairlift.runner.cuda.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.prefill import prefill_kernel
 from chairlift.runner.cuda.tiling import Tiling
 from chairlift.runner.ops import Batch, Weight
@@ -42,6 +42,11 @@ class CudaWeight:
         if is_one_row(x):
             return one_row(x, self._matrix, self._bias, x.dtype)
         return torch.nn.functional.linear(x, self._matrix, self._bias)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """Of a single row: silu(first half of the product) * second half."""
+        assert self._bias is None
+        return gated(x, self._matrix)
 
     def logits(self, x: Tensor) -> Tensor:
         # Not rounded to 16 bits: close logits would become equal and the wrong one win.

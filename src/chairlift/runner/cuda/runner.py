@@ -33,6 +33,8 @@ from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.history import remember_kernel
 from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
+from chairlift.runner.cuda.likeliest import likeliest_kernel
+from chairlift.runner.cuda.one_row_decoder import for_one_row
 from chairlift.runner.cuda.ops import QUERIES, CudaBatch
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.cuda.sampling import Sampling
@@ -46,6 +48,7 @@ from chairlift.runner.watch import LogitsSeen
 
 # Tokens of a captured step: beyond the last rung a step runs eagerly, where launching costs little beside computing.
 LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
+_TILE = 16384  # logits that are looked at in one go
 _NUM_BUFFERS = 4  # pinned; more than steps in flight, so that none is overwritten before it has travelled
 
 _log = logging.getLogger(__name__)
@@ -76,7 +79,7 @@ class CudaRunner:
         exact: bool = False,
     ) -> None:  # fmt: skip
         """exact: of a model whose operations are."""
-        self._model = model
+        self._model = model if exact else for_one_row(model, device)
         self._exact = exact
         self._num_queries = exact_attend.QUERIES if exact else QUERIES
         self._measure = exact_scores.measure if exact else measure
@@ -299,12 +302,13 @@ class CudaRunner:
 
     def _choose(self, hidden: Tensor, num_samples: int) -> tuple[Tensor, Tensor]:
         """(logits, tokens) of the samples, the likeliest each; -1 where logits are not numbers."""
-        _, _, _, _, _, logit_rows, sample_rows, _ = self._columns[:, :num_samples].long()
-        logits = self._model.logits(hidden[logit_rows])
-        tokens = logits.argmax(dim=-1)
-        tokens = torch.where(logits.gather(1, tokens[:, None]).flatten().isfinite(), tokens, -1)
-        kept = torch.where(sample_rows >= 0, sample_rows, len(self._last) - 1)
-        self._last.index_copy_(0, kept, tokens.clamp(min=0))
+        _, _, _, _, _, logit_rows, sample_rows, _ = self._columns[:, :num_samples]
+        wanted = hidden if len(hidden) == num_samples == 1 else hidden.index_select(0, logit_rows)
+        logits = self._model.logits(wanted)
+        tokens = torch.empty(num_samples, dtype=torch.int64, device=self._device)
+        likeliest_kernel[(num_samples,)](
+            logits, sample_rows, tokens, self._last, logits.shape[1], len(self._last) - 1, TILE=_TILE, num_warps=32
+        )
         return logits, tokens
 
 
