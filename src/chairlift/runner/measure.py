@@ -16,7 +16,7 @@ from chairlift.runner.made_up import GREEDY, made_up_step
 # Whatever makes a sample costly.
 _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)
 _FEW = (1, 2, 4)  # requests of small captured steps: what each of these adds is what any further one adds
-NUM_GRAPHS = 128  # that are captured sooner or later, beside the largest
+NUM_GRAPHS = 256  # that are captured sooner or later, beside the largest
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,5 +298,5 @@ def test_where_a_capture_cannot_be_ended_steps_go_on_as_before(monkeypatch: pyte
 @pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
 def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
     wanted = {(rung, tiling(rung, 1 << (n - 1).bit_length(), True), rung)
-              for rung in (1, 2, 4, 8) for n in range(1, min(longest, 512) + 1)}  # fmt: skip
+              for rung in (1, 2, 4, 8) for n in range(1, min(longest, 4096) + 1)}  # fmt: skip
     assert set(_likely_keys(6, longest, True)) == wanted

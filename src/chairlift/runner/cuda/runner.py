@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and tokens
 Key = tuple[int, Tiling, int]  # of a captured step: tokens, how contexts are cut, samples
-_LIKELY_CONTEXT = 512  # longer ones are captured when they come
+_LIKELY_CONTEXT = 4096  # longer ones are captured when they come
 
 
 @dataclass(slots=True)
