@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
         is_partial = True
     about = f"{profile.name} ({profile.model} on {profile.device})"
     name = Path(options.workload).name
-    return _conclude(options, Found(tuning, name, about, verification, unverified, is_partial))
+    return _conclude(options, Found(tuning, name, about, options.arrivals, verification, unverified, is_partial))
 
 
 def _profiles(

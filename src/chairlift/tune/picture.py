@@ -68,7 +68,8 @@ def _draw_effects(place: "Axes", tuning: Tuning) -> None:
     place.set_yticks(range(len(names)), names, fontsize=8)
     place.invert_yaxis()
     place.margins(x=0.2)
-    what = "throughput" if tuning.goal.is_throughput else "latency"
+    what = "room below the limits" if tuning.work.targets else "speed by latency"
+    what = "throughput" if tuning.goal.is_throughput else what
     place.set_title(f"{what} lost when this one is put back", fontsize=9)
     _dress(place)
 

@@ -25,13 +25,14 @@ class Found:
     tuning: Tuning
     workload: str
     profile: str  # in words
+    arrivals: str  # as they were given
     verification: Verification | None = None
     unverified: str = ""  # why nothing was measured
     is_partial: bool = False
 
     @property
     def title(self) -> str:
-        return f"Tuned for {self.workload}, arrivals {self.tuning.work.arrivals}" + " (partial)" * self.is_partial
+        return f"Tuned for {self.workload}, arrivals {self.arrivals}" + " (partial)" * self.is_partial
 
     def verdict(self) -> str:
         """The answer in a sentence or two."""
@@ -39,7 +40,7 @@ class Found:
         pick, default = tuning.pick, tuning.default
         assert pick is not None and default is not None
         begin = "Interrupted, so this is the best so far. " if self.is_partial else ""
-        if tuning.work.targets is not None and not tuning.goal.meets(pick):
+        if not tuning.goal.meets(pick):
             nearest = f"`{shown(changes(pick.choice, tuning.knobs))}`"
             return begin + (
                 f"No setting that was tried meets {tuning.work.targets}: the nearest, {nearest}, needs "
@@ -48,7 +49,7 @@ class Found:
         if tuning.is_default_fine:
             return begin + f"The defaults are fine: {self._fine()}"
         better = [f"{tuning.gain:+.1%} {_counted(tuning)}{self._price()}"]
-        if tuning.work.targets is not None and not tuning.goal.meets(default):
+        if not tuning.goal.meets(default):
             better.append(
                 f"and the targets are met, which the defaults miss ({default.point.latency:.2f} of the limit)"
             )
@@ -64,6 +65,8 @@ class Found:
         return f" at a mean latency of {pick.report.e2e_s.mean:.3g} s instead of {default.report.e2e_s.mean:.3g} s"
 
     def _fine(self) -> str:
+        if self.tuning.is_raised and self.tuning.capacities is not None:
+            return f"nothing that was tried holds a higher rate within {self.tuning.work.targets}."
         best = max((self.tuning.goal.gain(o.point, self._default.point) for o in self._ranked()[:1]), default=0.0)
         return f"the best of {len(self.tuning.outcomes)} settings is {max(0.0, best):.1%} better, simulated."
 
@@ -102,7 +105,7 @@ class Found:
             yield Heading("What matters, and why")
             yield Text(
                 f"Each line puts one option back to its default and leaves the others: what is lost of the "
-                f"{_what(tuning)}, what the option gains when it alone is changed, and which simulated figures move."
+                f"{_lost(tuning)}, what the option gains when it alone is changed, and which simulated figures move."
             )
             yield Table(("option", "default", "lost without", "gained alone", "with it"), list(self._effect_rows()))
         if tuning.capacities is not None:
@@ -122,6 +125,11 @@ class Found:
             if tuning.goal.is_throughput
             else "the arrivals set the pace, whatever the settings"
         )
+        if tuning.is_raised:
+            counts = (
+                "the defaults meet the limits at the given rate; everything below is at a tenth more than the highest "
+                f"rate at which they do ({tuning.work.arrivals})"
+            )
         part = ""
         if tuning.num_searched < len(tuning.work.items):
             part = f" on the first {tuning.num_searched} requests, the best of them on all"
@@ -190,7 +198,8 @@ class Found:
             "version": VERSION,
             "partial": self.is_partial,
             "workload": self.workload,
-            "arrivals": tuning.work.arrivals,
+            "arrivals": self.arrivals,
+            "arrivals_searched": tuning.work.arrivals,
             "profile": self.profile,
             "slo": None if tuning.work.targets is None else str(tuning.work.targets),
             "slo_met": None if tuning.work.targets is None or tuning.pick is None else tuning.goal.meets(tuning.pick),
@@ -235,13 +244,22 @@ def median_total_s(verified: Verified) -> float:
 def _what(tuning: Tuning) -> str:
     if tuning.goal.is_throughput:
         return "throughput"
+    if tuning.is_raised:
+        return "the rate that can be held within the limits"
     return "latency" if tuning.work.targets is None else "distance from the limits"
 
 
-def _counted(tuning: Tuning) -> str:
+def _lost(tuning: Tuning) -> str:
     if tuning.goal.is_throughput:
         return "throughput"
     return "speed by mean latency" if tuning.work.targets is None else "room below the tightest limit"
+
+
+def _counted(tuning: Tuning) -> str:
+    if tuning.is_raised and tuning.capacities is not None:
+        before, after = tuning.capacities
+        return f"capacity, {after:.3g} requests a second within {tuning.work.targets} instead of {before:.3g}"
+    return _lost(tuning)
 
 
 def _figures(outcomes: Sequence[tuple[str, Outcome]], tuning: Tuning) -> tuple[Sequence[str], list[Sequence[str]]]:

@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.config.options import resolve
 from chairlift.config.settings import Settings
-from chairlift.tune.evaluate import Work
+from chairlift.tune.evaluate import Evaluator, Work
 from chairlift.tune.files import write, yaml_of
 from chairlift.tune.page import Code, Table, Text, to_html, to_markdown
 from chairlift.tune.report import Found
@@ -28,7 +28,7 @@ def batch() -> Tuning:
 
 
 def found(tuning: Tuning, **more: object) -> Found:
-    return Found(tuning, "small.jsonl", "made up", **more)  # type: ignore[arg-type]
+    return Found(tuning, "small.jsonl", "made up", "as given", **more)  # type: ignore[arg-type]
 
 
 def test_the_pick_beats_the_default_with_no_knob_too_many(batch: Tuning) -> None:
@@ -65,10 +65,29 @@ def test_where_nothing_is_better_the_defaults_are_fine() -> None:
 def test_with_targets_the_pick_meets_them_and_its_capacity_is_known() -> None:
     tuning = tuned(work(arrivals="poisson:rate=9", slo="tpot_p99=12ms,ttft_p50=2s"))
     assert tuning.pick is not None and tuning.capacities is not None
+    assert not tuning.is_raised  # the default misses them
     assert tuning.goal.meets(tuning.pick)
     before, after = tuning.capacities
     assert after > before
     assert "Capacity" in to_markdown("", list(found(tuning).blocks("", b"")))
+
+
+def test_where_the_default_meets_the_targets_who_can_hold_more_is_better() -> None:
+    tuning = tuned(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s"))
+    assert tuning.is_raised and tuning.capacities is not None and tuning.pick is not None
+    before, after = tuning.capacities
+    assert after > 1.02 * before
+    assert tuning.gain == pytest.approx(after / before - 1)
+    at_given = Evaluator(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s")).outcome(tuning.pick.choice)
+    assert at_given.point.latency <= 1.0
+    assert f"capacity, {after:.3g} requests a second" in found(tuning).verdict()
+
+
+def test_where_nobody_can_hold_more_the_defaults_are_fine() -> None:
+    tuning = tuned(work(arrivals="poisson:rate=0.5", slo="tpot_p50=1s"))
+    assert tuning.is_raised and tuning.capacities is not None and tuning.pick is not None
+    assert tuning.capacities[1] >= tuning.capacities[0]
+    assert tuning.is_default_fine == (tuning.gain < 0.02)
 
 
 def test_targets_that_nothing_meets_are_said_to_be_missed() -> None:
