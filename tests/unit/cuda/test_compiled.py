@@ -14,6 +14,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
+from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
+from chairlift.runner.cuda.exact_direct import direct_gated_kernel, direct_kernel, ptx
+from chairlift.runner.cuda.exact_kernels import product_kernel, weigh_kernel
+from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
 from chairlift.runner.cuda.likeliest import likeliest_kernel
 from chairlift.runner.cuda.one_row_attention import attend_kernel
@@ -23,9 +27,9 @@ from chairlift.runner.cuda.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last"}
-FLOATS = {"partials", "stats", "rotation", "scales", "logits"}
+FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms"}
 NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_outputs": "i32", "num_splits": "i32"}
-NUMBERS |= {"vocab": "i32", "nobody": "i32"}
+NUMBERS |= {"vocab": "i32", "nobody": "i32", "num_rows": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -60,6 +64,18 @@ check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024)
 for kv_heads, split in ((32, 16), (8, 128)):
     cut = {"KV_HEADS": kv_heads, "GROUP": 32 // kv_heads, "SPLIT": split, "NUM_SPLITS": 32, "TILE": 16}
     check(attend_kernel, **heads, **cut, HAS_NORM=False, q_gain=None, k_gain=None)
+exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32}
+for is_whole in (False, True):
+    check(exact_rows_kernel, **exact, GROUP=16, IS_WHOLE=is_whole)
+check(join_kernel, HEADS=32, DIM=128, SPLIT=64)
+check(exact_prompt_kernel, **exact, QUERIES=64)
+check(exact_one_row_kernel, **exact, GROUP=16)
+for is_even in (False, True):
+    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, STRETCH=128, IS_FULL=is_even, IS_EVEN=is_even)
+for number in ("bf16", "f16"):
+    check(direct_kernel, LOOP=ptx(16, 1, number), WARPS=4)
+    check(direct_gated_kernel, LOOP=ptx(16, 2, number), WARPS=4)
+check(weigh_kernel, TILE=4096)
 """
 
 

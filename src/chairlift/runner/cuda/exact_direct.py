@@ -10,6 +10,8 @@ That is not the order in which the instruction numbers the sixteen, but both sid
 once.
 """
 
+from functools import cache
+
 import triton
 import triton.language as tl
 
@@ -18,12 +20,14 @@ _LOAD = "ld.global.nc.L1::no_allocate.L2::128B.v2.b32"
 _MAX_AHEAD = 48  # steps: more do not fit the registers
 
 
+@cache
 def steps_ahead(width: int, num_parts: int = 1) -> int:
     """Of the steps that a row of this width has, how many are asked for before they are needed; 0: it cannot be cut."""
     num_steps, rest = divmod(width, 16)
     return 0 if rest else max(n for n in range(1, _MAX_AHEAD // num_parts + 1) if num_steps % n == 0)
 
 
+@cache
 def ptx(ahead: int, num_parts: int, kind: str) -> str:
     """The loop. Results: four sums for each part; arguments: where the weights of each part and x begin, the number of
     steps, whether the lane has a row. kind: bf16 or f16."""

@@ -27,7 +27,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.core.score import TokenScore
 from chairlift.runner.answers import NOT_A_NUMBER, score_prompts
-from chairlift.runner.cuda import exact_attend, exact_scores
+from chairlift.runner.cuda import exact_attend, exact_decoder, exact_scores
 from chairlift.runner.cuda.asks import Asks, StepAsks
 from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
@@ -79,7 +79,7 @@ class CudaRunner:
         exact: bool = False,
     ) -> None:  # fmt: skip
         """exact: of a model whose operations are."""
-        self._model = model if exact else for_one_row(model, device)
+        self._model = exact_decoder.for_one_row(model, device) if exact else for_one_row(model, device)
         self._exact = exact
         self._num_queries = exact_attend.QUERIES if exact else QUERIES
         self._measure = exact_scores.measure if exact else measure

@@ -1,0 +1,41 @@
+"""A decoder whose exact steps of a single token take fewer kernels; their bits are those of any other step."""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from chairlift.runner.cuda.exact_attend import attend_one_row
+from chairlift.runner.cuda.exact_product import ExactWeight
+from chairlift.runner.cuda.ops import CudaBatch
+from chairlift.runner.model import Decoder, Layer
+from chairlift.runner.ops import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class ExactDecoder(Decoder):
+    counters: Tensor  # int32 [K], of attention; all 0 between its launches
+
+    def attend(self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        # Norms of queries and keys are summed by a kernel of their own.
+        if len(x) > 1 or not isinstance(batch, CudaBatch) or batch.tiles is not None or layer.q_norm is not None:
+            return Decoder.attend(self, layer, x, keys, values, batch)
+        out = attend_one_row(
+            layer.qkv.linear(x), self.rotation, keys, values, batch.positions, batch.slots, batch.table_rows,
+            batch.tables, batch.tiling, self.config.num_heads, self.config.head_dim**-0.5, self.config.sliding_window,
+            self.counters,
+        )  # fmt: skip
+        return layer.output.linear(out)
+
+    def feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
+        if not isinstance(layer.gate_up, ExactWeight):
+            return Decoder.feed_forward(self, layer, x)
+        return layer.down.linear(layer.gate_up.gated(x, self.ops.silu_mul))
+
+
+def for_one_row(model: Decoder, device: torch.device) -> Decoder:
+    """The same model; others than decoders are left as they are."""
+    if not isinstance(model, Decoder):
+        return model
+    parts = {field.name: getattr(model, field.name) for field in fields(Decoder)}
+    return ExactDecoder(**parts, counters=torch.zeros(model.config.num_kv_heads, dtype=torch.int32, device=device))
