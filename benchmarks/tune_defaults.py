@@ -110,7 +110,8 @@ def main() -> None:
              "gain": score, "gains": dict(zip([c.name for c in every], gains, strict=True))}
             for score, s, gains in rows
         ]  # fmt: skip
-        args.json.write_text(json.dumps({"profile": profile, "rows": out}, indent=1) + "\n")
+        lines = ",\n  ".join(map(json.dumps, out))
+        args.json.write_text(f'{{"profile": {json.dumps(profile)}, "rows": [\n  {lines}\n]}}\n')
 
 
 if __name__ == "__main__":
