@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli.flags import add_option_flags
+from chairlift.cli.flags import add_option_flags, flags_of
 from chairlift.cli.simulate import add_workload_flags, items_from, number, progress
-from chairlift.config.options import OPTIONS
 from chairlift.config.values import whole
 from chairlift.core.errors import InvalidConfig
 
@@ -41,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.telemetry.report import Slo
 
     varied = parse_vary(options.vary)
-    flags = {option.name: getattr(options, option.name, None) for option in OPTIONS}
-    wanted = cases(varied, options.arrivals, flags, options.config, os.environ)
+    wanted = cases(varied, options.arrivals, flags_of(options), options.config, os.environ)
     profile = load_profile(options.profile or DEFAULT)
     if options.model is not None:
         profile.check_model(options.model)

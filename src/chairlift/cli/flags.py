@@ -22,16 +22,23 @@ def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: C
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="options from a YAML file, ours or one written for llm-serving"
     )
+    added = []
     for group in groups:
         section = parser.add_argument_group(_TITLES[group])
         for option in OPTIONS:
             if option.group == group and option.name not in without:
                 _add_flag(section, option)
+                added.append(option.name)
+    parser.set_defaults(option_names=tuple(added))
 
 
 def settings_from(options: argparse.Namespace) -> Settings:
-    flags = {option.name: getattr(options, option.name, None) for option in OPTIONS}
-    return resolve(flags, options.config, os.environ)
+    return resolve(flags_of(options), options.config, os.environ)
+
+
+def flags_of(options: argparse.Namespace) -> dict[str, object]:
+    """Options as flags gave them; a flag of the command's own that is called the same is none."""
+    return {name: getattr(options, name) for name in options.option_names}
 
 
 def show_warnings(settings: Settings) -> None:

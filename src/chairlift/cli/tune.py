@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.flags import add_option_flags, flags_of, settings_from, show_warnings
 from chairlift.cli.simulate import above_0, add_request_flags, items_from, number
 from chairlift.config.options import DEFAULTS
 from chairlift.config.settings import Settings
@@ -74,10 +74,9 @@ def run(options: argparse.Namespace) -> int:
     parse_arrivals(options.arrivals)
     items = tuple(items_from(options))
     _check_folder(options.out)
+    given = flags_of(options)
     fixed = {
-        name
-        for name, value in DEFAULTS.items()
-        if getattr(options, name, None) is not None or getattr(settings, name) != value
+        name for name, value in DEFAULTS.items() if given.get(name) is not None or getattr(settings, name) != value
     }
     model, profiles, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
     profile = next(iter(profiles.values()))

@@ -118,3 +118,9 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "w").write_text('{"prompt_tokens": 1, "output_tokens": 1}\n{"prompt_tokens": 1}\n')
     assert main(["simulate", "--workload", str(tmp_path / "w")]) == 2
     assert "w, line 2: output_tokens must be" in capsys.readouterr().err
+
+
+def test_the_tokenizer_that_counts_is_no_option_of_the_engine(
+    workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert figures(capsys, "--workload", workload, "--tokenizer", "llama2")["finished"] == 30
