@@ -74,28 +74,29 @@ class Tuning:
         default = evaluator.outcome(choice)
         if not last_s or default.report is None or default.point.latency > 1.0:
             return
-        rate = _RAISE * capacity(evaluator, choice)
-        recorded_s = self.work.items[-1].arrival_s
+        held = capacity(evaluator, choice)
+        if not held:
+            return
+        rate, recorded_s = _RAISE * held, self.work.items[-1].arrival_s
         arrivals = arrivals_at(self.work.arrivals, rate, len(self.work.items), recorded_s)
         say(f"the defaults meet the targets as it is; searching at {rate:.3g} requests a second")
         self.work, self.is_raised = replace(self.work, arrivals=arrivals), True
 
     def _find_capacities(self, search: Search) -> None:
         assert self.default is not None and self.pick is not None
-        wanted = {id(each): each for each in (self.default, self.pick, *self.goal.ranked(self.final)[:_CONTENDERS])}
-        contenders = list(wanted.values()) if self.is_raised else [self.default, self.pick]
-        rates = search.workers.map(capacity, [(outcome.choice,) for outcome in contenders])
-        held = dict(zip(map(id, contenders), rates, strict=True))
+        contenders = [self.default, self.pick]
         if self.is_raised:
-            # The pick has few knobs turned, and the default none: who holds but little more is not worth it.
-            enough = max(rates) / (1.0 + _FINE)
-            holding = [outcome for outcome in contenders if held[id(outcome)] >= enough]
-            first = next((each for each in (self.default, self.pick) if held[id(each)] >= enough), holding[0])
-            if first is not self.pick:
-                self.pick = first
-                self.effects = effects(search, first)
-                self.final = search.outcomes
-        self.capacities = (held[id(self.default)], held[id(self.pick)])
+            ranked = self.goal.ranked(self.final)[:_CONTENDERS]
+            contenders += [outcome for outcome in ranked if outcome.choice not in (each.choice for each in contenders)]
+        rates = search.workers.map(capacity, [(outcome.choice,) for outcome in contenders])
+        place = 1
+        if self.is_raised:
+            # The default has no knob turned, and the pick few: who holds but little more is not worth it.
+            place = next(i for i, rate in enumerate(rates) if rate >= max(rates) / (1.0 + _FINE))
+            self.pick = contenders[place]
+            self.effects = effects(search, self.pick)
+            self.final = search.outcomes
+        self.capacities = (rates[0], rates[place])
 
     def _begin(self, workers: Workers) -> float:
         """How the default fares, and so what counts; the processor time of one simulation."""
