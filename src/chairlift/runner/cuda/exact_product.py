@@ -25,7 +25,8 @@ Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out,
 
 _FEW = 16  # rows up to which ours is the fastest
 _LEAST_AHEAD = 8  # steps: with fewer a warp waits for memory
-_TRIED = 1 << 18  # numbers at least that must be equal
+_TRIED = 1 << 18  # numbers that must be equal, of a matrix that has enough of them
+_MAX_TRIALS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,8 @@ def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
 
 def first_equal(ways: Sequence[Way], matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
     smallest = by_tile(_UNCUT if matrix.dtype is torch.float32 else _FEW_ROWS)
-    samples = [_numbers(trial, num_rows, matrix) for trial in range(-(-_TRIED // (num_rows * len(matrix))))]
+    num_trials = min(_MAX_TRIALS, -(-_TRIED // (num_rows * len(matrix))))
+    samples = [_numbers(trial, num_rows, matrix) for trial in range(num_trials)]
     wanted = [smallest(x, matrix, dtype) for x in samples]
     for way in ways:
         if all(torch.equal(way(x, matrix, dtype), want) for x, want in zip(samples, wanted, strict=True)):
