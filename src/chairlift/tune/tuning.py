@@ -25,7 +25,7 @@ _FEWEST = 100  # requests that a search is made on
 _FINALISTS = 16
 _CONTENDERS = 6  # whose capacity is found
 _RAISE = 1.1  # times what the default can hold
-_FINE, _OTHER_FINE = 0.02, 0.05  # gains in what counts and in the other figure below which nothing is worth changing
+FINE = 0.05  # a gain below which nothing is worth changing: a simulation may be off by as much
 
 Say = Callable[[str], None]
 Watch = Callable[[Search], None]
@@ -92,7 +92,7 @@ class Tuning:
         place = 1
         if self.is_raised:
             # The default has no knob turned, and the pick few: who holds but little more is not worth it.
-            place = next(i for i, rate in enumerate(rates) if rate >= max(rates) / (1.0 + _FINE))
+            place = next(i for i, rate in enumerate(rates) if rate >= max(rates) / (1.0 + FINE))
             self.pick = contenders[place]
             self.effects = effects(search, self.pick)
             self.final = search.outcomes
@@ -189,7 +189,7 @@ class Tuning:
             return True
         if self.goal.meets(self.pick) != self.goal.meets(self.default):
             return False
-        return self.gain < _FINE and (self.is_raised or self.other_gain < _OTHER_FINE)
+        return self.gain < FINE and (self.is_raised or self.other_gain < FINE)
 
     @property
     def candidates(self) -> list[Outcome]:

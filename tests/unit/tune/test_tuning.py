@@ -11,7 +11,7 @@ from chairlift.tune.files import write, yaml_of
 from chairlift.tune.page import Code, Table, Text, to_html, to_markdown
 from chairlift.tune.report import Found
 from chairlift.tune.search import Search
-from chairlift.tune.tuning import Tuning
+from chairlift.tune.tuning import FINE, Tuning
 from chairlift.tune.verify import Verification, plan
 from fakes.tuned import KNOBS, work
 
@@ -76,7 +76,7 @@ def test_where_the_default_meets_the_targets_who_can_hold_more_is_better() -> No
     tuning = tuned(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s"))
     assert tuning.is_raised and tuning.capacities is not None and tuning.pick is not None
     before, after = tuning.capacities
-    assert after > 1.02 * before
+    assert after > (1 + FINE) * before
     assert tuning.gain == pytest.approx(after / before - 1)
     at_given = Evaluator(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s")).outcome(tuning.pick.choice)
     assert at_given.point.latency <= 1.0
@@ -87,7 +87,7 @@ def test_where_nobody_can_hold_more_the_defaults_are_fine() -> None:
     tuning = tuned(work(arrivals="poisson:rate=0.5", slo="tpot_p50=1s"))
     assert tuning.is_raised and tuning.capacities is not None and tuning.pick is not None
     assert tuning.capacities[1] >= tuning.capacities[0]
-    assert tuning.is_default_fine == (tuning.gain < 0.02)
+    assert tuning.is_default_fine == (tuning.gain < FINE)
 
 
 def test_targets_that_nothing_meets_are_said_to_be_missed() -> None:
