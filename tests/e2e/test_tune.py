@@ -16,7 +16,7 @@ from fakes.tiny_model import write_tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-CONTEST = "lengths:prompt=8-40,output=1-200,count=600"
+CONTEST = "contest"  # with the profile below something is better than the defaults by a quarter
 BLUE, ORANGE, GREEN = (0x1B, 0x5E, 0x8C), (0xD1, 0x70, 0x1B), (0x3A, 0x8F, 0x4D)  # the front, the default, the pick
 
 
