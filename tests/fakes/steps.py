@@ -48,12 +48,14 @@ class Case:
                 short[low : low + count] = -1
                 tiles += [(low + i, min(QUERIES, count - i), start + i, r) for i in range(0, count, QUERIES)]
         self.plain = Batch(**parts)  # type: ignore[arg-type]
+        # As a runner lays steps out; kernels on a GPU are compiled for these numbers.
+        narrow = {name: part.int() for name, part in parts.items() if name in ("positions", "slots")}  # type: ignore[union-attr]
         self.cuda = CudaBatch(
-            **parts,  # type: ignore[arg-type]
+            **parts | narrow,  # type: ignore[arg-type]
             table_rows=owners.int(),
             tiling=tiling(len(owners), longest, heads != kv_heads),
             tiles=torch.tensor(tiles, dtype=torch.int32) if tiles else None,
-            short_positions=short,
+            short_positions=short.int(),
         )
         self.keys, self.values = (torch.randn(num_blocks, kv_heads, size, dim, generator=torch_rng) for _ in range(2))
         self.qkv = torch.randn(len(owners), (heads + 2 * kv_heads) * dim, generator=torch_rng)

@@ -6,12 +6,12 @@ MLP, and after the last layer the logits, a copy of these for scores, and their 
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
+from chairlift.runner.cuda.ladder import ladder
 from chairlift.runner.cuda.layout import NUM_COLUMNS
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.measure import NUM_GRAPHS, Footprint, largest_count
 
 _MIB = 2**20
-_MAX_CAPTURED = 512  # tokens of a captured step
 _MAX_PENALISED = 64  # rows whose tokens are counted at once
 # Of the libraries, once they have been used: their code on the device, and what they keep to work with.
 _LIBRARIES = 128 * _MIB
@@ -60,13 +60,14 @@ def _layer_bytes(
 def _kept_bytes(config: ModelConfig, limits: Limits) -> int:
     """What the runner holds all the time."""
     tables = 4 * (2 * limits.max_running + 16) * -(-limits.max_model_len // limits.block_size)
-    columns = 4 * NUM_COLUMNS * max(limits.max_step_tokens, _MAX_CAPTURED)
-    return tables + columns + 4 * (_MAX_CAPTURED + _MAX_PENALISED) * config.vocab_size
+    most = ladder(limits.max_running)[-1]  # tokens of a captured step
+    columns = 4 * NUM_COLUMNS * max(limits.max_step_tokens, most)
+    return tables + columns + 4 * (most + _MAX_PENALISED) * config.vocab_size
 
 
 def _graph_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: int) -> int:
     """The largest captured step keeps its memory, and the others share it."""
-    count = min(limits.max_running, num_tokens, _MAX_CAPTURED)
+    count = min(limits.max_running, num_tokens, ladder(limits.max_running)[-1])
     layer, _ = _layer_bytes(config, limits, count, count, itemsize)
     logits = count * (4 * config.vocab_size + 2 * config.hidden_size * itemsize)
     return layer + logits + (NUM_GRAPHS + 1) * config.num_layers * _GRAPH_LAYER

@@ -9,7 +9,7 @@ from torch import Tensor
 from chairlift.runner.cuda import exact_product
 from chairlift.runner.cuda.exact_direct import ptx, steps_ahead
 from chairlift.runner.cuda.exact_product import ExactWeight, Found, Tile, first_equal, padded, product
-from chairlift.runner.cuda.runner import LADDER
+from chairlift.runner.cuda.ladder import ladder
 
 pytestmark = [
     pytest.mark.skipif(
@@ -44,7 +44,7 @@ def test_a_weight_multiplies_and_adds_its_bias(has_bias: bool) -> None:
 
 
 def test_captured_steps_are_not_padded_and_few_row_counts_are_tried() -> None:
-    assert all(padded(rung) == rung for rung in LADDER)
+    assert all(padded(rung) == rung for rung in ladder(1024))
     assert all(padded(count) >= count for count in range(1, 3000))
     assert len({padded(count) for count in range(1, 2049)}) < 130
 

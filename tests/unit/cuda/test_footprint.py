@@ -12,7 +12,7 @@ import pytest
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner import footprint
-from chairlift.runner.cuda import runner, sampling
+from chairlift.runner.cuda import sampling
 from chairlift.runner.measure import largest_count
 
 MODEL: dict[str, Any] = {
@@ -52,7 +52,6 @@ def test_a_step_takes_what_was_reckoned() -> None:
 
 
 def test_what_is_reckoned_with_is_what_the_runner_has() -> None:
-    assert runner.LADDER[-1] == footprint._MAX_CAPTURED
     assert sampling._MAX_PENALISED == footprint._MAX_PENALISED
 
 

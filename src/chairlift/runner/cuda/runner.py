@@ -32,6 +32,7 @@ from chairlift.runner.cuda.asks import Asks, StepAsks
 from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.history import remember_kernel
+from chairlift.runner.cuda.ladder import ladder
 from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
 from chairlift.runner.cuda.likeliest import likeliest_kernel
 from chairlift.runner.cuda.one_row_decoder import for_one_row
@@ -46,8 +47,6 @@ from chairlift.runner.to_device import on_host, to_device
 from chairlift.runner.torch_runner import failure
 from chairlift.runner.watch import LogitsSeen
 
-# Tokens of a captured step: beyond the last rung a step runs eagerly, where launching costs little beside computing.
-LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
 _TILE = 16384  # logits that are looked at in one go
 _NUM_BUFFERS = 4  # pinned; more than steps in flight, so that none is overwritten before it has travelled
 
@@ -87,11 +86,12 @@ class CudaRunner:
         self._device = device
         self._has_groups = model.config.num_heads != model.config.num_kv_heads
         num_rows = 2 * limits.max_running + 16
-        most = max(limits.max_step_tokens, LADDER[-1])
+        self._ladder = ladder(limits.max_running)
+        most = max(limits.max_step_tokens, self._ladder[-1])
         width = -(-limits.max_model_len // kv.block_size)
         self._rows = Rows(num_rows - 1)
         self._tables = torch.zeros(num_rows, width, dtype=torch.int32, device=device)
-        self._planner = None if flash is None else Planner(flash, self._tables, most, LADDER[-1])
+        self._planner = None if flash is None else Planner(flash, self._tables, most, self._ladder[-1])
         self._planned: Planned | None = None  # FlashInfer's part in the step that is being launched
         self._last = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._asks = Asks(num_rows)
@@ -107,7 +107,7 @@ class CudaRunner:
         self._pool: Any = None  # of memory, which all graphs share
         self._side: torch.cuda.Stream | None = None  # on which they are captured
         # Of the captured step that ran last: if each kept its own, they would take gigabytes.
-        self._logits = torch.empty(LADDER[-1], limits.vocab_size, dtype=torch.float32, device=device)
+        self._logits = torch.empty(self._ladder[-1], limits.vocab_size, dtype=torch.float32, device=device)
         self._can_capture = True
         self._likely = _likely_keys(min(most, limits.max_running), limits.max_model_len, self._has_groups, exact)
         self._steps: deque[_Step] = deque()
@@ -197,11 +197,11 @@ class CudaRunner:
     def _rung(self, layout: Layout) -> int | None:
         """How many tokens the captured step has; None for one that is not captured."""
         count = max(layout.num_tokens, layout.num_samples)
-        if layout.tiles or count > LADDER[-1]:
+        if layout.tiles or count > self._ladder[-1]:
             return None
         if self._planner is not None and not self._planner.can_capture(layout):
             return None
-        return next(rung for rung in LADDER if rung >= count)
+        return next(rung for rung in self._ladder if rung >= count)
 
     def _send(self, layout: Layout, num_padded: int | None) -> None:
         count = num_padded or max(layout.num_tokens, layout.num_samples)
@@ -345,7 +345,8 @@ def _wait() -> None:
 
 def _likely_keys(max_decodes: int, max_model_len: int, has_groups: bool, exact: bool = False) -> list[Key]:
     """Decodes of any number, short contexts first."""
-    rungs = [rung for rung, last in zip(LADDER, (0, *LADDER), strict=False) if last < max_decodes]
+    rungs = ladder(max_decodes)
+    rungs = tuple(rung for rung, last in zip(rungs, (0, *rungs), strict=False) if last < max_decodes)
     longest = _power_of_two(min(max_model_len, _LIKELY_CONTEXT))
     contexts = [1 << power for power in range(longest.bit_length())]
     cuts = [(rung, tiling(rung, context, has_groups, exact)) for context in contexts for rung in rungs]
