@@ -1,0 +1,61 @@
+"""The offline rows of `gpu_offline.py` for vLLM, in an environment that has it: the same lengths, token ids in and out.
+
+    python benchmarks/gpu_vllm.py --model DIR --workload FILE [--rows contest,...] [--max-num-seqs N] [--longest-first]
+
+`--longest-first`: each request's priority is its length negated, under the priority policy. Random weights, greedy,
+full lengths, prefix caching off, no detokenising. One line of JSON per run.
+"""
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from gpu_offline import Lengths, rows_of
+from vllm import LLM, SamplingParams
+
+
+def run(llm: LLM, lengths: Lengths, seed: int, longest_first: bool) -> float:
+    rng = random.Random(seed)
+    prompts = [{"prompt_token_ids": [rng.randrange(16, 31000) for _ in range(p)]} for p, _ in lengths]
+    params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True, detokenize=False) for _, n in lengths]
+    more: dict[str, Any] = {"priority": [-n for _, n in lengths]} if longest_first else {}
+    start = time.perf_counter()
+    answers = llm.generate(prompts, params, use_tqdm=False, **more)
+    seconds = time.perf_counter() - start
+    got = [len(answer.outputs[0].token_ids) for answer in answers]
+    assert got == [n for _, n in lengths], "an answer has not its full length"
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--workload", type=Path, required=True)
+    parser.add_argument("--rows", default="contest,single,prompts,answers")
+    parser.add_argument("--max-num-seqs", type=int)
+    parser.add_argument("--longest-first", action="store_true")
+    parser.add_argument("--repeats", type=int, default=2)
+    args = parser.parse_args()
+    more = {} if args.max_num_seqs is None else {"max_num_seqs": args.max_num_seqs}
+    if args.longest_first:
+        more["scheduling_policy"] = "priority"
+    began = time.perf_counter()
+    llm = LLM(
+        model=args.model, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=4096,
+        enable_prefix_caching=False, **more,
+    )  # fmt: skip
+    print(json.dumps({"built_s": round(time.perf_counter() - began, 1), "settings": more}), flush=True)
+    rows = rows_of(args.workload, None)
+    run(llm, rows["contest"][:64], 0, args.longest_first)  # warms up
+    for name in args.rows.split(","):
+        for repeat in range(args.repeats):
+            seconds = run(llm, rows[name], repeat, args.longest_first)
+            count = sum(n for _, n in rows[name])
+            print(json.dumps({"row": name, "s": round(seconds, 3), "tok_s": round(count / seconds, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
