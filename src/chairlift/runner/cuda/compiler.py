@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -73,10 +74,12 @@ def main() -> None:
     kernels: list[str] = order["kernels"]
     _read_once()
     num_processes = min(len(kernels) + 1, len(os.sched_getaffinity(0)))
-    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
-        utils = pool.apply_async(build_utils)
-        pool.map(build_launcher, kernels, chunksize=1)
-        utils.get()
+    # Whose processes may be killed, where memory is short: then it fails and does not wait for them.
+    with ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork")) as pool:
+        utils = pool.submit(build_utils)
+        for _ in pool.map(build_launcher, kernels):
+            pass
+        utils.result()
 
 
 if __name__ == "__main__":
