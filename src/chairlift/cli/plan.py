@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
 from chairlift.cli.simulate import number
 from chairlift.config.values import num_bytes
+from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.config.model import ModelConfig
     from chairlift.config.source import Source
     from chairlift.runner.forecast import Forecast
 
+_HERE = ("auto", "cpu", "cuda")  # what --device names on every command
 _LENGTHS = (32768, 8192, 2048, 512)  # of requests that are counted, beside the longest
 
 
@@ -45,6 +47,8 @@ def run(options: argparse.Namespace) -> int:
     named = options.device if options.device in NAMES else None
     if named is not None:
         options.device = "cuda"
+    elif options.device is not None and options.device not in _HERE:
+        raise InvalidConfig(f"--device must be one of {', '.join((*_HERE, *NAMES))}, got {options.device!r}")
     options.model = options.which or options.model
     settings = settings_from(options)
     show_warnings(settings)
@@ -115,12 +119,16 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
         ("weights", budget.weights, f"{found.num_parameters / 1e6:,.1f} million parameters in {found.dtype}"),
         ("activations", budget.activations, step),
         ("KV cache", budget.kv, f"{tokens}, in {limits.num_blocks:,} blocks of {limits.block_size}"),
-        ("free", budget.free, "the share beyond --memory" if found.share else ""),
+        ("free", budget.free, "" if found.share is None else _beyond(budget.total, found.share)),
     ]
     if found.share is not None:
         rows.insert(1, ("others", budget.others, "the driver, and whoever else is on the device"))
         rows.insert(3, ("graphs", budget.graphs, "captured steps"))
     return rows
+
+
+def _beyond(total: int, share: float) -> str:
+    return f"{size(round((1.0 - share) * total))} of it beyond --memory"
 
 
 def num_at_once(found: "Forecast", length: int) -> int:

@@ -58,6 +58,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
             rounding = 2 * config.num_layers * ROUNDING
             num_fitting = budget.num_blocks_within(share, block_bytes, limits, rounding)
     limits = with_pool(limits, settings, source, block_bytes, num_fitting, device.total - weights)
+    budget = _with_cache(budget, limits.num_blocks * block_bytes)
     return Forecast(
         device=device,
         dtype=hardware.dtype_name(dtype),
@@ -65,9 +66,19 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
         num_parameters=num_parameters(config),
         limits=limits,
         kv_token_bytes=block_bytes // limits.block_size,
-        budget=replace(budget, kv=limits.num_blocks * block_bytes),
+        budget=budget,
         share=share,
     )
+
+
+def _with_cache(budget: Budget, num_bytes: int) -> Budget:
+    """A cache of the size that was asked for need not fit, where one that is made to fit always does."""
+    if num_bytes > budget.free:
+        raise InvalidConfig(
+            f"the KV cache that was asked for needs {gib(num_bytes)} GiB and {gib(max(0, budget.free))} are free "
+            "beside all else; lower --num-blocks or --kv-memory"
+        )
+    return replace(budget, kv=num_bytes)
 
 
 def _on_gpu(

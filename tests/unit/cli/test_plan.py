@@ -50,6 +50,7 @@ def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     assert main(["plan", str(folder), "--device", "rtx-4090"]) == 0
     out = capsys.readouterr().out
     assert "on rtx-4090: 23.5 GiB, of which 0.9 may be used" in out
+    assert "2.3 GiB of it beyond --memory" in out
     for part in ("weights", "activations", "graphs", "KV cache", "requests at once"):
         assert part in out
 
@@ -63,7 +64,9 @@ def test_requests_that_would_be_refused_are_told(folder: Path, capsys: pytest.Ca
     ("arguments", "complaint"),
     [
         (("missing.json",), "missing.json: no such file or folder"),
-        (("--device", "h300"), "--device must be one of auto, cpu, cuda"),
+        (("--device", "h300"), "--device must be one of auto, cpu, cuda, b200, h200"),
+        (("--device", "h200", "--num-blocks", "10000000"), "the KV cache that was asked for needs 3433.2 GiB"),
+        (("--device", "cpu", "--device-memory", "1GiB", "--kv-memory", "2GiB"), "lower --num-blocks or --kv-memory"),
         (("--device-memory", "much"), "--device-memory must be a size such as 512MiB"),
     ],
 )
