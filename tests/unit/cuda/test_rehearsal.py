@@ -25,10 +25,10 @@ from chairlift.runner.cuda import rehearsal
 TARGET = GPUTarget("cuda", 90, 32)
 CONFIG = ModelConfig(
     architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=int(sys.argv[1]),
-    head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=256, rms_norm_eps=1e-5, rope_theta=10000.0,
+    head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=2048, rms_norm_eps=1e-5, rope_theta=10000.0,
 )
 LIMITS = Limits(
-    vocab_size=192, max_model_len=256, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256
+    vocab_size=192, max_model_len=2048, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256
 )
 BF16 = torch.bfloat16
 MAKE = partial(kernels.make_runner, "triton")
@@ -90,7 +90,7 @@ CPU = torch.device("cpu")
 told = rehearsal.kernels_of_start(*ARGUMENTS)
 with torch.inference_mode(), rehearsal._noting(TARGET, 0) as launched, rehearsal._Idle():
     empty = rehearsal._Empty(BF16)
-    model = Assembly(CONFIG, OPS, empty, BF16, CPU, OPS.weight, rehearsal._Nowhere(list)).build(256)
+    model = Assembly(CONFIG, OPS, empty, BF16, CPU, OPS.weight, rehearsal._Nowhere(list)).build(2048)
     make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
     measure(make, LIMITS, 1, lambda: 0, lambda: None)
     limits = replace(LIMITS, num_blocks=64)

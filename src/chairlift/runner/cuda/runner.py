@@ -149,8 +149,9 @@ class CudaRunner:
         self._compute(plan, layout, self._asks.of(layout))
 
     def rehearse_likely(self) -> None:
-        """The same for what `prepare` captures: one step of each cut."""
-        for key in {cut: (num_tokens, cut, rows) for num_tokens, cut, rows in self._likely}.values():
+        """The same for what `prepare` captures: of each cut one step of a single token, which has kernels of its own,
+        and one of several."""
+        for key in {(cut, num_tokens == 1): (num_tokens, cut, rows) for num_tokens, cut, rows in self._likely}.values():
             with self._padding(key[0]):
                 self._run(*key)
 
