@@ -176,6 +176,17 @@ def test_goodput_counts_what_was_in_time(tmp_path: Path, capsys: pytest.CaptureF
     assert "no request was answered in full within ttft=1e-07" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("")
+    with serving(ScriptedServer()) as server:
+        arguments = ["--url", server.url, "--workload", lengths(tmp_path, [3, 3]), "--out", str(tmp_path / "taken")]
+        assert main(["bench", *arguments]) == 2
+        assert measured(server) == []
+    assert "taken: cannot be written: File exists" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arrivals", ["trace", "closed:concurrency=2"])
 def test_a_server_that_dies_leaves_what_was_measured(
     arrivals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from datetime import UTC, datetime
+from errno import EACCES
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         print(diff(*options.diff))
         return 0
     if options.workload is None:
-        raise InvalidConfig("--workload is missing: a file, or lengths:prompt=N,output=N,count=N")
+        raise InvalidConfig("--workload is missing: a file, contest, or lengths:prompt=N,output=N,count=N")
     result = _measure(options)
     title = options.title or _title(result)
     print(result.to_json() if options.json else f"{title}\n\n{result.to_text()}", flush=True)
@@ -110,6 +111,8 @@ def _measure(options: argparse.Namespace) -> "Result":
         num_clients=num_clients(clients, len(items), arrivals.concurrency),
         timeout_s=timeout_s,
     )
+    if options.out is not None:
+        _open(options.out)  # better refused now than after an hour's run
     display = Display(sys.stderr)
     try:
         measured = run_load(load, display.show)
@@ -159,16 +162,28 @@ def _title(result: "Result") -> str:
     return f"{about['model']}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
 
 
+def _open(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> InvalidConfig:
+    return InvalidConfig(f"--out {folder}: cannot be written: {error.strerror or error}")
+
+
 def _write(result: "Result", title: str, folder: Path) -> None:
     from chairlift.bench.page import to_html
 
     contents = {"bench.json": result.to_json(), "bench.csv": result.to_csv(), "bench.html": to_html(result, title)}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             (folder / name).write_text(content)
     except OSError as error:
-        raise InvalidConfig(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise _unwritable(folder, error) from error
     print(f"wrote {', '.join(str(folder / name) for name in contents)}", file=sys.stderr)
 
 

@@ -44,8 +44,8 @@ def add_request_flags(parser: argparse.ArgumentParser, is_required: bool = True)
     """Which requests, and when they come."""
     parser.add_argument(
         "--workload", required=is_required, metavar="FILE",
-        help="lengths (JSON lines), a trace (Azure, BurstGPT, Mooncake), prompts (ShareGPT, Alpaca, your own), or "
-        "lengths:prompt=N|LOW-HIGH,output=N|LOW-HIGH,count=N",
+        help="lengths (JSON lines), a trace (Azure, BurstGPT, Mooncake), prompts (ShareGPT, Alpaca, your own), "
+        "contest (the llm-serving contest's lengths) or lengths:prompt=N|LOW-HIGH,output=N|LOW-HIGH,count=N",
     )  # fmt: skip
     parser.add_argument(
         "--arrivals", default="trace", metavar="SPEC",

@@ -73,7 +73,7 @@ class Slo:
         return cls(**limits)
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={getattr(self, name):g}" for name in self.__slots__ if self._has(name))
+        return ",".join(f"{name}={getattr(self, name):g}s" for name in self.__slots__ if self._has(name))
 
     def _has(self, name: str) -> bool:
         return math.isfinite(getattr(self, name))

@@ -72,7 +72,7 @@ def test_goodput_counts_full_answers_within_every_limit() -> None:
     figures = figures_of(records, 5, Slo(ttft=0.5, tpot=0.5))
     assert figures.good == 2
     assert figures.goodput_per_s == pytest.approx(2 / 1.0)
-    assert figures.slo == "ttft=0.5,tpot=0.5"
+    assert figures.slo == "ttft=0.5s,tpot=0.5s"
     assert figures_of(records, 5).good is None
 
 

@@ -158,7 +158,7 @@ def test_the_report_as_text_names_every_figure_with_its_value() -> None:
     report = timeline.report(Slo.parse("ttft=0.5"))
     text = report.to_text()
     assert "2: 2 finished" in text
-    assert "4.00 requests/s: 2 within ttft=0.5" in text
+    assert "4.00 requests/s: 2 within ttft=0.5s" in text
     assert text.splitlines()[-2].split() == ["(none)", "1", "5", "2", "250.00", "500.00"]
     assert report.to_json()["ttft_s"]["p90"] == 0.25
-    assert report.to_json()["slo"] == "ttft=0.5"
+    assert report.to_json()["slo"] == "ttft=0.5s"
