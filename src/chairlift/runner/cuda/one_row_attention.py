@@ -97,34 +97,29 @@ def attend_kernel(
         tl.store(values + memory, own_v1)
         tl.store(values + memory + HALF, own_v2)
 
-    if NUM_SPLITS == 1:
-        total = tl.where(members < num_members, total, 1.0)
-        tl.store(out + spot, (summed1 / total[:, None]).to(kind), mask=is_member)
-        tl.store(out + spot + HALF, (summed2 / total[:, None]).to(kind), mask=is_member)
-    else:
-        place = heads * NUM_SPLITS + split
-        tl.store(stats + place * 2, top, mask=members < num_members)
-        tl.store(stats + place * 2 + 1, total, mask=members < num_members)
-        tl.store(partials + place[:, None] * DIM + low[None, :], summed1, mask=is_member)
-        tl.store(partials + place[:, None] * DIM + HALF + low[None, :], summed2, mask=is_member)
-        tl.debug_barrier()  # all of the program's stores come before it is counted
-        num_before = tl.atomic_add(counters + kv_head, 1, sem="acq_rel")
-        first_split = first // SPLIT
-        if num_before == position // SPLIT - first_split:
-            tl.store(counters + kv_head, 0)
-            splits = tl.arange(0, NUM_SPLITS)
-            is_there = ((splits >= first_split) & (splits <= position // SPLIT))[None, :] & is_member  # [GROUP, splits]
-            parts = heads[:, None] * NUM_SPLITS + splits[None, :]
-            tops = tl.load(stats + parts * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
-            totals = tl.load(stats + parts * 2 + 1, mask=is_there, other=0.0, cache_modifier=".cg")
-            highest = tl.max(tops, axis=1)
-            grow = tl.exp(tops - tl.where(highest == float("-inf"), 0.0, highest)[:, None])
-            joined = tl.where(is_member, tl.sum(totals * grow, axis=1)[:, None], 1.0)
-            spots = parts[:, :, None] * DIM + low[None, None, :]
-            part1 = tl.load(partials + spots, mask=is_there[:, :, None], other=0.0, cache_modifier=".cg")
-            part2 = tl.load(partials + spots + HALF, mask=is_there[:, :, None], other=0.0, cache_modifier=".cg")
-            tl.store(out + spot, (tl.sum(part1 * grow[:, :, None], axis=1) / joined).to(kind), mask=is_member)
-            tl.store(out + spot + HALF, (tl.sum(part2 * grow[:, :, None], axis=1) / joined).to(kind), mask=is_member)
+    place = heads * NUM_SPLITS + split
+    tl.store(stats + place * 2, top, mask=members < num_members)
+    tl.store(stats + place * 2 + 1, total, mask=members < num_members)
+    tl.store(partials + place[:, None] * DIM + low[None, :], summed1, mask=is_member)
+    tl.store(partials + place[:, None] * DIM + HALF + low[None, :], summed2, mask=is_member)
+    tl.debug_barrier()  # all of the program's stores come before it is counted
+    num_before = tl.atomic_add(counters + kv_head, 1, sem="acq_rel")
+    first_split = first // SPLIT
+    if num_before == position // SPLIT - first_split:
+        tl.store(counters + kv_head, 0)
+        splits = tl.arange(0, NUM_SPLITS)
+        is_there = ((splits >= first_split) & (splits <= position // SPLIT))[None, :] & is_member  # [GROUP, splits]
+        parts = heads[:, None] * NUM_SPLITS + splits[None, :]
+        tops = tl.load(stats + parts * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
+        totals = tl.load(stats + parts * 2 + 1, mask=is_there, other=0.0, cache_modifier=".cg")
+        highest = tl.max(tops, axis=1)
+        grow = tl.exp(tops - tl.where(highest == float("-inf"), 0.0, highest)[:, None])
+        joined = tl.where(is_member, tl.sum(totals * grow, axis=1)[:, None], 1.0)
+        spots = parts[:, :, None] * DIM + low[None, None, :]
+        part1 = tl.load(partials + spots, mask=is_there[:, :, None], other=0.0, cache_modifier=".cg")
+        part2 = tl.load(partials + spots + HALF, mask=is_there[:, :, None], other=0.0, cache_modifier=".cg")
+        tl.store(out + spot, (tl.sum(part1 * grow[:, :, None], axis=1) / joined).to(kind), mask=is_member)
+        tl.store(out + spot + HALF, (tl.sum(part2 * grow[:, :, None], axis=1) / joined).to(kind), mask=is_member)
 
 
 @triton.jit
