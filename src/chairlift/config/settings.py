@@ -75,7 +75,7 @@ class Settings:
     def _check_exact(self) -> None:
         """Refuses what cannot be exact on any device; the rest shows when the device is known."""
         for name, value, can_be, why_not in (
-            ("kv_dtype", self.kv_dtype, "auto", "keys and values in fp8 are read by kernels that add up by the batch"),
+            ("kv_dtype", self.kv_dtype, "auto", "nobody has checked attention over keys and values in fp8"),
             ("quantize", self.quantize, "none", "products of fp8 weights add up by the number of rows"),
             ("attention", self.attention, "auto or triton", "FlashInfer cuts a context by what else is in the step"),
         ):

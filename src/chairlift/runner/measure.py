@@ -43,7 +43,7 @@ def measure(
         num_tokens //= 2
         release()
     activations = used() - before
-    # Capturing gives back what is held but not needed, so that must be gone before graphs can be weighed.
+    # What is held but not needed must be gone before graphs can be weighed.
     release()
     bare = used()
     has_graph = _can_run(runner, _decodes(tiny, min(limits.max_running, num_tokens)))
