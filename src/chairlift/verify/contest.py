@@ -63,7 +63,7 @@ def read(path: Path) -> Row:
             values = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InvalidConfig(f"{path}: not a readable .npy file: {' '.join(str(error).split())}") from error
-    if values.dtype != np.float32 or values.size != values.shape[-1]:
+    if values.dtype != np.float32 or values.shape[-1:] != (values.size,):
         shape = " x ".join(map(str, values.shape))
         raise InvalidConfig(f"{path}: must hold one row of float32, has {values.dtype} of {shape}")
     return np.asarray(values.reshape(-1))

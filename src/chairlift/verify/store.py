@@ -53,5 +53,10 @@ def _against_files(folder: Path, subject: Subject, asked: Asked, report: Report,
         raise InvalidConfig(f"{folder}: has no {baselines.FILE}; give the prompts its rows were made of with --prompts")
     watch("answering", 0, 0)
     cases = subject.cases(asked)
-    compare_files(folder, cases, subject.answers(cases), report)
+    try:
+        answers = subject.answers(cases)
+    except KeyboardInterrupt:
+        report.is_partial = True
+        return report
+    compare_files(folder, cases, answers, report)
     return report

@@ -105,7 +105,7 @@ def compare_files(folder: Path, cases: Sequence[Case], answers: Answers, report:
                 name = contest.name_of(cases[key.case].prompt, answer.tokens, position)
                 found.setdefault(name, []).append((key, position))
     figures, num_far = Figures(), 0
-    for name in stored.keys() & found.keys():
+    for name in sorted(stored.keys() & found.keys()):
         for (_, path), (key, position) in zip(sorted(stored[name]), found[name], strict=False):
             row, now = contest.read(path), answers[key].rows[position]
             figures.add_row(row, now)

@@ -64,8 +64,10 @@ def test_what_is_no_array_is_refused(tmp_path: Path, content: bytes) -> None:
         contest.read(tmp_path / "a.npy")
 
 
-@pytest.mark.parametrize("values", [np.ones(3, np.float16), np.ones((2, 3), np.float32), np.ones(3, np.int32)])
-def test_other_types_and_several_rows_are_refused(tmp_path: Path, values: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "values", [np.ones(3, np.float16), np.ones((2, 3), np.float32), np.ones(3, np.int32), np.float32(1)]
+)
+def test_other_types_and_other_than_one_row_are_refused(tmp_path: Path, values: np.ndarray) -> None:
     np.save(tmp_path / "a.npy", values)
     with pytest.raises(InvalidConfig, match="must hold one row of float32"):
         contest.read(tmp_path / "a.npy")

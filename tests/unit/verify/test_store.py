@@ -10,6 +10,7 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner import load
 from chairlift.verify import baseline
+from chairlift.verify.answer import Answers
 from chairlift.verify.opened import Asked
 from chairlift.verify.report import Report, Verdict
 from chairlift.verify.store import against_folder, save
@@ -147,6 +148,21 @@ def test_a_folder_of_the_contests_own_pairs_by_name(stored: Path, tiny_model: Pa
     assert compared(other, tiny_model, Asked(prompts=[[1, 2]], num_tokens=12)).verdict is Verdict.NOTHING
     with pytest.raises(InvalidConfig, match="--prompts"):
         compared(other, tiny_model)
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_an_interrupted_comparison_is_partial(
+    stored: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_index: bool
+) -> None:
+    def interrupt(*_: Any) -> Answers:
+        raise KeyboardInterrupt
+
+    other = changed(stored, tmp_path / "other")
+    if not has_index:
+        (other / baseline.FILE).unlink()
+    monkeypatch.setattr(Here, "answers", interrupt)
+    report = compared(other, tiny_model, Asked(prompts=[[1, 2]], num_tokens=12))
+    assert (report.is_partial, report.verdict) == (True, Verdict.NOTHING)
 
 
 def test_a_folder_that_holds_something_is_never_written_to(stored: Path, tmp_path: Path) -> None:
