@@ -30,7 +30,7 @@ def test_a_real_model_is_calibrated_tuned_and_run(tmp_path: Path) -> None:
     few = ("--threads", "1", "--minutes", "0.5", "--json", "--out", out)
     done = subprocess.run(command(*given, *few), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "calibrating" in done.stderr and "verifying, round 2 of 2" in done.stderr
+    assert "calibrating" in done.stderr and "verifying, round 2 of 2, the defaults: " in done.stderr
     result = json.loads(done.stdout)
     assert result["not_verified"] is None
     default, *others = result["verified"]
@@ -46,7 +46,7 @@ def test_a_real_model_is_calibrated_tuned_and_run(tmp_path: Path) -> None:
 
 def test_interrupted_it_writes_what_it_found(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    given = ("--workload", CONTEST, "--arrivals", "none", "--profile", "h200-llama2-7b", "--out", out)
+    given = ("--workload", CONTEST, "--limit", "600", "--arrivals", "none", "--profile", "h200-llama2-7b", "--out", out)
     with subprocess.Popen(command(*given), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "searching" in process.stderr.readline()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from chairlift.telemetry.report import Report
 from chairlift.tune.evaluate import Evaluator, Outcome, Point, Work, point_of
 from chairlift.tune.goal import Goal
-from chairlift.tune.knobs import Choice, with_choice
+from chairlift.tune.knobs import Choice, shown, with_choice
 from chairlift.tune.real import Model, in_own_process, measured
 
 ROUNDS = 2
@@ -55,6 +55,11 @@ class Verification:
         picked = next(verified for verified in self.each if verified.choice == pick)
         return best if self.measured_gain(best) > self.measured_gain(picked) + _CLEARLY else picked
 
+    def in_words(self, verified: Verified) -> str:
+        """As flags that differ from the default's."""
+        default = self.each[0].choice
+        return shown({name: value for name, value in verified.choice.items() if value != default[name]})
+
     def _point(self, report: Report) -> Point:
         return point_of(report, self.work.targets)
 
@@ -77,7 +82,8 @@ def carry_out(verification: Verification, model: Model, say: Say) -> None:
     """Fills in what is measured; interrupted, what was measured by then is there."""
     for number, verified in _turns(verification.each):
         work = verification.work
-        say(f"verifying, round {number} of {ROUNDS}: {verified.predicted.total_s:.0f} s predicted")
+        what = f"round {number} of {ROUNDS}, {verification.in_words(verified)}"
+        say(f"verifying, {what}: {verified.predicted.total_s:.0f} s predicted, once it is loaded and warm")
         settings = with_choice(work.settings, verified.choice)
         report = in_own_process(measured, model, settings, work.items, work.arrivals, work.seed)
         verified.measured.append(report)
