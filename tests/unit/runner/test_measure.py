@@ -6,7 +6,7 @@ import torch
 from chairlift.core.limits import Limits
 from chairlift.core.ports import RunnerFull
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.measure import largest_step, measure
+from chairlift.runner.measure import NUM_GRAPHS, largest_step, measure
 from chairlift.runner.torch_runner import TorchRunner
 from fakes.gpu import GIB, MIB, FakeGpu, FakeGpuRunner, maker
 from unit.runner.twins import CPU, make_twin
@@ -48,7 +48,7 @@ def test_activations_are_those_of_the_largest_step_and_samples_count() -> None:
 def test_every_further_graph_costs_what_a_small_one_did() -> None:
     gpu = FakeGpu()
     found = measure(maker(gpu, [], graph_bytes=3 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert found.graphs == (1 + 128) * 3 * MIB
+    assert found.graphs == (1 + NUM_GRAPHS) * 3 * MIB
     assert gpu.taken == GIB, "the runner is gone, and its graphs with it"
 
 
@@ -65,7 +65,7 @@ def test_what_capturing_gives_back_is_not_taken_from_the_graphs() -> None:
         return Tidy(gpu, limits, token_bytes=MIB, graph_bytes=3 * MIB)
 
     found = measure(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert (found.activations, found.graphs) == (2048 * MIB, (1 + 128) * 3 * MIB)
+    assert (found.activations, found.graphs) == (2048 * MIB, (1 + NUM_GRAPHS) * 3 * MIB)
 
 
 def test_a_step_that_leaves_less_than_half_of_the_room_is_too_large() -> None:
