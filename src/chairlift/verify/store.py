@@ -5,7 +5,7 @@ from pathlib import Path
 from chairlift.core.errors import InvalidConfig
 from chairlift.verify import baseline as baselines
 from chairlift.verify.opened import Asked
-from chairlift.verify.report import Report, Verdict
+from chairlift.verify.report import LEAST_ROWS, Report, Verdict
 from chairlift.verify.stored import compare, compare_files
 from chairlift.verify.subject import Subject
 from chairlift.verify.watch import Watch
@@ -19,6 +19,9 @@ def save(folder: Path, subject: Subject, asked: Asked, watch: Watch) -> Report:
     num_files = baselines.save(folder, subject.model, subject.dtype, subject.about(), cases, answers)
     num_tokens = sum(len(answer.tokens) for answer in answers.values())
     report = Report(f"save {folder}", subject.about())
+    if num_tokens < LEAST_ROWS:
+        few = f"fewer than {LEAST_ROWS} tokens are too little to compare with"
+        report.notes.append(f"{few}; store more with --num-prompts or --tokens")
     return report.settle(
         Verdict.PASS, f"stored {len(answers)} texts of {num_tokens:,} tokens and {num_files} rows of logits in {folder}"
     )

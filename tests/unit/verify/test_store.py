@@ -59,6 +59,13 @@ def test_logits_at_every_100th_position_are_plain_rows_under_the_contests_names(
         assert row.ndim == 1
 
 
+def test_too_little_to_compare_with_is_told_when_it_is_stored(tiny_model: Path, tmp_path: Path) -> None:
+    for num_prompts, note in ((5, []), (4, ["fewer than 50 tokens are too little to compare with"])):
+        asked = Asked(num_prompts=num_prompts, num_tokens=12)
+        report = save(tmp_path / str(num_prompts), Here(settings(tiny_model)), asked, nothing)
+        assert [text.partition(";")[0] for text in report.notes] == note
+
+
 def test_only_the_rows_that_are_stored_are_kept_in_memory(tiny_model: Path) -> None:
     subject = Here(settings(tiny_model))
     answers = subject.answers(subject.cases(ASKED))
