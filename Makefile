@@ -10,7 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
-.PHONY: help serve setup test check format lint types arch unit slow test-gpu wheel clean
+.PHONY: help serve setup test check format lint types arch unit slow nightly test-gpu wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -57,10 +57,14 @@ arch: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not nightly and not gpu"
 
 slow: $(VENV)/.dev
-	$(BIN)/pytest -m "slow and not gpu"
+	$(BIN)/pytest -m "slow and not nightly and not gpu"
+
+nightly: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu"
+	$(BIN)/python tests/simulation/nightly.py
 
 # Without the project's pytest settings: they name plugins that need not be there.
 test-gpu:

@@ -21,11 +21,11 @@ from fakes.row_dependent import RowDependentOps
 
 OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "native": lambda: NativeOps(2)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# By default every pair of kernels and number type and every architecture; with the slow tests, all combinations.
+# Every pair of kernels and number type and every architecture; all combinations with `make nightly`.
 DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("mistral", "native", "float32"),
            ("qwen2", "native", "bfloat16"), ("tied", "torch", "float32")]  # fmt: skip
 KINDS = [
-    pytest.param(kind, marks=() if kind in DEFAULT else (pytest.mark.slow,), id="-".join(kind))
+    pytest.param(kind, marks=() if kind in DEFAULT else (pytest.mark.nightly,), id="-".join(kind))
     for kind in ((config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES)
 ]
 Kind = tuple[str, str, str]
