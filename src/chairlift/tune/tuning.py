@@ -78,6 +78,8 @@ class Tuning:
         if not held:
             return
         rate, recorded_s = _RAISE * held, self.work.items[-1].arrival_s
+        if rate * last_s <= len(self.work.items) - 1:
+            return  # they come faster than anybody serves for long, and are too few to be felt as a queue
         arrivals = arrivals_at(self.work.arrivals, rate, len(self.work.items), recorded_s)
         say(f"the defaults meet the targets as it is; searching at {rate:.3g} requests a second")
         self.work, self.is_raised = replace(self.work, arrivals=arrivals), True

@@ -90,6 +90,12 @@ def test_where_nobody_can_hold_more_the_defaults_are_fine() -> None:
     assert tuning.is_default_fine == (tuning.gain < FINE)
 
 
+def test_arrivals_are_never_made_slower() -> None:
+    tuning = tuned(work(arrivals="poisson:rate=1000", slo="tpot_p50=1s"))
+    assert not tuning.is_raised
+    assert tuning.work.arrivals == "poisson:rate=1000"
+
+
 def test_targets_that_nothing_meets_are_said_to_be_missed() -> None:
     tuning = tuned(work(slo="ttft_p99=40ms"))
     assert tuning.pick is not None
