@@ -110,11 +110,11 @@ def _judge(report: Report, tolerance: Tolerance, exact: bool, has_control: bool)
         report.settle(Verdict.FAIL, f"{differing} differ from the same request alone, in spite of --exact{first}")
     elif found.max_spreads > tolerance.spreads or found.mean_kl > tolerance.kl:
         report.settle(Verdict.FAIL, f"{differing} differ, by more than {tolerance.in_words()}")
+    elif report.is_partial:
+        report.settle(Verdict.NOTHING, f"interrupted; until then {differing} differed")
     elif found.num_rows < LEAST_ROWS:
         why = f"{found.num_rows} rows are too little, {LEAST_ROWS} is the least; give more --num-prompts or --tokens"
         report.settle(Verdict.NOTHING, why)
-    elif report.is_partial:
-        report.settle(Verdict.NOTHING, f"interrupted; until then {differing} differed")
     elif not has_control:
         why = (
             "nothing differed, and nothing differed in the controls either: this model, or these batches, are too small"

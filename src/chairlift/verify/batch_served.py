@@ -63,11 +63,11 @@ def _judge(report: Report, exact: bool, has_control: bool) -> None:
         report.settle(Verdict.FAIL, f"{differing} differ from the same request alone, in spite of --exact{first}")
     elif found.max_error > _ATOL:
         report.settle(Verdict.FAIL, f"{differing} differ, by up to {found.max_error:.2g}, more than {_ATOL:g}")
+    elif report.is_partial:
+        report.settle(Verdict.NOTHING, f"interrupted; until then {differing} differed")
     elif found.num_rows < LEAST_ROWS:
         why = f"{found.num_rows} tokens are too little, {LEAST_ROWS} is the least; give more --num-prompts or --tokens"
         report.settle(Verdict.NOTHING, why)
-    elif report.is_partial:
-        report.settle(Verdict.NOTHING, f"interrupted; until then {differing} differed")
     elif not has_control:
         why = "nothing differed, and no control shows that it would have been found"
         report.settle(Verdict.NOTHING, f"{why}; name a server of this model without --exact with --control-url")

@@ -81,10 +81,10 @@ def _judge(report: Report, tolerance: Tolerance) -> None:
             report.settle(Verdict.FAIL, f"{far} from {line.name}, more than {tolerance.in_words()}")
             return
     count = max((line.figures.num_rows for line in report.lines), default=0)
-    if count < LEAST_ROWS:
+    if report.is_partial:
+        report.settle(Verdict.NOTHING, f"interrupted; until then all {count:,} rows were within the tolerance")
+    elif count < LEAST_ROWS:
         why = f"{count} rows are too little, {LEAST_ROWS} is the least; give more --num-prompts or --tokens"
         report.settle(Verdict.NOTHING, why)
-    elif report.is_partial:
-        report.settle(Verdict.NOTHING, "interrupted; until then all were within the tolerance")
     else:
         report.settle(Verdict.PASS, f"{count:,} rows within {tolerance.in_words()}")

@@ -82,11 +82,11 @@ def _judge(report: Report, figures: Figures, counts: Counts) -> None:
     ]
     if far:
         report.settle(Verdict.FAIL, ", ".join(far))
+    elif report.is_partial:
+        report.settle(Verdict.NOTHING, "interrupted; until then nothing was altered")
     elif counts.logprobs < LEAST_ROWS:
         why = f"{counts.logprobs} tokens are too little, {LEAST_ROWS} is the least"
         report.settle(Verdict.NOTHING, f"{why}; store more with --num-prompts or --tokens")
-    elif report.is_partial:
-        report.settle(Verdict.NOTHING, "interrupted; until then nothing was altered")
     else:
         report.settle(Verdict.PASS, f"{figures.num_texts} texts of {figures.num_tokens:,} tokens, none altered")
 

@@ -93,6 +93,16 @@ def test_few_rows_prove_nothing(tiny_model: Path, monkeypatch: pytest.MonkeyPatc
     assert "too little" in report.why
 
 
+def test_interrupted_early_it_says_so_instead_of_asking_for_more(tiny_model: Path) -> None:
+    def watch(name: str, done: int, total: int) -> None:
+        if name == "each alone":
+            raise KeyboardInterrupt
+
+    report = against_batch(settings(tiny_model), ASKED, watch)
+    assert report.is_partial
+    assert report.why.startswith("interrupted")
+
+
 def test_an_interrupted_run_leaves_what_it_compared(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, RowDependentOps, RowDependentOps)
 

@@ -170,6 +170,7 @@ def test_an_interrupted_comparison_is_partial(
     monkeypatch.setattr(Here, "answers", interrupt)
     report = compared(other, tiny_model, Asked(prompts=[[1, 2]], num_tokens=12))
     assert (report.is_partial, report.verdict) == (True, Verdict.NOTHING)
+    assert report.why.startswith("interrupted")
 
 
 def test_a_folder_that_holds_something_is_never_written_to(stored: Path, tmp_path: Path) -> None:
