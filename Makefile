@@ -60,7 +60,7 @@ unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not nightly and not gpu"
 
 slow: $(VENV)/.dev
-	$(BIN)/pytest -m "slow and not nightly and not gpu"
+	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not nightly and not gpu"
 
 nightly: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu"
