@@ -36,7 +36,12 @@ def add_command(commands: Any) -> None:
     parser.add_argument("-P", "--port", metavar="N", help="the server's port")
     parser.add_argument("-O", "--out_dir", type=Path, metavar="DIR", help="where results and log go")
     parser.add_argument(
-        "-T", "--test_time", default="3600", metavar="S", help="S times RATE requests are sent (default: %(default)s)"
+        "-T",
+        "--test_time",
+        "--test-time",
+        default="3600",
+        metavar="S",
+        help="S times RATE requests are sent (default: %(default)s)",
     )
     parser.add_argument(
         "--data", metavar="FILE", help="Alpaca JSON, or any workload (default: made up, of the contest's lengths)"

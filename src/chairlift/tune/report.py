@@ -68,7 +68,10 @@ class Found:
         if self.tuning.is_raised and self.tuning.capacities is not None:
             return f"nothing that was tried holds a higher rate within {self.tuning.work.targets}."
         best = max((self.tuning.goal.gain(o.point, self._default.point) for o in self._ranked()[:1]), default=0.0)
-        return f"the best of {len(self.tuning.outcomes)} settings is {max(0.0, best):.1%} better, simulated."
+        count = len(self.tuning.outcomes)
+        if best < 0.0005:  # what would be shown as 0.0%
+            return f"none of {count} settings is better, simulated."
+        return f"the best of {count} settings is {best:.1%} better, simulated."
 
     def _measured(self) -> str:
         verified = self._verified_pick()
