@@ -73,8 +73,8 @@ check(exact_one_row_kernel, **exact, GROUP=16)
 for is_even in (False, True):
     check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, STRETCH=128, IS_FULL=is_even, IS_EVEN=is_even)
 for number in ("bf16", "f16"):
-    check(direct_kernel, LOOP=ptx(16, 1, number), WARPS=4)
-    check(direct_gated_kernel, LOOP=ptx(16, 2, number), WARPS=4)
+    check(direct_kernel, LOOP=ptx(16, 1, number))
+    check(direct_gated_kernel, LOOP=ptx(16, 2, number))
 check(weigh_kernel, TILE=4096)
 """
 

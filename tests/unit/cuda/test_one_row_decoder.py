@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import ModelConfig
-from chairlift.runner.cuda.one_row_decoder import attend_one_row, for_one_row
+from chairlift.runner.cuda.one_row_decoder import OneRowDecoder, attend_one_row, for_one_row
 from chairlift.runner.cuda.ops import CudaOps, CudaWeight
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_ops import TorchOps
@@ -91,7 +91,7 @@ def test_a_step_comes_out_as_with_torch() -> None:
         for ops in (TorchOps(), CudaOps())
     )
     answers = []
-    for decoder, batch in ((plain, case.plain), (for_one_row(model, CPU), case.cuda)):
+    for decoder, batch in ((plain, case.plain), (for_one_row(model, CPU, OneRowDecoder), case.cuda)):
         kv = KvCache(CONFIG, len(case.keys), 4, torch.bfloat16, CPU)
         for memory in (*kv.keys, *kv.values):
             memory.normal_(generator=torch.Generator().manual_seed(2))
@@ -105,6 +105,6 @@ def test_steps_of_several_tokens_go_the_way_they_went() -> None:
     case = Case([(20, 1), (3, 1)], 4, 4, dim=16, size=4)
     answers = [
         decoder.hidden(case.cuda, KvCache(CONFIG, len(case.keys), 4, torch.bfloat16, CPU))
-        for decoder in (model, for_one_row(model, CPU))
+        for decoder in (model, for_one_row(model, CPU, OneRowDecoder))
     ]
     assert torch.equal(*answers)

@@ -1,8 +1,7 @@
 """A decoder whose exact steps of a single token take fewer kernels; their bits are those of any other step."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.exact_attend import attend_one_row
@@ -31,11 +30,3 @@ class ExactDecoder(Decoder):
         if not isinstance(layer.gate_up, ExactWeight):
             return Decoder.feed_forward(self, layer, x)
         return layer.down.linear(layer.gate_up.gated(x, self.ops.silu_mul))
-
-
-def for_one_row(model: Decoder, device: torch.device) -> Decoder:
-    """The same model; others than decoders are left as they are."""
-    if not isinstance(model, Decoder):
-        return model
-    parts = {field.name: getattr(model, field.name) for field in fields(Decoder)}
-    return ExactDecoder(**parts, counters=torch.zeros(model.config.num_kv_heads, dtype=torch.int32, device=device))

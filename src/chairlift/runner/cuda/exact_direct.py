@@ -73,14 +73,11 @@ def ptx(ahead: int, num_parts: int, kind: str) -> str:
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def direct_kernel(
-    x, weight, out, num_rows, num_outputs, width, LOOP: tl.constexpr, WARPS: tl.constexpr
-):  # fmt: skip
+def direct_kernel(x, weight, out, num_rows, num_outputs, width, LOOP: tl.constexpr):
     """x [num_rows, width], weight [num_outputs, width] -> out [num_rows, num_outputs]; up to eight rows."""
-    thread = tl.arange(0, 32 * WARPS)
-    line = thread % 32 // 4
-    quarter = thread % 4
-    first = (tl.program_id(0) * WARPS + thread // 32) * 8
+    thread = tl.arange(0, 32)
+    line, quarter = thread // 4, thread % 4
+    first = tl.program_id(0) * 8
     from_weight = weight + (first + line).to(tl.int64) * width + quarter * 4
     from_x = x + line * width + quarter * 4
     is_row = line < num_rows
@@ -98,14 +95,11 @@ def direct_kernel(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def direct_gated_kernel(
-    x, weight, out, num_rows, num_outputs, width, LOOP: tl.constexpr, WARPS: tl.constexpr
-):  # fmt: skip
+def direct_gated_kernel(x, weight, out, num_rows, num_outputs, width, LOOP: tl.constexpr):
     """weight [2 * num_outputs, width]: silu(first half of the product) * second half, as `silu_mul_kernel` has it."""
-    thread = tl.arange(0, 32 * WARPS)
-    line = thread % 32 // 4
-    quarter = thread % 4
-    first = (tl.program_id(0) * WARPS + thread // 32) * 8
+    thread = tl.arange(0, 32)
+    line, quarter = thread // 4, thread % 4
+    first = tl.program_id(0) * 8
     from_weight = weight + (first + line).to(tl.int64) * width + quarter * 4
     from_second = from_weight + num_outputs.to(tl.int64) * width
     from_x = x + line * width + quarter * 4

@@ -146,7 +146,7 @@ def by_direct(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
     out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
     direct_kernel[(num_outputs // GROUP,)](
         x, matrix, out, num_rows, num_outputs, width,
-        LOOP=ptx(steps_ahead(width), 1, _kind(matrix)), WARPS=1, num_warps=1, maxnreg=255,
+        LOOP=ptx(steps_ahead(width), 1, _kind(matrix)), num_warps=1, maxnreg=255,
     )  # fmt: skip
     return out
 
@@ -156,7 +156,7 @@ def direct_gated(x: Tensor, matrix: Tensor) -> Tensor:
     out = torch.empty(num_rows, num_outputs, dtype=x.dtype, device=x.device)
     direct_gated_kernel[(num_outputs // GROUP,)](
         x, matrix, out, num_rows, num_outputs, width,
-        LOOP=ptx(steps_ahead(width, num_parts=2), 2, _kind(matrix)), WARPS=1, num_warps=1, maxnreg=255,
+        LOOP=ptx(steps_ahead(width, num_parts=2), 2, _kind(matrix)), num_warps=1, maxnreg=255,
     )  # fmt: skip
     return out
 

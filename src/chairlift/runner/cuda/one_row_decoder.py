@@ -5,6 +5,7 @@ One kernel does what attention, its join and rotation do by themselves, another 
 of several tokens go the way they went.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -44,12 +45,12 @@ class OneRowDecoder(Decoder):
         return layer.down.linear(layer.gate_up.gated(x))
 
 
-def for_one_row(model: Decoder, device: torch.device) -> Decoder:
-    """The same model; others than decoders are left as they are."""
+def for_one_row(model: Decoder, device: torch.device, kind: Callable[..., Decoder]) -> Decoder:
+    """The same model as another kind of decoder, which has counters; others than decoders are left as they are."""
     if not isinstance(model, Decoder):
         return model
     parts = {field.name: getattr(model, field.name) for field in fields(Decoder)}
-    return OneRowDecoder(**parts, counters=torch.zeros(model.config.num_kv_heads, dtype=torch.int32, device=device))
+    return kind(**parts, counters=torch.zeros(model.config.num_kv_heads, dtype=torch.int32, device=device))
 
 
 def attend_one_row(

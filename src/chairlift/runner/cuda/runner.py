@@ -27,15 +27,16 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.core.score import TokenScore
 from chairlift.runner.answers import NOT_A_NUMBER, score_prompts
-from chairlift.runner.cuda import exact_attend, exact_decoder, exact_scores
+from chairlift.runner.cuda import exact_attend, exact_scores
 from chairlift.runner.cuda.asks import Asks, StepAsks
+from chairlift.runner.cuda.exact_decoder import ExactDecoder
 from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.history import remember_kernel
 from chairlift.runner.cuda.ladder import ladder
 from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
 from chairlift.runner.cuda.likeliest import likeliest_kernel
-from chairlift.runner.cuda.one_row_decoder import for_one_row
+from chairlift.runner.cuda.one_row_decoder import OneRowDecoder, for_one_row
 from chairlift.runner.cuda.ops import QUERIES, CudaBatch
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.cuda.sampling import Sampling
@@ -78,7 +79,7 @@ class CudaRunner:
         exact: bool = False,
     ) -> None:  # fmt: skip
         """exact: of a model whose operations are."""
-        self._model = exact_decoder.for_one_row(model, device) if exact else for_one_row(model, device)
+        self._model = for_one_row(model, device, ExactDecoder if exact else OneRowDecoder)
         self._exact = exact
         self._num_queries = exact_attend.QUERIES if exact else QUERIES
         self._measure = exact_scores.measure if exact else measure
