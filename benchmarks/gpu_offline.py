@@ -11,14 +11,14 @@ first run of a row also captures graphs. One line of JSON per run.
 
 import argparse
 import json
-import random
 import time
 from pathlib import Path
 from typing import Any
 
+from gpu_rows import Lengths, figures_of, prompts_of, rows_of, seconds_of
+
 from chairlift import LLM, SamplingParams
 
-Lengths = list[tuple[int, int]]
 # What tuning means here: the longest answers first, and steps of a size that the matrix products like.
 TUNED: dict[str, dict[str, Any]] = {
     "contest": {"policy": "longest-first", "max_running": 256, "max_step_tokens": 256},
@@ -28,27 +28,15 @@ TUNED: dict[str, dict[str, Any]] = {
 }
 
 
-def rows_of(workload: Path, first: int | None) -> dict[str, Lengths]:
-    with workload.open() as file:
-        contest = [(row["prompt_tokens"] + 1, row["output_tokens"]) for row in map(json.loads, file)]
-    return {
-        "contest": contest[:first],
-        "single": [(128, 256)],
-        "prompts": [(1024, 128)] * 256,
-        "answers": [(128, 1024)] * 256,
-    }
-
-
 def run(llm: LLM, lengths: Lengths, seed: int) -> float:
-    rng = random.Random(seed)
-    prompts = [[rng.randrange(16, llm.limits.vocab_size - 16) for _ in range(p)] for p, _ in lengths]
+    prompts = prompts_of(lengths, llm.limits.vocab_size, seed)
     params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for _, n in lengths]
-    start = time.perf_counter()
-    answers = llm.generate(prompts, params, use_progress=False, detokenize=False)
-    seconds = time.perf_counter() - start
-    got = [len(answer.samples[0].tokens) for answer in answers]
-    assert got == [n for _, n in lengths], "an answer has not its full length"
-    return seconds
+
+    def answer() -> list[int]:
+        answers = llm.generate(prompts, params, use_progress=False, detokenize=False)
+        return [len(each.samples[0].tokens) for each in answers]
+
+    return seconds_of(lengths, answer)
 
 
 def main() -> None:
@@ -75,9 +63,7 @@ def main() -> None:
             print(json.dumps({"built_s": round(time.perf_counter() - began, 1), "settings": settings}), flush=True)
         assert llm is not None
         for repeat in range(args.repeats):
-            seconds = run(llm, rows[name], repeat)
-            count = sum(n for _, n in rows[name])
-            figures = {"s": round(seconds, 3), "tok_s": round(count / seconds, 1)}
+            figures = figures_of(rows[name], run(llm, rows[name], repeat))
             kind = {"set": args.settings, "exact": args.exact}
             print(json.dumps({"row": name, **kind, "run": repeat, **figures}), flush=True)
 

@@ -8,26 +8,23 @@ full lengths, prefix caching off, no detokenising. One line of JSON per run.
 
 import argparse
 import json
-import random
 import time
 from pathlib import Path
 from typing import Any
 
-from gpu_offline import Lengths, rows_of
+from gpu_rows import Lengths, figures_of, prompts_of, rows_of, seconds_of
 from vllm import LLM, SamplingParams
 
 
 def run(llm: LLM, lengths: Lengths, seed: int, longest_first: bool) -> float:
-    rng = random.Random(seed)
-    prompts = [{"prompt_token_ids": [rng.randrange(16, 31000) for _ in range(p)]} for p, _ in lengths]
+    prompts = [{"prompt_token_ids": ids} for ids in prompts_of(lengths, 32000, seed)]
     params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True, detokenize=False) for _, n in lengths]
     more: dict[str, Any] = {"priority": [-n for _, n in lengths]} if longest_first else {}
-    start = time.perf_counter()
-    answers = llm.generate(prompts, params, use_tqdm=False, **more)
-    seconds = time.perf_counter() - start
-    got = [len(answer.outputs[0].token_ids) for answer in answers]
-    assert got == [n for _, n in lengths], "an answer has not its full length"
-    return seconds
+
+    def answer() -> list[int]:
+        return [len(each.outputs[0].token_ids) for each in llm.generate(prompts, params, use_tqdm=False, **more)]
+
+    return seconds_of(lengths, answer)
 
 
 def main() -> None:
@@ -48,13 +45,12 @@ def main() -> None:
         enable_prefix_caching=False, **more,
     )  # fmt: skip
     print(json.dumps({"built_s": round(time.perf_counter() - began, 1), "settings": more}), flush=True)
-    rows = rows_of(args.workload, None)
+    rows = rows_of(args.workload)
     run(llm, rows["contest"][:64], 0, args.longest_first)  # warms up
     for name in args.rows.split(","):
         for repeat in range(args.repeats):
-            seconds = run(llm, rows[name], repeat, args.longest_first)
-            count = sum(n for _, n in rows[name])
-            print(json.dumps({"row": name, "s": round(seconds, 3), "tok_s": round(count / seconds, 1)}), flush=True)
+            figures = figures_of(rows[name], run(llm, rows[name], repeat, args.longest_first))
+            print(json.dumps({"row": name, **figures}), flush=True)
 
 
 if __name__ == "__main__":
