@@ -1,5 +1,6 @@
 """The Python interface on a real (tiny) model."""
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -241,3 +242,12 @@ def test_blocks_of_any_size_give_the_same_tokens_on_all_kernels(
     found, expected = (model.generate(PROMPTS * 2, each) for model in (other, llm))
     assert [[s.tokens for s in one.samples] for one in found] == [[s.tokens for s in one.samples] for one in expected]
     assert other.stats().num_free == 112 // block_size
+
+
+def test_one_that_is_dropped_frees_its_memory_at_once(tiny_model: Path) -> None:
+    # What is loaded is kept from the collector of cycles: a cycle among it would stay for good.
+    other = LLM(str(tiny_model), kernels="torch", dtype="float32", threads=1, num_blocks=40, max_running=2)
+    other.generate("Hello", GREEDY)
+    engine = weakref.ref(other._switchboard.engine)
+    del other
+    assert engine() is None
