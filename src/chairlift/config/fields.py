@@ -10,6 +10,8 @@ from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 
+MAX_LAYERS = 10_000  # ten times what anybody has built; more would cost memory before a weight is missed
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:
@@ -18,11 +20,11 @@ class Fields:
     origin: str
     values: Mapping[str, Any]
 
-    def size(self, key: str, default: int | None = None) -> int:
+    def size(self, key: str, default: int | None = None, most: int = 2**31 - 1) -> int:
         """A whole number of at least 1; required unless there is a default."""
         value = self._get(key, default)
-        if type(value) is not int or not 1 <= value < 2**31:
-            raise self.bad(key, "must be a positive whole number")
+        if type(value) is not int or not 1 <= value <= most:
+            raise self.bad(key, "must be a positive whole number" + ("" if most > 2**30 else f" up to {most}"))
         return value
 
     def number(self, key: str, default: float | None = None, least: float = 0.0, most: float = math.inf) -> float:

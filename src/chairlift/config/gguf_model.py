@@ -8,7 +8,7 @@ import math
 import struct
 from collections import Counter
 
-from chairlift.config.fields import Fields
+from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.gguf_header import GgufHeader, TensorInfo
 from chairlift.config.model import ModelConfig, RopeScaling, SamplingDefaults
 from chairlift.core.errors import InvalidConfig
@@ -47,7 +47,7 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
     return ModelConfig(
         architecture=_ARCHITECTURES[name],
         hidden_size=hidden,
-        num_layers=model.size("block_count"),
+        num_layers=model.size("block_count", most=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,

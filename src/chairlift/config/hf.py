@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.fields import Fields
+from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.rope import read_rope
 from chairlift.core.errors import InvalidConfig
@@ -46,7 +46,7 @@ def load_hf_file(path: Path) -> ModelConfig:
     return ModelConfig(
         architecture=architecture,
         hidden_size=config.size("hidden_size"),
-        num_layers=config.size("num_hidden_layers"),
+        num_layers=config.size("num_hidden_layers", most=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=_head_dim(config, architecture, heads),
@@ -125,7 +125,7 @@ def _sliding_window(config: Fields, architecture: str) -> int:
     """Tokens each position sees, the same in every layer; 0: all."""
     if architecture == "LlamaForCausalLM":
         return 0
-    layers = config.size("num_hidden_layers")
+    layers = config.size("num_hidden_layers", most=MAX_LAYERS)
     if architecture == "MistralForCausalLM":
         has_window = config.values.get("sliding_window", _MISTRAL_WINDOW) is not None
         sliding = [has_window] * layers

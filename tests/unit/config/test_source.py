@@ -73,6 +73,15 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
         locate(str(folder))
 
 
+@pytest.mark.parametrize("name", ["../b.safetensors", "/dev/zero", "sub/b.safetensors", "", "a" * 5000, "b.bin"])
+def test_a_shard_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    folder = folder_with(tmp_path / "m", "config.json", "a.safetensors")
+    (tmp_path / "b.safetensors").write_bytes(b"")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
+    with pytest.raises(InvalidConfig, match="is not the name of a .safetensors file in this folder"):
+        locate(str(folder))
+
+
 @pytest.mark.parametrize("model", ["/no/such/folder", "missing.gguf", "org/missing.gguf", "gpt2", "../x/y", ""])
 def test_what_is_neither_a_path_nor_a_hub_name_is_refused(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
