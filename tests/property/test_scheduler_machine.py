@@ -61,15 +61,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.aborted: set[RequestId] = set()
         self.now = 0.0
 
-    @rule(data=st.data(), salt=st.sampled_from(["", "a"]), has_stop=st.booleans(), user=st.sampled_from("ab"))
-    def add(self, data: st.DataObject, salt: str, has_stop: bool, user: str) -> None:
+    @rule(
+        data=st.data(), salt=st.sampled_from(["", "a"]), has_stop=st.booleans(), user=st.sampled_from("ab"),
+        timeout_s=st.sampled_from([None, None, 0.0, 3.0, 9.0]),
+    )  # fmt: skip
+    def add(self, data: st.DataObject, salt: str, has_stop: bool, user: str, timeout_s: float | None) -> None:
         room = self.limits.max_model_len
         prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=room - 1), label="prompt")
         max_output = data.draw(st.integers(1, min(room - len(prompt), 9)), label="max_output")
         n = data.draw(st.integers(1, min(3, self.limits.max_running)), label="n")
         samples = make_samples(
             len(self.wanted) + 1, prompt, n, max_output, cache_salt=salt, seed=7, user=user, priority=n,
-            stop_ids=frozenset([3]) if has_stop else frozenset(),
+            timeout_s=timeout_s, stop_ids=frozenset([3]) if has_stop else frozenset(),
         )  # fmt: skip
         self.wanted |= {request.id: expected(request, 5) for request in samples}
         self.scheduler.add(samples, self._tick())
@@ -77,15 +80,15 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(
         lambda self: self.limits.max_running >= 2 and self.limits.num_blocks // 2 * self.limits.block_size >= 2
     )
-    @rule(data=st.data(), has_stop=st.booleans())
-    def search(self, data: st.DataObject, has_stop: bool) -> None:
+    @rule(data=st.data(), has_stop=st.booleans(), timeout_s=st.sampled_from([None, 4.0]))
+    def search(self, data: st.DataObject, has_stop: bool, timeout_s: float | None) -> None:
         """A beam search of two members: each needs room for all of its text."""
         room = self.limits.num_blocks // 2 * self.limits.block_size
         prompt = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=min(room - 1, 20)), label="prompt")
         max_output = data.draw(st.integers(1, min(room - len(prompt), 6)), label="max_output")
         n = data.draw(st.integers(1, 2), label="n")
         stops = frozenset([3]) if has_stop else frozenset[int]()
-        members = make_search(len(self.wanted) + 1, prompt, 2, max_output, n=n, stop_ids=stops)
+        members = make_search(len(self.wanted) + 1, prompt, 2, max_output, n=n, stop_ids=stops, timeout_s=timeout_s)
         best = expected_beams(members[0], 5)
         self.wanted |= {m.id: best[i] if i < len(best) else [] for i, m in enumerate(members)}
         self.scheduler.add(members, self._tick())

@@ -59,7 +59,7 @@ class Token(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Gone without a last token: aborted or failed."""
+    """Gone without a last token: aborted, failed or out of time."""
 
     request: RequestId
     at: float

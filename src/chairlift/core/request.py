@@ -31,7 +31,8 @@ class Request:
     cache_salt: str = ""  # requests share cached prefixes only under the same salt
     priority: int = 0
     user: str = ""
-    deadline_s: float | None = None  # after its arrival
+    deadline_s: float | None = None  # after its arrival it is due; for policies
+    timeout_s: float | None = None  # after its arrival it is given up
 
 
 class State(Enum):
@@ -47,6 +48,7 @@ class FinishReason(Enum):
     ABORT = "abort"
     ERROR = "error"
 
+    TIMEOUT = "timeout"
 
 @dataclass(slots=True, eq=False)
 class Progress:
@@ -89,6 +91,11 @@ class Progress:
         return len(self.tokens) + self.num_pending
 
     @property
+    @property
+    def expires(self) -> float | None:
+        timeout = self.request.timeout_s
+        return None if timeout is None else self.arrival + timeout
+
     def num_unborn(self) -> int:
         return len(self.siblings)
 

@@ -75,10 +75,11 @@ class Scheduler:
         """Frees everything at once, whatever the request is doing; an unknown id has already ended."""
         progress = self.live.get(request)
         if progress is not None:
-            self._seats.abort(progress, now)
+            self._seats.give_up(progress, FinishReason.ABORT, "", now)
 
     def schedule(self, now: float) -> StepPlan | None:
-        """The next step, or None when there is nothing to compute now."""
+        """The next step, or None when there is nothing to compute now. Who is out of time is not in it."""
+        self._seats.expire(now)
         plan = self._planner.plan(now)
         if self._rules.failures:
             self._seats.events += [RuleFailed(_NOBODY, now, failure) for failure in self._rules.failures]

@@ -27,6 +27,7 @@ class Seats:
         self.events: list[Event] = []
         self.num_admitted = 0  # of those that waited
         self._returning = RankedQueue()  # the preempted, in order of arrival; they go before any that waits
+        self._expiring = RankedQueue()  # the live ones that are given up some time, the next one first
         self._num_promised = 0  # to samples whose prompt a running sibling is computing
 
     @property
@@ -46,6 +47,8 @@ class Seats:
         """A prompt begins to wait; its further samples are born when it is complete."""
         for progress in (lead, *siblings):
             self.live[progress.id] = progress
+            if progress.expires is not None:
+                self._expiring.push(progress.id, (progress.expires,))
         self._wait(lead, siblings, now)
 
     def _wait(self, lead: Progress, siblings: list[Progress], now: float) -> None:
@@ -161,12 +164,20 @@ class Seats:
             self._leave_seat(carrier)
             self.queue_again(carrier)
 
-    def abort(self, progress: Progress, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Whose time is over ends, wherever it is."""
+        while (first := self._expiring.first()) is not None:
+            progress = self.live[first]
+            if progress.expires is None or progress.expires > now:
+                return
+            self.give_up(progress, FinishReason.TIMEOUT, "its time is over", now)
+
+    def give_up(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
         """A search is one thing and ends as a whole; a sample ends alone."""
         if progress.beams is None and progress.lead is not None:
             progress.lead.siblings.remove(progress)
             self._num_promised -= progress.lead.state is State.RUNNING
-        self.end(progress, FinishReason.ABORT, "", now)
+        self.end(progress, finish, message, now)
 
     def end(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
         """A request ends without a last token, and the search it belongs to with it."""
@@ -182,6 +193,7 @@ class Seats:
         """Everything it held is free at once."""
         self.tables.give_back(progress)
         self._leave_queue(progress, now)
+        self._expiring.remove(progress.id)
         if progress.state is State.RUNNING:
             self._leave_seat(progress)
         del self.live[progress.id]

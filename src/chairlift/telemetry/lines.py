@@ -61,6 +61,7 @@ class Add(Line, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
     user: str = ""
     deadline_s: float | None = None
 
+    timeout_s: float | None = None
 
 class Abort(Line, frozen=True, tag="abort"):
     request: RequestId

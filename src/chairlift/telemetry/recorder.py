@@ -164,3 +164,4 @@ def _add(samples: tuple[Request, ...], now: float) -> Add:
         user=lead.user,
         deadline_s=lead.deadline_s,
     )
+        timeout_s=lead.timeout_s,

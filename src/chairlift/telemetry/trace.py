@@ -87,5 +87,6 @@ def samples_of(line: Add) -> tuple[Request, ...]:
             user=line.user,
             deadline_s=line.deadline_s,
         )
+            timeout_s=line.timeout_s,
         for index, request in enumerate(line.requests)
     )

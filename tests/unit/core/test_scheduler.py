@@ -10,7 +10,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import FinishReason
 from chairlift.core.scheduler import Scheduler
-from fakes.requests import make_request, make_samples
+from fakes.requests import make_request, make_samples, make_search
 from fakes.world import World
 
 ROOMY = Limits(
@@ -198,3 +198,32 @@ def test_a_failed_step_fails_its_requests_and_no_others(depth: int) -> None:
     world.run()
     assert [(e.request, e.finish) for e in world.events if isinstance(e, Finished)] == [(1, FinishReason.ERROR)]
     assert len(world.outputs()[RequestId(2)]) == 4
+
+
+def test_who_is_out_of_time_while_waiting_is_given_up_before_it_costs_anything() -> None:
+    limits = replace(ROOMY, max_running=1)
+    world = run(limits, (make_request(1, range(2), 6),), (make_request(2, range(10, 30), 4, timeout_s=3.0),))
+    [end] = [e for e in world.events if isinstance(e, Finished)]
+    assert (end.request, end.finish) == (2, FinishReason.TIMEOUT)
+    assert [chunk for plan in shapes(world) for chunk in plan if chunk[0] == 2] == []
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_who_is_out_of_time_while_running_stops_in_the_middle_and_frees_its_blocks(depth: int) -> None:
+    world = run(ROOMY, (make_request(1, range(2), 30, timeout_s=12.0),), depth=depth)
+    assert [e.finish for e in world.events if isinstance(e, Finished)] == [FinishReason.TIMEOUT]
+    assert 2 < len(world.outputs()[RequestId(1)]) < 30
+
+
+def test_a_request_that_is_done_in_time_hears_nothing_of_its_timeout() -> None:
+    world = World(ROOMY, arrivals={0: [(make_request(1, [1], 2, timeout_s=9.0),)], 20: [(make_request(2, [1], 2),)]})
+    world.run()
+    assert not [e for e in world.events if isinstance(e, Finished)]
+
+
+def test_every_sample_and_the_whole_search_end_when_their_time_is_over() -> None:
+    limits = replace(ROOMY, max_step_tokens=8)
+    searching = make_search(4, range(30, 40), 2, 4, timeout_s=2.0)
+    world = run(limits, make_samples(1, range(30), 3, 2, timeout_s=2.0), searching)
+    ends = sorted((e.request, e.finish) for e in world.events if isinstance(e, Finished))
+    assert ends == [(id, FinishReason.TIMEOUT) for id in (1, 2, 3, 4, 5)]
