@@ -1,39 +1,20 @@
 """Chat messages to a prompt, by the model's own template.
 
-Templates are Jinja programs that come with the weights; they run in a sandbox with the few functions that templates
-of the Hugging Face format expect. A template that is missing, fails or refuses is the request's error and names
-`messages`. The template writes the first token itself where the model wants one: encode the text it gives with
-`add_special=False`, or that token stands there twice.
+A template that is missing, fails or refuses is the request's error and names `messages`. The template writes the first
+token itself where the model wants one: encode the text it gives with `add_special=False`, or that token stands there
+twice.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import lru_cache
-from typing import Any, NoReturn
-
-import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing import Any
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.template import TemplateFails, run
 from chairlift.text.tokenizer import Tokenizer
 
 _OWN_NAMES = ("messages", "add_generation_prompt", "tools", "documents")
 # Put behind the text to continue, with a space; where it shows up in the prompt, the prompt is cut.
 _CUT_MARK = "\u2402chairlift-cut\u2403"
-
-
-class _Generation(Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here it only groups."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def render(
@@ -93,16 +74,11 @@ def _whole(index: int, text: str) -> str:
 
 
 def _run(template: str, chat: list[dict[str, Any]], add_generation_prompt: bool, variables: dict[str, Any]) -> str:
+    own = {"messages": chat, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
     try:
-        return _compiled(template).render(
-            messages=chat, tools=None, documents=None, add_generation_prompt=add_generation_prompt, **variables
-        )
-    except jinja2.TemplateError as error:
-        raise InvalidRequest("messages", f"the chat template refuses them: {error}") from error
-    except RecursionError as error:
-        raise InvalidRequest("messages", "the chat template does not end") from error
-    except Exception as error:  # a template is a program of its own and can fail in any way
-        raise InvalidRequest("messages", f"the chat template fails on them: {error}") from error
+        return run(template, own | variables)
+    except TemplateFails as error:
+        raise InvalidRequest("messages", f"the chat template {error}") from error
 
 
 def _cut(text: str) -> str:
@@ -111,33 +87,3 @@ def _cut(text: str) -> str:
         raise InvalidRequest("continue_final_message", "the chat template does not show the final message")
     # A template that trimmed the space behind the mark would have trimmed the end of the text too.
     return before if after.startswith(" ") else before.rstrip()
-
-
-@lru_cache(maxsize=8)
-def _compiled(template: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = _now
-    return environment.from_string(template)
-
-
-def _raise(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes HTML characters, which a prompt must not have.
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
