@@ -13,6 +13,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as CoreTokenizer
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.text.panics import caught
 from chairlift.text.sentencepiece_model import PieceModel, read_sentencepiece
 from chairlift.text.spm import build_spm
 from chairlift.text.tokenizer import Tokenizer
@@ -31,7 +32,8 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
 def json_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer in a tokenizer.json, with the settings that lie beside it."""
     try:
-        core = CoreTokenizer.from_file(str(path))
+        with caught():
+            core = CoreTokenizer.from_file(str(path))
     except Exception as error:  # the library raises the bare class
         raise InvalidConfig(f"{path}: not a tokenizer: {error}") from error
     return _finish(core, path.parent, None, None)

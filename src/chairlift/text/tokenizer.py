@@ -12,6 +12,7 @@ from typing import Any
 import tokenizers
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.spelling import Spelling, WholeTexts
 
 
@@ -59,12 +60,15 @@ class Tokenizer:
     def encode(self, text: str, add_special: bool = True, beside_others: bool = False) -> list[int]:
         """`beside_others`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
         try:
-            if beside_others:  # the library holds the interpreter for a single text, but not for a batch
-                [encoding] = self._core.encode_batch_fast([text], add_special_tokens=False)
-            else:
-                encoding = self._core.encode(text, add_special_tokens=False)
+            with caught():
+                if beside_others:  # the library holds the interpreter for a single text, but not for a batch
+                    [encoding] = self._core.encode_batch_fast([text], add_special_tokens=False)
+                else:
+                    encoding = self._core.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError) as error:
             raise InvalidRequest("prompt", "holds half of a surrogate pair, which is not text") from error
+        except LibraryFailed as error:
+            raise InvalidRequest("prompt", f"cannot be made into tokens: {error}") from error
         ids: list[int] = encoding.ids
         return self._prefix + ids if add_special else ids
 

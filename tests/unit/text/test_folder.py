@@ -116,3 +116,10 @@ def test_a_folder_without_a_tokenizer_says_what_it_needs(tmp_path: Path) -> None
         load(tmp_path)
     with pytest.raises(InvalidConfig, match="no such tokenizer"):
         load_tokenizer(Source("folder", tmp_path, "x"), tmp_path / "none.model")
+
+
+def test_a_vocabulary_on_which_the_library_panics_is_refused(folder: Path) -> None:
+    vocabulary = json.loads(byte_level_json())
+    vocabulary["model"]["continuing_subword_prefix"] = "a" * 5000
+    with pytest.raises(InvalidConfig, match="not a tokenizer: the tokenizer library failed"):
+        load(folder, **{"tokenizer.json": json.dumps(vocabulary)})
