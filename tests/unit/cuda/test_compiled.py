@@ -9,6 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
+import re
 import sys
 import triton
 from triton.backends.compiler import GPUTarget
@@ -36,12 +37,19 @@ def kind(name):
         return NUMBERS[name]
     return "*i32" if name in INTEGERS else "*fp32" if name in FLOATS else "*bf16"
 
-def check(kernel, **constants):
+def check(kernel, options=None, **constants):
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else kind(name) for name in names}
     fixed = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
-    triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32))
+    return triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options=options)
+
+def check_order(kernel, warps, **constants):
+    # The compiler may take numbers to the tensor cores in wider pieces, or fuse a multiplication with an addition: the
+    # same mathematics, but other bits than the kernels next to it have.
+    compiled = check(kernel, {"num_warps": warps, "enable_fp_fusion": False}, **constants)
+    assert set(re.findall(r"kWidth = (\\d+)", compiled.asm["ttgir"])) <= {"2"}, kernel
+    assert "fma." not in compiled.asm["ptx"], kernel
 
 heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
 for is_split in (False, True):
@@ -66,10 +74,10 @@ for kv_heads, split in ((32, 16), (8, 128)):
     check(attend_kernel, **heads, **cut, HAS_NORM=False, q_gain=None, k_gain=None)
 exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32}
 for is_whole in (False, True):
-    check(exact_rows_kernel, **exact, GROUP=16, IS_WHOLE=is_whole)
-check(join_kernel, HEADS=32, DIM=128, SPLIT=64)
-check(exact_prompt_kernel, **exact, QUERIES=64)
-check(exact_one_row_kernel, **exact, GROUP=16)
+    check_order(exact_rows_kernel, 1 if is_whole else 4, **exact, GROUP=16, IS_WHOLE=is_whole)
+check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64)
+check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
+check_order(exact_one_row_kernel, 4, **exact, GROUP=16)
 for is_even in (False, True):
     check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, STRETCH=128, IS_FULL=is_even, IS_EVEN=is_even)
 for number in ("bf16", "f16"):

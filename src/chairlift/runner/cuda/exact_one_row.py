@@ -52,12 +52,16 @@ def exact_one_row_kernel(
     members = tl.arange(0, GROUP)
     is_member = members < num_members
     heads = kv_head * num_members + members
-    spot = heads[:, None] * DIM + low[None, :]
-    q1 = tl.load(qkv + spot, mask=is_member[:, None], other=0.0)  # [GROUP, HALF]
-    q2 = tl.load(qkv + spot + HALF, mask=is_member[:, None], other=0.0)
-    q1, q2 = _rotate(q1, q2, cos, sin)
-    both = tl.permute(tl.join(q1.to(kind), q2.to(kind)), (0, 2, 1))  # [GROUP, 2, HALF]
-    queries = tl.reshape(both, (GROUP, DIM))
+    # Both halves in one piece, each number beside its partner: joined from halves, the compiler would take them to the
+    # tensor cores in another order than those of other rows.
+    dims = tl.arange(0, DIM)
+    spot = heads[:, None] * DIM + dims[None, :]
+    other = heads[:, None] * DIM + ((dims + HALF) % DIM)[None, :]
+    plain = tl.load(qkv + spot, mask=is_member[:, None], other=0.0).to(tl.float32)  # [GROUP, DIM]
+    partner = tl.load(qkv + other, mask=is_member[:, None], other=0.0).to(tl.float32)
+    turned = partner * tl.load(rotation + position * DIM + HALF + dims % HALF)[None, :]
+    plain = plain * tl.load(rotation + position * DIM + dims % HALF)[None, :]
+    queries = tl.where(dims[None, :] < HALF, plain - turned, plain + turned).to(kind)
     table = tables + tl.load(table_rows).to(tl.int64) * width
     own = tl.zeros([GROUP], dtype=tl.int32) + position
     steep = scale * 1.4426950408889634
@@ -67,7 +71,6 @@ def exact_one_row_kernel(
             queries, keys, values, table, tile, first, end, own, steep, window, top, total, summed,
             kv_head, KV_HEADS, DIM, SIZE, TILE, True,
         )  # fmt: skip
-    dims = tl.arange(0, DIM)
     place = heads * num_splits + split
     tl.store(stats + place * 2, top, mask=is_member)
     tl.store(stats + place * 2 + 1, total, mask=is_member)
