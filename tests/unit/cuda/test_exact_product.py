@@ -43,6 +43,12 @@ def test_a_weight_multiplies_and_adds_its_bias(has_bias: bool) -> None:
     assert torch.equal(weight.rows(torch.tensor([4, 2])), matrix[[4, 2]])
 
 
+def test_no_rows_give_no_rows() -> None:
+    weight = ExactWeight(torch.randn(70, 100).to(torch.bfloat16), None, Found())
+    got = weight.logits(torch.empty(0, 100, dtype=torch.bfloat16))
+    assert got.shape == (0, 70) and got.dtype is torch.float32
+
+
 def test_captured_steps_are_not_padded_and_few_row_counts_are_tried() -> None:
     assert all(padded(rung) == rung for rung in ladder(1024))
     assert all(padded(count) >= count for count in range(1, 3000))

@@ -85,6 +85,8 @@ class ExactWeight:
 
     def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         num_rows, count = len(x), padded(len(x))
+        if not num_rows:  # a step that only cuts a prompt short of its end wants no logits
+            return torch.empty(0, len(self._matrix), dtype=dtype, device=x.device)
         kind = (self._matrix.shape, self._matrix.dtype, self._matrix.device.type, dtype, count)
         if (way := self._found.ways.get(kind)) is None:
             way = self._found.ways[kind] = find(self._matrix, dtype, count)
