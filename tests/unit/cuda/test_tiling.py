@@ -23,3 +23,13 @@ def test_one_long_context_among_many_rows_takes_no_more_memory_than_among_few(nu
 
 def test_few_rows_are_split_finer_than_many() -> None:
     assert tiling(1, 4096, False).split < tiling(64, 4096, False).split < tiling(256, 4096, False).split
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_exact_cuts_differ_in_who_walks_them_and_not_in_where_they_begin(has_groups: bool) -> None:
+    few, many, short = (
+        tiling(rows, context, has_groups, exact=True) for rows, context in ((1, 512), (512, 512), (1, 64))
+    )
+    assert few[0] == many[0] == short[0] and few.tile == many.tile == short.tile
+    assert (few.num_splits, many.num_splits, short.num_splits) == (8, 1, 1)
+    assert short == many  # of which there is one kernel

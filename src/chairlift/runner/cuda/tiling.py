@@ -25,7 +25,8 @@ def tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool = Fals
     """has_groups: several query heads share keys and values."""
     if exact:
         is_split = num_rows <= (4 * _FEW if has_groups else _FEW)
-        return Tiling(EXACT_SPLIT, max(1, -(-max_context // EXACT_SPLIT)) if is_split else 1, EXACT_TILE, 2)
+        num_splits = max(1, -(-max_context // EXACT_SPLIT)) if is_split else 1
+        return Tiling(EXACT_SPLIT, num_splits, EXACT_TILE, 4 if num_splits > 1 else 1)
     if num_rows <= _FEW:
         split, tile, warps = (64, 64, 4) if has_groups else (64, 32, 1)
     elif has_groups:
