@@ -1,0 +1,92 @@
+"""Numbers that all processes of a server share: one page of memory, a row for each front end.
+
+Always: a row is written by the front end it belongs to, and by the parent once that one is gone. A number has eight
+bytes and is read and written whole, so a sum may be a moment old but never torn. What has to be looked at and changed
+as one is done under the lock, which the kernel takes back from a holder that dies.
+
+    num_rows | row 0: one number for each of Count | row 1 | ... | the marks (see service.py)
+"""
+
+import fcntl
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+
+_WIDTH = 8
+NUM_MARKS = 32
+MARK_WIDTH = 3
+
+
+class Count(IntEnum):
+    WAITING = 0  # samples that were taken on and have no token yet
+    WAITING_TOKENS = 1  # of their prompts
+    CONNECTIONS = 2  # open ones
+    FINISHED = 3  # samples that have ended, since the start
+    FINISHED_TOKENS = 4  # of their prompts
+    HEARD_NS = 5  # when this front end last heard of tokens, by the machine's monotonic clock
+
+
+# What a front end has open, which ends with it; the others only grow.
+_OPEN = (Count.WAITING, Count.WAITING_TOKENS, Count.CONNECTIONS)
+
+
+class Counts:
+    """The page as one process sees it; `row` is its own."""
+
+    def __init__(self, path: Path, row: int = 0) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._numbers = memoryview(mmap.mmap(self._file, 0)).cast("q")
+        self._num_rows = self._numbers[0]
+        self._own = _start(row)
+        assert 0 <= row < self._num_rows
+
+    @property
+    def marks(self) -> memoryview:
+        """Room for what is measured over time; only to be written under the lock."""
+        return self._numbers[_start(self._num_rows) :]
+
+    def add(self, count: Count, amount: int) -> None:
+        self._numbers[self._own + count] += amount
+
+    def put(self, count: Count, value: int) -> None:
+        self._numbers[self._own + count] = value
+
+    def total(self, count: Count) -> int:
+        return sum(self._of_all(count))
+
+    def latest(self, count: Count) -> int:
+        return max(self._of_all(count))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else is in here. For some microseconds at most: whoever comes next waits without doing anything."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def clear(self, row: int) -> None:
+        """The front end of this row is gone, and with it what it had open."""
+        with self.locked():
+            for count in _OPEN:
+                self._numbers[_start(row) + count] = 0
+
+    def _of_all(self, count: Count) -> list[int]:
+        numbers = self._numbers
+        return [numbers[_start(row) + count] for row in range(self._num_rows)]
+
+
+def make_counts(path: Path, num_rows: int) -> Counts:
+    """A page of zeros; for the parent, before it starts anybody."""
+    size = (_start(num_rows) + 1 + NUM_MARKS * MARK_WIDTH) * _WIDTH
+    path.write_bytes(num_rows.to_bytes(_WIDTH, sys.byteorder) + bytes(size - _WIDTH))
+    return Counts(path)
+
+
+def _start(row: int) -> int:
+    return 1 + row * len(Count)

@@ -1,0 +1,109 @@
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from chairlift.live.counts import Count, Counts, make_counts
+from chairlift.live.service import Rate, mark, rate
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "counts"
+    make_counts(path, 4)
+    return path
+
+
+def _take_while_below(path: Path, row: int, limit: int) -> None:
+    counts = Counts(path, row)
+    for _ in range(2000):
+        with counts.locked():
+            if counts.total(Count.WAITING) < limit:
+                counts.add(Count.WAITING, 1)
+
+
+def test_processes_that_look_and_take_under_the_lock_never_take_too_many(page: Path) -> None:
+    takers = [_spawn.Process(target=_take_while_below, args=(page, row, 1000)) for row in range(4)]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join(60)
+    assert Counts(page).total(Count.WAITING) == 1000
+
+
+def _hold(path: Path) -> None:
+    with Counts(path, 1).locked():
+        (path.parent / "held").touch()
+        time.sleep(60)
+
+
+def test_the_lock_of_a_process_that_is_killed_is_free_again(page: Path) -> None:
+    holder = _spawn.Process(target=_hold, args=(page,))
+    holder.start()
+    while not (page.parent / "held").exists():
+        time.sleep(0.01)
+    taken = threading.Event()
+
+    def take() -> None:
+        with Counts(page).locked():
+            taken.set()
+
+    threading.Thread(target=take, daemon=True).start()
+    assert not taken.wait(0.2)
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    assert taken.wait(10)
+    holder.join(10)
+
+
+def test_clearing_a_row_takes_back_what_was_open_and_keeps_what_was_done(page: Path) -> None:
+    first, second = Counts(page, 0), Counts(page, 1)
+    for counts in (first, second):
+        for count in Count:
+            counts.add(count, 5)
+    first.clear(1)
+    totals = {count: first.total(count) for count in Count}
+    assert [totals[count] for count in (Count.WAITING, Count.WAITING_TOKENS, Count.CONNECTIONS)] == [5, 5, 5]
+    assert [totals[count] for count in (Count.FINISHED, Count.FINISHED_TOKENS)] == [10, 10]
+
+
+def test_the_latest_of_all_rows_is_found(page: Path) -> None:
+    Counts(page, 1).put(Count.HEARD_NS, 30)
+    Counts(page, 3).put(Count.HEARD_NS, 20)
+    assert Counts(page).latest(Count.HEARD_NS) == 30
+
+
+def test_the_rate_is_what_all_front_ends_finished_over_the_last_half_minute(page: Path) -> None:
+    first, second = Counts(page, 0), Counts(page, 1)
+    for second_of in range(100):  # two a second, then four
+        for counts in (first, second):
+            counts.add(Count.FINISHED, 1 if second_of < 60 else 2)
+            counts.add(Count.FINISHED_TOKENS, 10)
+        mark(second, 1000.0 + second_of)
+    assert rate(first, 1099.0) == Rate(120, 600, 30.0)
+
+
+def test_marks_that_come_thick_and_fast_do_not_shorten_the_while(page: Path) -> None:
+    counts = Counts(page)
+    for tenth in range(400):
+        counts.add(Count.FINISHED, 1)
+        mark(counts, 50.0 + tenth / 10)
+    found = rate(counts, 90.0)
+    assert 28 <= found.seconds <= 30
+    assert found.num_requests == pytest.approx(10 * found.seconds, abs=10)
+
+
+def test_a_server_that_was_idle_starts_to_measure_when_the_next_request_comes(page: Path) -> None:
+    counts = Counts(page)
+    counts.add(Count.FINISHED, 100)
+    mark(counts, 10.0)
+    assert rate(counts, 500.0) == Rate()
+    mark(counts, 500.0)
+    counts.add(Count.FINISHED, 3)
+    assert rate(counts, 502.0) == Rate(3, 0, 2.0)
