@@ -10,29 +10,39 @@ _NAMED = 6  # requests that are named rather than counted
 
 
 def in_words(story: Story) -> str:
-    return "\n".join(_sentences(story))
+    return "\n".join([*headline(story), "", *_table(story), "", *sentences(story)])
 
 
-def _sentences(story: Story) -> Iterator[str]:
+def headline(story: Story) -> Iterator[str]:
+    """What was asked for and how long it took."""
     add = story.add
     user = f" of user {add.user}" if add.user else ""
-    end = (
-        f"ended after {_time(story.latency_s)} ({story.finish})" if story.finish else "is not over when the trace ends"
-    )
+    end = f"ended after {_time(story.latency_s)} ({story.finish})" if story.finish else "is not over yet"
     yield f"request {story.request}{user}: {len(add.prompt)} prompt tokens, {story.num_tokens} output tokens; {end}"
     if story.first_token is not None:
         yield f"first token after {_time(story.first_token - add.at)}"
-    yield ""
+
+
+def parts(story: Story) -> Iterator[tuple[str, float, str]]:
+    """What its time went to: a name, seconds, and a detail."""
     for part in _ORDER:
         if story.parts[part] or part in story.steps:
-            yield f"  {part:<16}{_time(story.parts[part]):>14}{_share(story, part):>7}   {_detail(story, part)}"
+            yield part, story.parts[part], _detail(story, part)
+
+
+def _table(story: Story) -> Iterator[str]:
+    for part, seconds, detail in parts(story):
+        yield f"  {part:<16}{_time(seconds):>14}{_share(story, part):>7}   {detail}"
     yield f"  {'together':<16}{_time(sum(story.parts.values())):>14}"
-    yield ""
+
+
+def sentences(story: Story) -> Iterator[str]:
+    """Why."""
     yield from _queue(story)
     yield from _prompt(story)
     for stay in story.stays:
         how = "moved out to host memory" if stay.is_swapped else "forgotten, to be computed again"
-        when = f"Stepped off at {_time(stay.start - add.at)} for {_time(stay.end - stay.start)}"
+        when = f"Stepped off at {_time(stay.start - story.add.at)} for {_time(stay.end - stay.start)}"
         yield f"{when}, for others or for want of memory; its {stay.num_computed} computed tokens were {how}."
     yield from _decode(story)
 

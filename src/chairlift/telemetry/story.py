@@ -6,9 +6,11 @@ pass it by, or has stepped off. Always: the parts add up to its latency.
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
 from chairlift.telemetry.lines import (
     Abort,
     Add,
@@ -57,6 +59,20 @@ class Step:
     num_prompt_tokens: int  # of others
 
 
+class Glance(NamedTuple):
+    """A plan, as one request sees it. Without `step`, there was nothing to compute."""
+
+    at: float
+    step: int | None
+    own: tuple[int, int] | None  # start and count of its chunk
+    is_decode: bool
+    num_chunks: int
+    num_tokens: int
+    num_prompt_tokens: int  # of others
+    running: int
+    blocks: int
+
+
 @dataclass(slots=True)
 class Story:
     """What a trace says of one request."""
@@ -85,7 +101,7 @@ class Story:
 
 def tell(trace: Trace, request: RequestId) -> Story:
     """Reads the trace once; raises `InvalidConfig` when it does not know the request."""
-    teller = _Teller(trace, request)
+    teller = Teller(trace.header.limits, request)
     for line in trace:
         teller.take(line)
         if teller.is_done:
@@ -95,16 +111,19 @@ def tell(trace: Trace, request: RequestId) -> Story:
     return teller.story
 
 
-class _Teller:
-    def __init__(self, trace: Trace, request: RequestId) -> None:
+class Teller:
+    """Follows one request through the lines of a trace, or through what is kept of a run while it goes on."""
+
+    def __init__(self, limits: Limits, request: RequestId) -> None:
         self.story: Story | None = None
         self.is_done = False
-        self._limits = trace.header.limits
+        self._limits = limits
         self._request = request
         self._live: dict[RequestId, int] = {}  # by their place in the order of arrival
         self._num_added = 0
         self._seated: set[RequestId] = set()
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, Glance] = {}
+        self._born = -1.0  # when the step was planned that makes a further sample's first token
         self._state = QUEUED
         self._has_sat = False  # its event has come, not only the plan that seats it
         self._since = 0.0  # up to when its time is accounted for
@@ -118,9 +137,20 @@ class _Teller:
     def take(self, line: AnyLine) -> None:
         if isinstance(line, Add):
             self._add(line)
+        elif isinstance(line, Plan):
+            self.see(glance(line, self._request))
         elif self.story is not None:
             self._follow(self.story, line)
         self._track(line)
+
+    def see(self, plan: Glance) -> None:
+        if self.story is not None and self._state in (QUEUED, OFF):
+            self._account(self.story, plan.at, self._state)
+            self._why = self._reason(self.story, plan)
+            if plan.own is not None:  # its event may follow a later plan
+                self._sit(self.story, plan.at)
+        if plan.step is not None:
+            self._plans[plan.step] = plan
 
     def _add(self, line: Add) -> None:
         if self._request in line.requests:
@@ -135,9 +165,6 @@ class _Teller:
     def _track(self, line: AnyLine) -> None:
         """Who is there and who sits, whatever becomes of the request in question."""
         match line:
-            case Plan():
-                if line.step is not None:
-                    self._plans[line.step] = line
             case Commit() | Fail() | PutBack():
                 self._plans.pop(line.step, None)
             case Admitted() | Forked():
@@ -159,14 +186,9 @@ class _Teller:
         )
         if own:
             self._own(story, line)
-        elif isinstance(line, Plan) and self._state in (QUEUED, OFF):
-            self._account(story, line.at, self._state)
-            self._why = self._reason(story, line)
-            if any(chunk[0] == self._request for chunk in line.chunks):  # its event may follow a later plan
-                self._sit(story, line.at)
         elif isinstance(line, Admitted) and not self._has_sat:
             story.passed.append(line.request)
-            if self._live[line.request] > self._live[self._request]:
+            if self._live.get(line.request, 0) > self._live[self._request]:
                 story.overtaking.append(line.request)
         elif isinstance(line, (Commit, Fail)):
             self._step(story, line)
@@ -197,6 +219,7 @@ class _Teller:
         self._has_sat = True
         if isinstance(line, Forked) and not story.num_tokens:  # later ones: a member of a search goes on from another
             story.source = line.source
+            self._born = line.at
         elif isinstance(line, Admitted) and not story.stays:
             story.num_cached = line.num_cached
 
@@ -209,21 +232,15 @@ class _Teller:
         plan = self._plans.get(line.step)
         if plan is None or self._state in (QUEUED, OFF):
             return
-        place = next((i for i, chunk in enumerate(plan.chunks) if chunk[0] == self._request), None)
-        if place is None:
+        if plan.own is None:
             # The last step of its prompt samples for all siblings: their first tokens come from it.
-            self._account(story, line.at, PROMPT if self._is_born_in(story, plan) else PASSED)
+            self._account(story, line.at, PROMPT if plan.at == self._born else PASSED)
             return
-        _, first, count = plan.chunks[place]
-        what = self._what(story, first, place < plan.num_decodes)
+        first, count = plan.own
+        what = self._what(story, first, plan.is_decode)
         seconds = self._account(story, line.at, what)
-        prompts = plan.chunks[plan.num_decodes :]
-        num_prompt_tokens = sum(chunk[2] for chunk in prompts if chunk[0] != self._request)
-        step = Step(seconds, first, count, len(plan.chunks) - 1, num_prompt_tokens)
+        step = Step(seconds, first, count, plan.num_chunks - 1, plan.num_prompt_tokens)
         story.steps.setdefault(what, []).append(step)
-
-    def _is_born_in(self, story: Story, plan: Plan) -> bool:
-        return story.num_tokens == 0 and any(chunk[0] == story.source for chunk in plan.chunks)
 
     def _what(self, story: Story, first: int, is_decode: bool) -> str:
         if not is_decode and any(stay.num_computed > first for stay in story.stays):
@@ -239,7 +256,7 @@ class _Teller:
         self._since = story.end = max(self._since, until)
         return seconds
 
-    def _reason(self, story: Story, plan: Plan) -> str:
+    def _reason(self, story: Story, plan: Glance) -> str:
         """Why the step that was just planned left it waiting."""
         limits = self._limits
         num_needed = -(-len(story.add.prompt) // limits.block_size)
@@ -247,7 +264,7 @@ class _Teller:
             return "no free seat"
         if num_needed + plan.running > limits.num_blocks - plan.blocks:  # running ones need room to grow
             return "no memory to spare"
-        if sum(count for _, _, count in plan.chunks) >= limits.max_step_tokens:
+        if plan.num_tokens >= limits.max_step_tokens:
             return "the step was full"
         return "the rules held it back"
 
@@ -257,6 +274,22 @@ class _Teller:
             story.stays[-1].end = at
         story.finish = finish
         self.is_done = True
+
+
+def glance(plan: Plan, request: RequestId) -> Glance:
+    place = next((i for i, chunk in enumerate(plan.chunks) if chunk[0] == request), None)
+    own = None if place is None else plan.chunks[place][1:]
+    return Glance(
+        at=plan.at,
+        step=plan.step,
+        own=own,
+        is_decode=place is not None and place < plan.num_decodes,
+        num_chunks=len(plan.chunks),
+        num_tokens=sum(count for _, _, count in plan.chunks),
+        num_prompt_tokens=sum(count for other, _, count in plan.chunks[plan.num_decodes :] if other != request),
+        running=plan.running,
+        blocks=plan.blocks,
+    )
 
 
 def slowest(trace: Trace) -> RequestId:
