@@ -29,7 +29,8 @@ class Fields:
 
     def number(self, key: str, default: float | None = None, least: float = 0.0, most: float = math.inf) -> float:
         value = self._get(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value) or not least <= value <= most:
+        # Compared first: a whole number may be too large for a float.
+        if type(value) not in (int, float) or not least <= value <= most or not -1e300 < value < 1e300:
             raise self.bad(key, f"must be a number between {least:g} and {most:g}")
         return float(value)
 

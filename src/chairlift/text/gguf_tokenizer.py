@@ -64,6 +64,8 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]
     if len(vocab) != len(tokens):
         raise InvalidConfig("the GGUF file lists a token twice")
     merges = [tuple(merge.split(" ", 1)) for merge in _array(metadata, "merges", str)]
+    if any(len(merge) != 2 for merge in merges):
+        raise InvalidConfig("the GGUF file has a merge that is not of two tokens")
     pre = metadata.get("tokenizer.ggml.pre", "default")
     cut = _cut(pre)
     try:

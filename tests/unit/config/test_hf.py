@@ -154,6 +154,8 @@ def test_without_generation_config_there_are_plain_defaults(tmp_path: Path) -> N
         ({"hidden_size": 62}, "must be a multiple of num_attention_heads"),
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"vocab_size": "many"}, "vocab_size must be a positive whole number, got 'many'"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps must be a number between 0 and inf"),
+        ({"rms_norm_eps": float("inf")}, "rms_norm_eps must be a number between 0 and inf"),
         ({"num_hidden_layers": True}, "num_hidden_layers must be a positive whole number"),
         ({"head_dim": 15}, "head_dim must be even"),
         ({"torch_dtype": "int8"}, "torch_dtype must be one of"),

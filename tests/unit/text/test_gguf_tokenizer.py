@@ -97,7 +97,7 @@ def test_a_sentencepiece_vocabulary_adds_its_begin_token_and_its_space() -> None
         ({"tokens": [1, 2]}, "not a list of the right type"),
         ({"token_type": [1]}, "1 token types"),
         ({"tokens": ["a", "a"], "token_type": None}, "twice"),
-        ({"merges": ["nowhere"]}, "cannot be built"),
+        ({"merges": ["nowhere"]}, "a merge that is not of two tokens"),
         ({"merges": ["zzzz yyyy"]}, "cannot be built"),
         ({"eos_token_id": 10**6}, "outside the vocabulary"),
         ({"model": "llama"}, "unequal"),
