@@ -6,6 +6,7 @@ have had alone, and every block must be free.
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,7 @@ class World:
     arrivals: dict[int, list[tuple[Request, ...]]] = field(default_factory=dict)  # by step
     aborts: dict[int, list[RequestId]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    after_step: Callable[[int], None] = lambda step: None
     may_fail: bool = False  # the rules
     about: dict[str, str] = field(default_factory=dict)  # what was drawn, for counting
 
@@ -64,6 +66,7 @@ class World:
                 check(self.scheduler)
             self.events += self.engine.step()
             check(self.scheduler)
+            self.after_step(step)
             step += 1
         self._check_outputs()
         assert self.scheduler.pool.num_free == self.limits.num_blocks, "blocks leaked"

@@ -26,6 +26,7 @@ class Request:
     max_output: int  # params.max_tokens, or what the context leaves
     seed: int
     sample_index: int = 0  # which of the n samples of one prompt
+    output: tuple[int, ...] = ()  # tokens that another engine made of it before; it goes on after them
     stop_ids: frozenset[int] = frozenset()  # end-of-sequence ids (unless ignored) and stop_token_ids
     adapter: int = 0  # 0: the bare model
     cache_salt: str = ""  # requests share cached prefixes only under the same salt
@@ -47,8 +48,8 @@ class FinishReason(Enum):
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
-
     TIMEOUT = "timeout"
+
 
 @dataclass(slots=True, eq=False)
 class Progress:
@@ -79,7 +80,7 @@ class Progress:
     @classmethod
     def of(cls, request: Request, arrival: float) -> "Progress":
         limit = len(request.prompt) + request.max_output
-        return cls(request, arrival, list(request.prompt), limit, (request,))
+        return cls(request, arrival, [*request.prompt, *request.output], limit, (request,))
 
     @property
     def id(self) -> RequestId:
@@ -91,11 +92,11 @@ class Progress:
         return len(self.tokens) + self.num_pending
 
     @property
-    @property
     def expires(self) -> float | None:
         timeout = self.request.timeout_s
         return None if timeout is None else self.arrival + timeout
 
+    @property
     def num_unborn(self) -> int:
         return len(self.siblings)
 

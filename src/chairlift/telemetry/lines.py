@@ -47,6 +47,7 @@ class Add(Line, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
 
     requests: list[RequestId]  # one per sample, or per member of a beam search
     prompt: list[int]
+    output: list[int] = []  # of a request that goes on: what another engine made of it
     max_output: int
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -60,8 +61,8 @@ class Add(Line, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
     priority: int = 0
     user: str = ""
     deadline_s: float | None = None
-
     timeout_s: float | None = None
+
 
 class Abort(Line, frozen=True, tag="abort"):
     request: RequestId

@@ -149,6 +149,7 @@ def _add(samples: tuple[Request, ...], now: float) -> Add:
         at=now,
         requests=[request.id for request in samples],
         prompt=list(lead.prompt),
+        output=list(lead.output),
         max_output=lead.max_output,
         max_tokens=params.max_tokens,
         min_tokens=params.min_tokens,
@@ -163,5 +164,5 @@ def _add(samples: tuple[Request, ...], now: float) -> Add:
         priority=lead.priority,
         user=lead.user,
         deadline_s=lead.deadline_s,
-    )
         timeout_s=lead.timeout_s,
+    )

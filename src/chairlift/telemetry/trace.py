@@ -80,13 +80,14 @@ def samples_of(line: Add) -> tuple[Request, ...]:
             max_output=line.max_output,
             seed=0,
             sample_index=index,
+            output=tuple(line.output),
             stop_ids=stop_ids,
             adapter=line.adapter,
             cache_salt=line.cache_salt,
             priority=line.priority,
             user=line.user,
             deadline_s=line.deadline_s,
-        )
             timeout_s=line.timeout_s,
+        )
         for index, request in enumerate(line.requests)
     )

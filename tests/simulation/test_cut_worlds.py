@@ -1,0 +1,30 @@
+"""Requests survive their engine: random worlds in which it is lost at random moments, with all it held."""
+
+import pytest
+
+from fakes.cut_world import CutWorld
+
+
+def run(seed: int, share: float = 0.1) -> int:
+    world = CutWorld(seed, share)
+    try:
+        world.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, share {share}: {error}") from error
+    return world.num_resumed
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_a_request_that_is_cut_and_resumed_gets_the_tokens_it_would_get_alone(block: int) -> None:
+    assert sum(run(seed) for seed in range(block * 50, block * 50 + 50)) > 50
+
+
+def test_so_it_does_when_most_engines_make_a_token_or_two() -> None:
+    assert sum(run(seed, share=0.4) for seed in range(100)) > 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(6))
+def test_thousands_more_worlds(block: int) -> None:
+    for seed in range(30_000 + 500 * block, 30_500 + 500 * block):
+        run(seed, share=(0.05, 0.15, 0.3)[seed % 3])
