@@ -24,6 +24,7 @@ class Submitted:
     priority: int
     user: str
     deadline_s: float | None
+    expires: float | None
     aborts: list[int | None] = field(default_factory=list)  # a sample, or None for the whole request
 
 
@@ -59,16 +60,18 @@ class ScriptedClient:
         priority: int = 0,
         user: str = "",
         deadline_s: float | None = None,
+        expires: float | None = None,
     ) -> Generation:
         if not self.is_ready:
             raise EngineUnavailable("the engine is starting")
         # The real client's message, so that what cannot cross the wire fails here too.
         sent = msgspec.msgpack.decode(
-            msgspec.msgpack.encode(Submit(1, prompt, params, cache_salt, 0, priority, user, deadline_s)), type=Submit
+            msgspec.msgpack.encode(Submit(1, prompt, params, cache_salt, 0, priority, user, deadline_s, expires)),
+            type=Submit,
         )
         assert sent.params == params
         key = len(self.requests)
-        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s))
+        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s, expires))
         generation = Generation(self, key, params.num_samples, listener)  # type: ignore[arg-type]
         self._plays[key] = asyncio.ensure_future(self._play(self.requests[key], generation))
         return generation

@@ -122,12 +122,13 @@ class EngineClient:
         priority: int = 0,
         user: str = "",
         deadline_s: float | None = None,
+        expires: float | None = None,
     ) -> Generation:
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         key = next(self._keys)
         generation = self._generations[key] = Generation(self, key, params.num_samples, listener)
-        self._send(Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s))
+        self._send(Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s, expires))
         return generation
 
     def abort(self, key: int, sample: int | None) -> None:

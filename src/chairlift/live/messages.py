@@ -25,6 +25,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     priority: int = 0
     user: str = ""
     deadline_s: float | None = None
+    expires: float | None = None  # when it is given up, by the monotonic clock of this machine
 
 
 class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):

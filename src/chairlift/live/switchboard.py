@@ -136,6 +136,7 @@ class Switchboard:
             priority=message.priority,
             user=message.user,
             deadline_s=message.deadline_s,
+            timeout_s=None if message.expires is None else message.expires - self.engine.clock.now(),
         )
         if params.beam_width:
             count = num_offered(params, len(stop_ids), len(message.prompt), self._limits)

@@ -54,6 +54,7 @@ class EngineClient(Protocol):
         priority: int = 0,
         user: str = "",
         deadline_s: float | None = None,
+        expires: float | None = None,
     ) -> Generation:
         """Hand a request over; raises `EngineUnavailable`. The listener hears nothing before this has returned."""
         ...

@@ -249,3 +249,12 @@ def test_a_rule_that_fails_is_logged_and_everybody_is_served(caplog: pytest.LogC
     assert record.getMessage() == (
         "the policy failed (ValueError: first() named 99, which does not wait); the plain one takes its place"
     )
+
+
+def test_a_request_ends_when_its_time_is_over_and_its_front_end_hears_why() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(1, PROMPT, SamplingParams(max_tokens=100, n=2), expires=20.0))
+    outputs = drain(switchboard)[HERE]
+    assert [(o.sample, o.finish, o.token) for o in outputs if o.finish] == [(0, "timeout", None), (1, "timeout", None)]
+    assert 0 < len(tokens_of(outputs, 1)) < 20
+    assert num_free(switchboard) == 256
