@@ -1,8 +1,8 @@
 """Times a runner over a grid of steps and fits the cost model that predicts them.
 
-Every shape is timed several times, all shapes in turn, so that a machine whose speed drifts spoils none of them; the
-median counts. What the engine itself needs for a scheduled request is timed on a simulated run and added, unless the
-runner takes the next plan while a step is under way.
+Every shape is run once to warm up and then timed several times, all shapes in turn, so that a machine whose speed
+drifts spoils none of them; the median counts. What the engine itself needs for a scheduled request is timed on a
+simulated run and added, unless the runner takes the next plan while a step is under way.
 """
 
 import random
@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.ids import BlockId
@@ -31,10 +32,22 @@ from chairlift.workload.requests import requests_of
 
 _MAX_MOVED = 64  # blocks that a step copies when copying is timed
 _ROUNDS, _QUICK_ROUNDS = 9, 3
-_NUM_TIMED = 3  # steps in a row, of a runner that takes several at once
+_DEVICE_ROUNDS = 5  # of a device of its own, whose speed drifts less
+_NUM_TIMED = 3  # steps in a row, of a runner that takes several at once,
+_ENOUGH_S = 0.025  # unless they take long
 _ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1}
 
 Watch = Callable[[int, int], None]  # steps done, of how many
+
+
+@runtime_checkable
+class RowByRow(Protocol):
+    """A runner that computes short prompt chunks row by row, in steps that are captured once and launched in one go."""
+
+    @property
+    def max_row_pairs(self) -> int:
+        """Tokens times context of the longest of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,8 @@ class Calibrator:
     def __init__(self, runner: Runner, limits: Limits, num_host_blocks: int, is_quick: bool = False) -> None:
         self._runner = runner
         self._limits = limits
+        self._max_row_pairs = runner.max_row_pairs if isinstance(runner, RowByRow) else 0
+        self._is_warm = False
         self._plans = [plan_of(step, limits) for step in grid(limits, is_quick)]
         self._num_moved = max(0, min(_MAX_MOVED, limits.num_blocks // 2 - 1, num_host_blocks))
         self._moving = _moving(self._num_moved, limits) if self._num_moved else []
@@ -56,24 +71,26 @@ class Calibrator:
         self._rng = random.Random(0)
 
     def time(self, num_rounds: int, watch: Watch | None = None) -> None:
-        """One more round goes before them and only warms up."""
+        """Before the first round of all goes one that only warms up."""
         plans = [*self._plans, *self._moving]
         order, done = list(range(len(plans))), 0
-        for turn in range(num_rounds + 1):
+        num_rounds += not self._is_warm
+        for _ in range(num_rounds):
             self._rng.shuffle(order)
             for index in order:
                 seconds = step_s(self._runner, plans[index])
-                if turn:
+                if self._is_warm:
                     self._seconds[index].append(seconds)
                 done += 1
                 if watch is not None:
-                    watch(done, (num_rounds + 1) * len(plans))
+                    watch(done, num_rounds * len(plans))
+            self._is_warm = True
 
     def result(self) -> Calibration:
         size, count = self._limits.block_size, len(self._plans)
         medians = [statistics.median(each) for each in self._seconds]
-        shapes = [shape_of(plan, size) for plan in self._plans]
-        found = fit(shapes, medians[:count])
+        shapes = [shape_of(plan, size, self._max_row_pairs) for plan in self._plans]
+        found = fit(shapes, medians[:count], self._max_row_pairs)
         cost = found.cost
         if self._runner.depth == 1:  # else the engine does its part while the device is at work
             cost = replace(cost, chunk_s=cost.chunk_s + host_s(self._limits))
@@ -97,7 +114,8 @@ def calibrate(
     runner: Runner, limits: Limits, num_host_blocks: int, is_quick: bool = False, watch: Watch | None = None
 ) -> Calibration:
     calibrator = Calibrator(runner, limits, num_host_blocks, is_quick)
-    calibrator.time(_QUICK_ROUNDS if is_quick else _ROUNDS, watch)
+    num_rounds = _ROUNDS if runner.depth == 1 else _DEVICE_ROUNDS
+    calibrator.time(_QUICK_ROUNDS if is_quick else num_rounds, watch)
     return calibrator.result()
 
 
@@ -126,20 +144,19 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
 
 def step_s(runner: Runner, plan: StepPlan) -> float:
     """How long a step takes among others like it: where the runner takes several at once, they follow each other as
-    closely as in a run. There the first ones bring what the device does not know yet, and do not count."""
+    closely as in a run. There the first one brings what the device does not know yet, and does not count."""
     depth = runner.depth
-    num_before = 0 if depth == 1 else depth
-    num_timed = 1 if depth == 1 else _NUM_TIMED
     for _ in range(depth - 1):
         runner.submit(plan)
-    for _ in range(num_before):
+    if depth > 1:
         runner.submit(plan)
         runner.collect()
     started = time.perf_counter()
-    for _ in range(num_timed):
+    num_timed, seconds = 0, 0.0
+    while num_timed < (1 if depth == 1 else _NUM_TIMED) and seconds < _ENOUGH_S:
         runner.submit(plan)
         runner.collect()
-    seconds = time.perf_counter() - started
+        num_timed, seconds = num_timed + 1, time.perf_counter() - started
     for _ in range(depth - 1):
         runner.collect()
     return seconds / num_timed

@@ -1,10 +1,11 @@
 """A cost model from timed steps: least squares on the relative error, with no cost below zero.
 
-The table of the matrix products is fitted as rises from one row count to the next, so it never falls.
+The table of the matrix products is fitted as rises from one row count to the next, so it never falls. Steps that are
+off by more than a little count less the further they are off, so that one spoilt timing does not bend the rest.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 from chairlift.sim.cost import CostModel, Shape
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
-_MAX_TURNS = 8
+_TURNS = 16
+_LITTLE = 0.03  # relative error up to which a step counts in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +34,40 @@ class Fit:
         return float(np.max(np.abs(self.errors)))
 
 
-def fit(shapes: Sequence[Shape], seconds: Sequence[float]) -> Fit:
+def fit(shapes: Sequence[Shape], seconds: Sequence[float], max_row_pairs: int = 0) -> Fit:
+    """max_row_pairs: as the shapes were made; where it is 0, every step is launched alike."""
     measured = np.array(seconds)
+    has_prompt = np.array([shape.prompt_pairs > 0 for shape in shapes])
+    can_wait = has_prompt & (max_row_pairs > 0)  # for the host, if there is nothing else to wait for
     is_read = np.zeros(len(shapes), dtype=bool)  # prompt attention that is bound by reading, not by computing
-    for _ in range(_MAX_TURNS):
-        cost = _fit(shapes, measured, is_read)
-        reads = np.array([cost.kv_token_s * s.prompt_context > cost.pair_s * s.prompt_pairs for s in shapes])
-        if (reads == is_read).all():
-            break
-        is_read = reads
-    predicted = np.array([cost.seconds(shape) for shape in shapes])
-    return Fit(cost, tuple(float(error) for error in predicted / measured - 1.0))
+    is_launch = can_wait & (measured <= 1.5 * np.min(measured[can_wait], initial=np.inf))
+    weights = np.ones(len(shapes))
+    for _ in range(_TURNS):
+        cost = _fit(shapes, measured, weights, is_read, is_launch)
+        is_read = np.array([cost.kv_token_s * s.prompt_context > cost.pair_s * s.prompt_pairs for s in shapes])
+        unbound = replace(cost, launch_s=0.0)
+        is_launch = can_wait & np.array([unbound.seconds(shape) < cost.launch_s for shape in shapes])
+        errors = np.array([cost.seconds(shape) for shape in shapes]) / measured - 1.0
+        weights = np.sqrt(_LITTLE / np.maximum(np.abs(errors), _LITTLE))
+    return Fit(replace(cost, max_row_pairs=max_row_pairs), tuple(float(error) for error in errors))
 
 
-def _fit(shapes: Sequence[Shape], measured: Array, is_read: NDArray[np.bool_]) -> CostModel:
+def _fit(shapes: Sequence[Shape], measured: Array, weights: Array, is_read: Flags, is_launch: Flags) -> CostModel:
     rows, chunks, samples, decodes, prompts, pairs = np.array([shape[:6] for shape in shapes], dtype=float).T
     nodes = np.unique(rows)
     rises = [np.ones(len(rows))]
     rises += [np.clip((rows - low) / (high - low), 0.0, 1.0) for low, high in pairwise(nodes)]
-    columns = np.column_stack([*rises, samples, chunks, decodes + prompts * is_read, pairs * ~is_read])
-    found = non_negative_least_squares(columns / measured[:, None], np.ones(len(measured)))
-    table, (sample_s, chunk_s, kv_token_s, pair_s) = np.cumsum(found[: len(nodes)]), found[len(nodes) :]
+    device = np.column_stack([*rises, samples, chunks, decodes + prompts * is_read, pairs * ~is_read])
+    columns = np.column_stack([device * ~is_launch[:, None], is_launch])
+    found = non_negative_least_squares(columns * (weights / measured)[:, None], weights)
+    table, (sample_s, chunk_s, kv_token_s, pair_s, launch_s) = np.cumsum(found[: len(nodes)]), found[len(nodes) :]
     return CostModel(
         linear=tuple((int(node), float(value)) for node, value in zip(nodes, table, strict=True)),
         sample_s=float(sample_s),
         chunk_s=float(chunk_s),
         kv_token_s=float(kv_token_s),
         pair_s=float(pair_s),
+        launch_s=float(launch_s),
     )
 
 

@@ -9,6 +9,7 @@ from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Request
 
 _PARAMS = SamplingParams(temperature=0.0, ignore_eos=True)
+_LARGE = 1024  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,17 @@ def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
     if is_quick:
         rows, batches = rows[::2] + rows[-1:], batches[::2] + batches[-1:]
     else:
-        rows = _with_edges(rows)
+        rows, batches = _with_edges(rows), _with_middles(batches)
     steps: list[Step] = [(Span(context - 1),) * batch for batch in batches for context in contexts]
     for count in rows:
-        steps += [(Span(start, count),) for start in (0, *contexts[2:])]
+        is_large = count >= _LARGE  # slow, and much alike
+        steps += [(Span(start, count),) for start in (0, *contexts[3 if is_large else 2 :])]
         if count >= 32:  # the same rows as many short prompts
             steps.append((Span(0, 16),) * (count // 16))
-        steps += [(Span(127),) * batch + (Span(0, count - batch),) for batch in (4, 32) if batch <= count // 2]
+        mixes = [(32, 128)] if is_large else [(4, 128), (32, 128)]
+        if not is_quick:
+            mixes.append((64, 512))
+        steps += [(Span(low - 1),) * batch + (Span(0, count - batch),) for batch, low in mixes if batch <= count // 2]
     steps.append((Span(0, rows[-1], has_sample=False),))  # a prompt is cut only where the step is full
     return [step for step in dict.fromkeys(steps) if _fits(step, limits)]
 
@@ -47,9 +52,15 @@ def _powers(most: int) -> list[int]:
 
 
 def _with_edges(powers: list[int]) -> list[int]:
-    """And a few more than the larger ones: matrix products work in tiles, so that their cost rises by steps."""
-    edges = [count + count // 16 for count in powers if count >= 128]
+    """And a few more than some of the larger ones: matrix products work in tiles, so that their cost rises by steps."""
+    edges = [count + count // 16 for count in powers if 128 <= count <= _LARGE]
     return sorted({*powers, *(edge for edge in edges if edge < powers[-1])})
+
+
+def _with_middles(powers: list[int]) -> list[int]:
+    """And the middles between the larger ones: steps of many decodes are what most of the time goes into."""
+    middles = [count + count // 2 for count in powers if count >= 128]
+    return sorted({*powers, *(middle for middle in middles if middle < powers[-1])})
 
 
 def _fits(step: Step, limits: Limits) -> bool:

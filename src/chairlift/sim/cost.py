@@ -7,6 +7,10 @@
          + kv_token_s x context of the decodes      keys and values read
          + max(pair_s x query-key pairs of prompt chunks, kv_token_s x context of prompt chunks)
          + copy_token_s x places copied + swap_token_s x places moved out or in
+         at least launch_s, with prompt chunks
+
+Where max_row_pairs is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its
+context as a decode does, so they count as decodes there.
 
 Knows nothing of clocks, devices or files.
 """
@@ -24,14 +28,14 @@ class Shape(NamedTuple):
     num_rows: int  # tokens computed
     num_chunks: int
     num_samples: int
-    decode_context: int  # tokens that decodes attend to, all together
+    decode_context: int  # tokens that decodes, and the tokens of chunks like them, attend to, all together
     prompt_context: int  # tokens that prompt chunks attend to
     prompt_pairs: int  # query-key pairs of prompt chunks
     num_copied: int = 0  # places of the blocks that are copied, full or not
     num_swapped: int = 0
 
 
-def shape_of(plan: StepPlan, block_size: int) -> Shape:
+def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> Shape:
     num_samples = decode_context = prompt_context = prompt_pairs = 0
     num_decodes = plan.num_decodes
     for _, start, _, _, _, _, _, samples in plan.chunks[:num_decodes]:
@@ -39,8 +43,12 @@ def shape_of(plan: StepPlan, block_size: int) -> Shape:
         decode_context += start + 1
     for _, start, count, _, _, _, _, samples in plan.chunks[num_decodes:]:
         num_samples += len(samples)
-        prompt_context += start + count
-        prompt_pairs += count * start + count * (count + 1) // 2
+        pairs = count * start + count * (count + 1) // 2
+        if count * (start + count) <= max_row_pairs:
+            decode_context += pairs
+        else:
+            prompt_context += start + count
+            prompt_pairs += pairs
     return Shape(
         plan.num_tokens,
         len(plan.chunks),
@@ -63,9 +71,11 @@ class CostModel:
     pair_s: float = 0.0
     copy_token_s: float = 0.0  # inside the cache
     swap_token_s: float = 0.0  # between cache and host, one way
+    launch_s: float = 0.0  # what the host needs to launch a step that is not captured
+    max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
 
     def seconds(self, shape: Shape) -> float:
-        return (
+        seconds = (
             self.step_s
             + self.linear_s(shape.num_rows)
             + self.sample_s * shape.num_samples
@@ -75,6 +85,7 @@ class CostModel:
             + self.copy_token_s * shape.num_copied
             + self.swap_token_s * shape.num_swapped
         )
+        return max(seconds, self.launch_s) if shape.prompt_pairs else seconds
 
     def linear_s(self, num_rows: int) -> float:
         table = self.linear

@@ -22,7 +22,7 @@ VERSION = 1
 DEFAULT = "h200-llama2-7b"
 
 _FOLDER = files("chairlift.sim") / "profiles"
-_RATES = tuple(field.name for field in fields(CostModel) if field.name != "linear")
+_RATES = tuple(field.name for field in fields(CostModel) if field.name.endswith("_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,4 +149,5 @@ def _cost(known: Fields) -> CostModel:
             raise known.bad("linear", rule)
         seconds = Fields(known.origin, {"linear": entry[1]}).number("linear")
         linear.append((entry[0], seconds))
-    return CostModel(linear=tuple(linear), **{rate: known.number(rate, 0.0) for rate in _RATES})
+    rates = {rate: known.number(rate, 0.0) for rate in _RATES}
+    return CostModel(linear=tuple(linear), max_row_pairs=round(known.number("max_row_pairs", 0.0)), **rates)

@@ -22,7 +22,7 @@ class SimRunner:
         self._results: deque[tuple[float, StepResult]] = deque()
 
     def submit(self, plan: StepPlan) -> None:
-        shape = shape_of(plan, self._block_size)
+        shape = shape_of(plan, self._block_size, self._cost.max_row_pairs)
         self._ready = max(self._ready, self._clock.now()) + self._cost.seconds(shape)
         self._results.append((self._ready, StepResult(plan.step, [_TOKEN] * shape.num_samples)))
 

@@ -7,7 +7,7 @@ import pytest
 from chairlift.cli.main import main
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.lab.calibrate import calibrate, host_s, step_s
+from chairlift.lab.calibrate import Calibrator, calibrate, host_s, step_s
 from chairlift.lab.grid import Span, grid, plan_of
 from chairlift.sim.profile import load_profile
 from fakes.ledger import LedgerRunner
@@ -58,6 +58,15 @@ def test_any_runner_can_be_calibrated() -> None:
     moved = [plan for plan in runner.plans if plan.swap_outs]
     assert moved
     assert all(plan.swap_ins for plan in moved)
+
+
+def test_only_the_first_round_of_all_warms_up() -> None:
+    runner = SleepyLedger(LIMITS.num_blocks, LIMITS.block_size, LIMITS.vocab_size, num_host_blocks=0)
+    calibrator, count = Calibrator(runner, LIMITS, 0, is_quick=True), len(grid(LIMITS, is_quick=True))
+    calibrator.time(1)
+    assert len(runner.plans) == 2 * count
+    calibrator.time(2)
+    assert len(runner.plans) == 4 * count
 
 
 class Device:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,24 @@ def test_a_noisy_fit_predicts_shapes_it_has_not_seen() -> None:
     unseen = shape_of(plan_of((Span(300),) * 24 + (Span(0, 100),), LIMITS), LIMITS.block_size)
     assert found.cost.seconds(unseen) == pytest.approx(TRUTH.seconds(unseen), rel=0.06)
     assert found.mean_error < 0.04
+
+
+def test_a_few_spoilt_timings_do_not_bend_the_rest() -> None:
+    shapes = [shape_of(plan_of(step, LIMITS), LIMITS.block_size) for step in grid(LIMITS)]
+    seconds = [TRUTH.seconds(shape) * (3.0 if number % 12 == 5 else 1.0) for number, shape in enumerate(shapes)]
+    found = fit(shapes, seconds)
+    assert found.cost.kv_token_s == pytest.approx(3e-6, rel=0.1)
+    unseen = shape_of(plan_of((Span(300),) * 24 + (Span(0, 100),), LIMITS), LIMITS.block_size)
+    assert found.cost.seconds(unseen) == pytest.approx(TRUTH.seconds(unseen), rel=0.03)
+
+
+def test_a_fit_tells_what_waits_for_its_launch() -> None:
+    truth = replace(TRUTH, launch_s=0.025, max_row_pairs=1024)
+    shapes = [shape_of(plan_of(step, LIMITS), LIMITS.block_size, 1024) for step in grid(LIMITS)]
+    found = fit(shapes, [truth.seconds(shape) for shape in shapes], 1024)
+    assert found.max_error < 0.01
+    assert found.cost.launch_s == pytest.approx(0.025, rel=0.02)
+    assert found.cost.max_row_pairs == 1024
 
 
 def test_a_fitted_table_never_falls_and_no_rate_is_negative() -> None:

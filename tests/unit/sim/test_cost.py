@@ -23,6 +23,12 @@ def test_a_shape_counts_what_a_plan_computes() -> None:
     )  # fmt: skip
 
 
+def test_short_chunks_count_as_decodes_where_they_are_computed_row_by_row() -> None:
+    plan = StepPlan(1, (chunk(10, 1), chunk(6, 3), chunk(0, 9)), (), 13, 1)
+    shape = shape_of(plan, 4, max_row_pairs=27)  # 3 x 9, the other has 9 x 9
+    assert (shape.decode_context, shape.prompt_context, shape.prompt_pairs) == (11 + 7 + 8 + 9, 9, 45)
+
+
 @pytest.mark.parametrize(("rows", "seconds"), [(1, 10.0), (2, 10.0), (4, 10.0), (5, 12.5), (8, 20.0), (16, 40.0)])
 def test_the_table_is_linear_between_its_rows_and_past_them(rows: int, seconds: float) -> None:
     assert CostModel(linear=TABLE).linear_s(rows) == pytest.approx(seconds)
@@ -46,6 +52,13 @@ def test_prompt_attention_is_bound_by_work_or_by_memory() -> None:
     cost = CostModel(linear=((1, 0.0),), kv_token_s=5.0, pair_s=1.0)
     assert cost.seconds(Shape(1, 1, 0, 0, 10, 4)) == 50.0
     assert cost.seconds(Shape(1, 1, 0, 0, 10, 400)) == 400.0
+
+
+def test_a_step_with_prompts_takes_no_less_than_its_launch() -> None:
+    cost = CostModel(linear=TABLE, pair_s=1.0, launch_s=15.0)
+    assert cost.seconds(Shape(1, 1, 1, 9, 0, 0)) == 10.0
+    assert cost.seconds(Shape(1, 1, 1, 0, 2, 3)) == 15.0
+    assert cost.seconds(Shape(1, 1, 1, 0, 2, 30)) == 40.0
 
 
 def test_a_token_computed_again_costs_its_share_of_a_full_step() -> None:

@@ -34,7 +34,7 @@ from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.history import remember_kernel
 from chairlift.runner.cuda.ladder import ladder
-from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout, lay_out
+from chairlift.runner.cuda.layout import FILLERS, MAX_ROW_PAIRS, NUM_COLUMNS, Layout, lay_out
 from chairlift.runner.cuda.likeliest import likeliest_kernel
 from chairlift.runner.cuda.one_row_decoder import OneRowDecoder, for_one_row
 from chairlift.runner.cuda.ops import QUERIES, CudaBatch
@@ -73,6 +73,7 @@ class _Step:
 
 class CudaRunner:
     depth = 2
+    max_row_pairs = MAX_ROW_PAIRS
 
     def __init__(
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
