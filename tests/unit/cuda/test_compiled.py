@@ -16,7 +16,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
-from chairlift.runner.cuda.exact_direct import direct_gated_kernel, direct_kernel, ptx
 from chairlift.runner.cuda.exact_kernels import product_kernel, weigh_kernel
 from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
@@ -79,10 +78,10 @@ check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64)
 check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
 check_order(exact_one_row_kernel, 4, **exact, GROUP=16)
 for is_even in (False, True):
-    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, STRETCH=128, IS_FULL=is_even, IS_EVEN=is_even)
-for number in ("bf16", "f16"):
-    check(direct_kernel, LOOP=ptx(16, 1, number))
-    check(direct_gated_kernel, LOOP=ptx(16, 2, number))
+    ends = {"STRETCH": 128, "IS_FULL": is_even, "IS_EVEN": is_even}
+    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, IS_GATED=False, **ends)
+    check(product_kernel, OUTPUTS=32, NUM_FULL=32, ROWS=8, IS_GATED=False, **ends)
+    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=8, IS_GATED=True, **ends)
 check(weigh_kernel, TILE=4096)
 """
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda import exact_product
-from chairlift.runner.cuda.exact_direct import ptx, steps_ahead
-from chairlift.runner.cuda.exact_product import ExactWeight, Found, Tile, first_equal, padded, product
+from chairlift.runner.cuda.exact_product import ExactWeight, Found, Tile, first_equal, gated, padded, product
 from chairlift.runner.cuda.ladder import ladder
+from chairlift.runner.cuda.ops import CudaOps
 
 pytestmark = [
     pytest.mark.skipif(
@@ -75,9 +75,19 @@ def test_a_library_is_used_only_where_its_bits_are_ours(monkeypatch: pytest.Monk
     assert torch.equal(found(x, matrix, torch.float32), equal(x, matrix, torch.float32))
 
 
-@pytest.mark.parametrize(("width", "ahead"), [(4096, 32), (11008, 43), (576, 36), (100, 0)])
-def test_weights_are_asked_for_in_steps_that_a_row_has_a_multiple_of(width: int, ahead: int) -> None:
-    assert steps_ahead(width) == ahead
-    loop = ptx(ahead, 1, "bf16")
-    assert loop.count("mma.sync") == 2 * ahead  # with more to come, and at the end
-    assert loop.count("ld.global") == 4 * ahead  # weights and rows, at the beginning and with more to come
+@pytest.mark.parametrize("shape", [(256, 128), (140, 100), (6, 16)])
+@pytest.mark.parametrize("num_rows", [1, 3, 8])
+def test_the_activation_inside_the_product_changes_no_bit(shape: tuple[int, int], num_rows: int) -> None:
+    matrix, x = torch.randn(shape).to(torch.bfloat16), torch.randn(num_rows, shape[1]).to(torch.bfloat16)
+    weight = ExactWeight(matrix, None, Found())
+    want = CudaOps(exact=True).silu_mul(weight.linear(x))
+    assert want.abs().max() > 0
+    assert torch.equal(gated(x, matrix), want)
+    assert torch.equal(weight.gated(x, lambda _: torch.empty(0)), want)
+
+
+def test_what_the_kernel_of_a_few_rows_does_not_take_is_activated_apart() -> None:
+    matrix, bias = torch.randn(12, 16).to(torch.bfloat16), torch.randn(12).to(torch.bfloat16)
+    for weight, num_rows in ((ExactWeight(matrix, bias, Found()), 1), (ExactWeight(matrix, None, Found()), 9)):
+        x = torch.randn(num_rows, 16).to(torch.bfloat16)
+        assert torch.equal(weight.gated(x, torch.neg), -weight.linear(x))

@@ -11,40 +11,61 @@ import triton.language as tl
 def product_kernel(
     x, weight, out, num_rows, num_outputs, width,
     OUTPUTS: tl.constexpr, NUM_FULL: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr,
-    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr,
+    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, IS_GATED: tl.constexpr,
 ):  # fmt: skip
     """x [num_rows, width], weight [num_outputs, width] -> out [num_rows, num_outputs]
 
-    The weight comes first: the tensor cores take at least 64 lines of what is first, but as few as 8 of what is second,
-    and there are always more outputs than rows of a small step. Where 64 outputs a program leave processors idle, it
-    takes fewer (NUM_FULL), and the other lines are empty. IS_FULL: no line is; IS_EVEN: all stretches are as long.
+    The weight comes first: the tensor cores take sixteen lines or 64 of what is first, but as few as 8 of what is
+    second, and there are always more outputs than rows of a small step. Where 64 outputs a program leave processors
+    idle, it takes fewer (NUM_FULL), and the other lines are empty. IS_FULL: no line is; IS_EVEN: all stretches are as
+    long.
+
+    IS_GATED: weight [2 * num_outputs, width] -> silu(first half of the product) * second half, as `silu_mul_kernel` has
+    it. Half of a program's lines are of the first half, the others those that go with them.
     """
     num_blocks = tl.cdiv(num_rows, ROWS)
     program = tl.program_id(0)  # those of the same weights follow each other
     rows = program % num_blocks * ROWS + tl.arange(0, ROWS)
-    outputs = program // num_blocks * NUM_FULL + tl.arange(0, OUTPUTS)
     is_row = rows < num_rows
-    is_output = (outputs < num_outputs) & (tl.arange(0, OUTPUTS) < NUM_FULL)
+    lines = tl.arange(0, OUTPUTS)
+    HALF: tl.constexpr = OUTPUTS // 2
+    if IS_GATED:
+        outputs = program // num_blocks * HALF + lines % HALF
+        is_output = outputs < num_outputs
+        places = outputs + lines // HALF * num_outputs
+    else:
+        outputs = program // num_blocks * NUM_FULL + lines
+        is_output = (outputs < num_outputs) & (lines < NUM_FULL)
+        places = outputs
     columns = tl.arange(0, STRETCH)
     from_x = x + rows[:, None].to(tl.int64) * width + columns[None, :]
-    from_weight = weight + outputs[:, None].to(tl.int64) * width + columns[None, :]
+    from_weight = weight + places[:, None].to(tl.int64) * width + columns[None, :]
+    policy: tl.constexpr = "evict_first" if ROWS == 8 else ""  # nobody reads these weights again
     sums = tl.zeros([OUTPUTS, ROWS], dtype=tl.float32)
     for low in range(0, width, STRETCH):
-        first = _load(from_weight + low, is_output[:, None], low + columns < width, IS_FULL, IS_EVEN)
-        second = _load(from_x + low, is_row[:, None], low + columns < width, False, IS_EVEN)
+        first = _load(from_weight + low, is_output[:, None], low + columns < width, IS_FULL, IS_EVEN, policy)
+        second = _load(from_x + low, is_row[:, None], low + columns < width, False, IS_EVEN, "")
         sums = tl.dot(first, tl.trans(second), sums, input_precision="ieee")
+    kind = out.dtype.element_ty
+    if IS_GATED:
+        # Rounded as the product would be if it were kept.
+        both = tl.reshape(sums.to(kind).to(tl.float32), [2, HALF, ROWS])
+        gate, up = tl.split(tl.permute(both, (1, 2, 0)))
+        sums = gate / (1.0 + tl.exp(-gate)) * up
+        outputs = program // num_blocks * HALF + tl.arange(0, HALF)
+        is_output = outputs < num_outputs
     target = out + rows[None, :].to(tl.int64) * num_outputs + outputs[:, None]
-    tl.store(target, sums.to(out.dtype.element_ty), mask=is_output[:, None] & is_row[None, :])
+    tl.store(target, sums.to(kind), mask=is_output[:, None] & is_row[None, :])
 
 
 @triton.jit
-def _load(places, is_line, is_column, IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr):
+def _load(places, is_line, is_column, IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, POLICY: tl.constexpr):
     if IS_FULL and IS_EVEN:
-        values = tl.load(places)
+        values = tl.load(places, eviction_policy=POLICY)
     elif IS_EVEN:
-        values = tl.load(places, mask=is_line, other=0.0)
+        values = tl.load(places, mask=is_line, other=0.0, eviction_policy=POLICY)
     else:
-        values = tl.load(places, mask=is_line & is_column[None, :], other=0.0)
+        values = tl.load(places, mask=is_line & is_column[None, :], other=0.0, eviction_policy=POLICY)
     return values
 
 

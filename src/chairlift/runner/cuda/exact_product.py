@@ -18,13 +18,12 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.exact_direct import GROUP, direct_gated_kernel, direct_kernel, ptx, steps_ahead
 from chairlift.runner.cuda.exact_kernels import product_kernel
 
 Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
 
+_FEWEST = 8  # rows that the tensor cores take at least
 _FEW = 16  # rows up to which ours is the fastest
-_LEAST_AHEAD = 8  # steps: with fewer a warp waits for memory
 _TRIED = 1 << 18  # numbers that must be equal, of a matrix that has enough of them
 _MAX_TRIALS = 64
 
@@ -47,6 +46,8 @@ class Tile(NamedTuple):
 
 
 # Chosen by measuring on an H200. Many outputs keep all processors busy with tiles that are nearly full.
+_FEWEST_ROWS = Tile(32, 32, _FEWEST, 256, 2, 4)
+_FEWEST_ROWS_OF_MANY = Tile(64, 64, _FEWEST, 128, 4, 4)
 _FEW_ROWS = Tile(64, 32, 16, 256, 4, 4)
 _FEW_ROWS_OF_MANY = Tile(128, 96, 16, 128, 4, 4)
 _MANY_OUTPUTS = 8192
@@ -69,13 +70,16 @@ class ExactWeight:
     def gated(self, x: Tensor, activate: Callable[[Tensor], Tensor]) -> Tensor:
         """activate(linear(x)), which is silu(first half) * second half; of a few rows in one kernel, where that gives
         the same bits."""
-        kind = (self._matrix.shape, self._matrix.dtype)
-        if self._bias is not None or len(x) > GROUP or not can_be_direct(self._matrix):
+        if self._bias is not None or len(x) > _FEWEST or x.dtype is torch.float32:
             return activate(self.linear(x))
+        kind = (self._matrix.shape, self._matrix.dtype)
         if kind not in self._found.gates:
-            rows = _numbers(0, GROUP, self._matrix)
-            self._found.gates[kind] = torch.equal(direct_gated(rows, self._matrix), activate(self.linear(rows)))
-        return direct_gated(x, self._matrix) if self._found.gates[kind] else activate(self.linear(x))
+            self._found.gates[kind] = not self._matrix.is_cuda or self._can_be_gated(activate)
+        return gated(x, self._matrix) if self._found.gates[kind] else activate(self.linear(x))
+
+    def _can_be_gated(self, activate: Callable[[Tensor], Tensor]) -> bool:
+        x = _numbers(0, _FEWEST, self._matrix)
+        return torch.equal(gated(x, self._matrix), activate(self.linear(x)))
 
     def logits(self, x: Tensor) -> Tensor:
         return self._multiply(x, torch.float32)
@@ -109,8 +113,6 @@ def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
         return ways[0]
     if num_rows > _FEW:
         ways.insert(0, by_library)
-    elif num_rows <= GROUP and can_be_direct(matrix):
-        ways.insert(0, by_direct)
     return first_equal(ways, matrix, dtype, num_rows)
 
 
@@ -135,44 +137,13 @@ def _tile(num_rows: int, matrix: Tensor) -> Tile:
         return _UNCUT
     if num_rows > _FEW:
         return _MEDIUM if num_rows <= 64 else _LARGE
+    if num_rows <= _FEWEST:
+        return _FEWEST_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEWEST_ROWS
     return _FEW_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEW_ROWS
 
 
 def by_tile(tile: Tile) -> Way:
     return lambda x, matrix, dtype: product(x, matrix, dtype, tile)
-
-
-def by_direct(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """Of up to eight rows."""
-    (num_rows, width), num_outputs = x.shape, len(matrix)
-    out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
-    direct_kernel[(num_outputs // GROUP,)](
-        x, matrix, out, num_rows, num_outputs, width,
-        LOOP=ptx(steps_ahead(width), 1, _kind(matrix)), num_warps=1, maxnreg=255,
-    )  # fmt: skip
-    return out
-
-
-def direct_gated(x: Tensor, matrix: Tensor) -> Tensor:
-    (num_rows, width), num_outputs = x.shape, len(matrix) // 2
-    out = torch.empty(num_rows, num_outputs, dtype=x.dtype, device=x.device)
-    direct_gated_kernel[(num_outputs // GROUP,)](
-        x, matrix, out, num_rows, num_outputs, width,
-        LOOP=ptx(steps_ahead(width, num_parts=2), 2, _kind(matrix)), num_warps=1, maxnreg=255,
-    )  # fmt: skip
-    return out
-
-
-def _kind(matrix: Tensor) -> str:
-    return "bf16" if matrix.dtype is torch.bfloat16 else "f16"
-
-
-def can_be_direct(matrix: Tensor) -> bool:
-    num_outputs, width = matrix.shape
-    return (
-        matrix.is_cuda and matrix.dtype in (torch.bfloat16, torch.float16)
-        and num_outputs % (2 * GROUP) == 0 and steps_ahead(width) >= _LEAST_AHEAD
-    )  # fmt: skip
 
 
 def by_library(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
@@ -198,13 +169,25 @@ def _uncut() -> Iterator[None]:
 
 def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile) -> Tensor:
     """x [T, in], matrix [out, in] -> [T, out]"""
-    (num_rows, width), num_outputs = x.shape, len(matrix)
-    out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
-    is_full = tile.num_full == tile.outputs and num_outputs % tile.outputs == 0
-    grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_outputs, tile.num_full),)
+    out = torch.empty(len(x), len(matrix), dtype=dtype, device=x.device)
+    _launch(x, matrix, out, tile, is_gated=False)
+    return out
+
+
+def gated(x: Tensor, matrix: Tensor) -> Tensor:
+    """x [T, in], matrix [2 * out, in] -> silu(first half of the product) * second half, [T, out]"""
+    out = torch.empty(len(x), len(matrix) // 2, dtype=x.dtype, device=x.device)
+    _launch(x, matrix, out, _tile(len(x), matrix), is_gated=True)
+    return out
+
+
+def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, is_gated: bool) -> None:
+    (num_rows, width), num_outputs = x.shape, out.shape[1]
+    num_full = tile.outputs // 2 if is_gated else tile.num_full
+    is_full = tile.num_full == tile.outputs and num_outputs % num_full == 0
+    grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_outputs, num_full),)
     product_kernel[grid](
         x, matrix, out, num_rows, num_outputs, width,
-        OUTPUTS=tile.outputs, NUM_FULL=tile.num_full, ROWS=tile.rows, STRETCH=tile.stretch,
-        IS_FULL=is_full, IS_EVEN=width % tile.stretch == 0, num_warps=tile.warps, num_stages=tile.stages,
+        OUTPUTS=tile.outputs, NUM_FULL=num_full, ROWS=tile.rows, STRETCH=tile.stretch, IS_FULL=is_full,
+        IS_EVEN=width % tile.stretch == 0, IS_GATED=is_gated, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return out
