@@ -53,6 +53,10 @@ class BlockPool:
         """Free blocks that still hold an indexed prefix."""
         return len(self._cached)
 
+    def is_indexed(self, block: BlockId) -> bool:
+        """Whether it holds a prefix that can be found."""
+        return block in self._keys
+
     def take(self, count: int) -> list[BlockId]:
         """Blocks to write to, each held once. The caller has checked `num_free`."""
         return [self._take_one() for _ in range(count)]

@@ -1,0 +1,37 @@
+"""The blocks of a pool as a map: a row of cells in the order of the blocks, each with what its blocks are.
+
+Always: at most `MAX_CELLS` cells, and making the map looks at no more than `MAX_LOOKS` blocks, however many there are;
+where there are more, a cell speaks for some of its blocks. Exact counts are in the ticks.
+
+    held    "0099940..."   a cell's share of held blocks, in ninths
+    cached  "9900040..."   its share of free blocks that still hold a prefix
+"""
+
+import msgspec
+
+from chairlift.core.ids import BlockId
+from chairlift.core.pool import BlockPool
+
+MAX_CELLS = 480
+MAX_LOOKS = 3840
+
+
+class BlockMap(msgspec.Struct, frozen=True):
+    blocks: int
+    per_cell: int
+    held: str
+    cached: str
+
+
+def draw(pool: BlockPool) -> BlockMap:
+    num, counts = pool.num_blocks, pool.counts
+    per_cell = max(1, -(-num // MAX_CELLS))
+    stride = max(1, -(-num // MAX_LOOKS))
+    held, cached = [], []
+    for start in range(0, num, per_cell):
+        looks = range(start, min(start + per_cell, num), stride)
+        free = [block for block in looks if not counts[block]]
+        num_cached = sum(pool.is_indexed(BlockId(block)) for block in free)
+        held.append(str(9 * (len(looks) - len(free)) // len(looks)))
+        cached.append(str(9 * num_cached // len(looks)))
+    return BlockMap(num, per_cell, "".join(held), "".join(cached))

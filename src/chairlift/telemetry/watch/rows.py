@@ -1,0 +1,141 @@
+"""Requests as bars: what each did from its arrival on; and which of them are shown.
+
+A bar is a row of spans without gaps: q queued, p a chunk of its prompt, d decoding, o stepped off, a a chunk computed
+again. Always: no more than `MAX_SHOWN` requests are shown, chosen by their place in the order of arrival alone, so that
+slow and quick ones have the same chance.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from chairlift.core.events import Admitted, Computed, Event, Forked, Preempted
+from chairlift.core.ids import RequestId
+from chairlift.core.request import Progress
+
+MAX_SHOWN = 200
+MAX_SPANS = 48
+KEEP_S = 120.0  # after their end
+QUEUED, PROMPT, DECODE, OFF, AGAIN = "q", "p", "d", "o", "a"
+
+
+class Bar(NamedTuple):
+    """What a page is told of a row."""
+
+    id: RequestId
+    user: str
+    prompt: int
+    output: int
+    cached: int
+    arrival: float
+    first: float | None
+    end: float | None
+    finish: str
+    state: str  # of the last span, which has not ended; empty: all have
+    spans: list[tuple[str, float]]  # what, until when
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    progress: Progress
+    siblings: tuple[RequestId, ...]  # all samples of its prompt, this one included
+    num_seated: int  # when it came
+    num_ahead: int
+    mark: int  # how many records the log had had then
+    state: str = QUEUED
+    spans: list[tuple[str, float]] = field(default_factory=list)
+    num_cached: int = 0
+    first: float | None = None
+    end: float | None = None
+    finish: str = ""
+    is_new: bool = True  # something has changed since it was last shown
+    number: int = 0
+
+    @property
+    def num_output(self) -> int:
+        """Tokens made by this engine."""
+        return self.progress.num_output - len(self.progress.request.output)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Admitted() | Forked():
+                self._cut(event.at, AGAIN if self.state == OFF else DECODE if isinstance(event, Forked) else PROMPT)
+                if isinstance(event, Admitted) and not self.num_cached:
+                    self.num_cached = event.num_cached
+            case Preempted():
+                self._cut(event.at, OFF)
+            case Computed():
+                # Caught up when all that was known then is computed: a token has come since, or is the next step's.
+                is_done = event.start + event.num_tokens >= len(self.progress.tokens) - 1
+                self._cut(event.at, DECODE if is_done else self.state)
+
+    def begin(self, at: float) -> None:
+        """Its first token has come."""
+        self.first, self.is_new = at, True
+        if self.state == PROMPT:
+            self._cut(at, DECODE)
+
+    def close(self, at: float, finish: str) -> None:
+        self._cut(at, "")
+        self.end, self.finish = at, finish
+
+    def _cut(self, at: float, then: str) -> None:
+        """What it did until now is a span; something else begins."""
+        self.is_new = True
+        if len(self.spans) >= MAX_SPANS:  # a very long prompt: its chunks run together
+            place = next((i for i, span in enumerate(self.spans[:-1]) if span[0] == self.spans[i + 1][0]), 0)
+            del self.spans[place]
+        self.spans.append((self.state, round(at, 4)))
+        self.state = then
+
+    def bar(self) -> Bar:
+        request = self.progress.request
+        return Bar(
+            request.id,
+            request.user,
+            len(request.prompt),
+            self.num_output,
+            self.num_cached,
+            round(self.progress.arrival, 4),
+            self.first,
+            self.end,
+            self.finish,
+            self.state,
+            self.spans,
+        )
+
+
+class Shown:
+    """Every k-th request, where k doubles when there are too many and halves when there are few."""
+
+    def __init__(self) -> None:
+        self.every = 1
+        self.gone: list[RequestId] = []  # since the last look, not shown any more
+        self._num_seen = 0
+        self._rows: dict[RequestId, Row] = {}
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def get(self, request: RequestId) -> Row | None:
+        return self._rows.get(request)
+
+    def offer(self, row: Row) -> None:
+        row.number = self._num_seen
+        self._num_seen += 1
+        if row.number % self.every == 0:
+            self._rows[row.progress.id] = row
+            if len(self._rows) > MAX_SHOWN:
+                self.every *= 2
+                self._drop([row for row in self if row.number % self.every])
+
+    def forget(self, now: float) -> None:
+        """Those that ended long ago."""
+        self._drop([row for row in self if row.end is not None and row.end < now - KEEP_S])
+        if self.every > 1 and len(self._rows) < MAX_SHOWN // 4:
+            self.every //= 2
+
+    def _drop(self, rows: list[Row]) -> None:
+        for row in rows:
+            del self._rows[row.progress.id]
+            self.gone.append(row.progress.id)

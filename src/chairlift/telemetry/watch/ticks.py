@@ -1,0 +1,81 @@
+"""What the engine did in about a second, as one row of numbers."""
+
+import msgspec
+
+from chairlift.core.scheduler import Scheduler
+
+PERIOD_S = 1.0
+KEEP_S = 300.0  # rows are kept so long
+WINDOW_S = 30  # latencies are those of so many seconds before
+Percentiles = tuple[float, ...] | None  # p50, p90, p99
+
+
+class Counts(msgspec.Struct):
+    """Added up since the last row."""
+
+    prompt_tokens: int = 0  # computed
+    output_tokens: int = 0
+    cached_tokens: int = 0  # of prompts, found in the prefix index
+    finished: int = 0
+    failed: int = 0
+    aborted: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    # Where the time of the engine's thread went; together, all of it while there was work.
+    schedule_s: float = 0.0
+    prepare_s: float = 0.0  # until the device had the step
+    compute_s: float = 0.0  # waiting for the device, or computing
+    commit_s: float = 0.0
+    other_s: float = 0.0  # reading from front ends and sending to them
+
+
+class Tick(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    at: float  # when it ended
+    seconds: float
+    running: int
+    waiting: int
+    preempted: int
+    blank: int  # blocks that hold nothing
+    cached: int  # free blocks that still hold a prefix
+    held: int
+    swapped: int  # blocks in host memory
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    itl_s: Percentiles
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    finished: int
+    failed: int
+    aborted: int
+    preemptions: int
+    steps: int
+    schedule_s: float
+    prepare_s: float
+    compute_s: float
+    commit_s: float
+    other_s: float
+
+
+def make_tick(
+    at: float,
+    seconds: float,
+    scheduler: Scheduler,
+    latencies: tuple[Percentiles, Percentiles, Percentiles],
+    sums: Counts,
+) -> Tick:
+    pool, host = scheduler.pool, scheduler.tables.host
+    counted = (getattr(sums, name) for name in Counts.__struct_fields__)
+    return Tick(
+        round(at, 3),
+        round(seconds, 3),
+        len(scheduler.running),
+        len(scheduler.waiting),
+        len(scheduler.preempted),
+        pool.num_free - pool.num_cached,
+        pool.num_cached,
+        pool.num_held,
+        host.num_held,
+        *latencies,
+        *(round(value, 6) for value in counted),
+    )

@@ -1,0 +1,245 @@
+"""The engine's observer for those who look on: what happened lately, ready to be shown.
+
+Always: a step costs the same few microseconds whether anybody looks or not, but for one look at each of its events. The
+last five minutes are there for whoever begins to look. Nothing of what was asked or answered is kept, only lengths.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from chairlift.core.engine import Engine
+from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, Queued, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.request import FinishReason, Request
+from chairlift.telemetry.explain import headline, parts, sentences
+from chairlift.telemetry.lines import Abort, Commit, Fail, PutBack
+from chairlift.telemetry.observers import Observers
+from chairlift.telemetry.watch.blocks import draw
+from chairlift.telemetry.watch.log import Log, tell
+from chairlift.telemetry.watch.rows import Bar, Row, Shown
+from chairlift.telemetry.watch.sliding import Sliding
+from chairlift.telemetry.watch.ticks import KEEP_S, PERIOD_S, WINDOW_S, Counts, Tick, make_tick
+from chairlift.telemetry.watch.timed import TimedRunner
+
+_TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
+
+
+class View:
+    def __init__(self, engine: Engine, start: int = 1) -> None:
+        """`start` counts the engines of a server: 2 for the first that took the place of one that died."""
+        self._scheduler = engine.scheduler
+        self._now = engine.clock.now
+        self._encode = msgspec.json.Encoder().encode
+        self._start = start
+        self._runner = TimedRunner(engine.runner, engine.clock)
+        engine.runner = self._runner
+        engine.observer = self if engine.observer is None else Observers(engine.observer, self)
+        self._runner_s = (0.0, 0.0)  # what it had at the last tick
+        self._ticks: deque[Tick] = deque()
+        self.num_ticks = 0
+        self._began = self._now()  # the tick under way
+        self._counts = Counts()
+        self._ttft, self._tpot, self._itl = Sliding(WINDOW_S), Sliding(WINDOW_S), Sliding(WINDOW_S)
+        self._sampled = 0.0  # the last step that made a token
+        self._decoded: float | None = None  # the last that decoded, if those who run have run since
+        self._left: float | None = None  # when the last step ended, if there was more to do
+        self._log = Log()
+        self._held: Commit | Fail | None = None  # goes into the log after the events of its planning
+        self._live: dict[RequestId, Row] = {}
+        self._fresh: dict[RequestId, Row] = {}  # whose first token is due, and no event will tell
+        self._shown = Shown()
+
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        self.advance()  # after a pause: what comes is not spread over it
+        scheduler, params = self._scheduler, samples[0].params
+        ids = tuple(request.id for request in samples)
+        num_seated = len(scheduler.running)
+        num_ahead = len(scheduler.live) - num_seated - len(samples)
+        for request in samples[: params.n] if params.beam_width else samples:
+            row = Row(scheduler.live[request.id], ids, num_seated, num_ahead, self._log.total)
+            self._live[request.id] = row
+            self._shown.offer(row)
+
+    def aborted(self, request: RequestId, now: float) -> None:
+        self._hold(None)
+        self._log.add(Abort(now, request))
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        counts = self._counts
+        if self._left is not None:
+            counts.other_s += now - self._left
+            self._left = None
+        counts.schedule_s += self._now() - now
+        self._log.add_plan(plan, len(self._scheduler.running), self._scheduler.pool.num_held, now)
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        counts = self._counts
+        counts.steps += 1
+        counts.prompt_tokens += plan.num_tokens - plan.num_decodes
+        if result.tokens:
+            counts.output_tokens += len(result.tokens)
+            if plan.num_decodes:
+                self._itl.add(now - (self._sampled if self._decoded is None else self._decoded), plan.num_decodes)
+                self._decoded = now
+            self._sampled = now
+        self._hold(Commit(at=now, step=plan.step, tokens=[]))
+        counts.commit_s += self._now() - now
+
+    def failed(self, plan: StepPlan, message: str, now: float) -> None:
+        self._hold(Fail(now, plan.step, message))
+
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        self._hold(None)
+        self._log.add(PutBack(now, plan.step, message))
+        for chunk in plan.chunks:  # what is left of a prompt may now be one token, which no event tells of
+            row = self._live.get(chunk.request.id)
+            if row is not None and row.first is None:
+                self._fresh[chunk.request.id] = row
+
+    def happened(self, events: Sequence[Event]) -> None:
+        # The last field of a token that is not its request's last is None; of these there are many.
+        for event in [event for event in events if event[-1] is not None]:
+            self._take(event)
+        self._hold(None)
+        for row in list(self._fresh.values()):
+            if row.num_output:
+                self._note_first(row, self._sampled)
+        if not self._scheduler.running:
+            self._decoded = None
+        now = self.advance()
+        self._left = now if self._scheduler.live else None
+
+    def _take(self, event: Event) -> None:
+        if not isinstance(event, _TELLING):
+            return
+        if self._held is not None and event.at >= self._held.at and not isinstance(event, Admitted | Preempted):
+            self._hold(None)
+        if not isinstance(event, Computed):
+            self._log.add(event)
+        if isinstance(event, Preempted):
+            self._counts.preemptions += 1
+        row = self._live.get(event.request)
+        if row is None:
+            return
+        if isinstance(event, Token | Finished):
+            self._finish(row, event)
+            return
+        row.take(event)
+        if isinstance(event, Admitted) and row.first is None:
+            self._counts.cached_tokens += event.num_cached
+        if row.first is None and row.state == "d":
+            self._fresh[event.request] = row
+
+    def _hold(self, record: Commit | Fail | None) -> None:
+        if self._held is not None:
+            self._log.add(self._held)
+        self._held = record
+
+    def _note_first(self, row: Row, at: float) -> None:
+        row.begin(at)
+        self._ttft.add(at - row.progress.arrival)
+        self._fresh.pop(row.progress.id, None)
+
+    def _finish(self, row: Row, event: Token | Finished) -> None:
+        counts = self._counts
+        del self._live[event.request]
+        self._fresh.pop(event.request, None)
+        assert event.finish is not None
+        row.close(event.at, event.finish.value)
+        if isinstance(event, Finished):
+            counts.aborted += event.finish is FinishReason.ABORT
+            counts.failed += event.finish is not FinishReason.ABORT
+            return
+        counts.finished += 1
+        if row.first is None:
+            self._note_first(row, event.at)
+        assert row.first is not None
+        if row.num_output > 1:
+            self._tpot.add((event.at - row.first) / (row.num_output - 1))
+
+    def advance(self) -> float:
+        """Closes the tick under way when its time has come; what time it is."""
+        now = self._now()
+        if now - self._began >= PERIOD_S:
+            self._close_tick(now)
+        return now
+
+    @property
+    def due_s(self) -> float:
+        """Until the tick under way is over."""
+        return max(0.0, self._began + PERIOD_S - self._now())
+
+    def _close_tick(self, now: float) -> None:
+        counts, runner, (submit_s, collect_s) = self._counts, self._runner, self._runner_s
+        counts.compute_s = runner.collect_s - collect_s
+        if runner.depth > 1:
+            counts.prepare_s = runner.submit_s - submit_s
+        else:  # computes before it returns
+            counts.compute_s += runner.submit_s - submit_s
+        self._runner_s = runner.submit_s, runner.collect_s
+        latencies = self._ttft, self._tpot, self._itl
+        for latency in latencies:
+            for _ in range(min(WINDOW_S, max(1, round(now - self._began)))):
+                latency.turn()
+        ttft, tpot, itl = (latency.percentiles() for latency in latencies)
+        tick = make_tick(now, now - self._began, self._scheduler, (ttft, tpot, itl), counts)
+        self._ticks.append(tick)
+        while self._ticks[0].at < now - KEEP_S:
+            self._ticks.popleft()
+        self.num_ticks += 1
+        self._began, self._counts = now, Counts()
+        self._shown.forget(now)
+
+    def whole(self) -> bytes:
+        """Everything there is to show, as of the last tick."""
+        return self._encode(
+            self._news(list(self._ticks), [row.bar() for row in self._shown])
+            | {
+                "start": self._start,
+                "columns": Tick.__struct_fields__,
+                "bar_columns": Bar._fields,
+                "depth": self._runner.depth,
+                "period_s": PERIOD_S,
+                "window_s": WINDOW_S,
+            }
+        )
+
+    def news(self, num_ticks: int) -> bytes:
+        """What the last so many ticks have brought; to be asked for once for all who look."""
+        new = [row for row in self._shown if row.is_new]
+        for row in new:
+            row.is_new = False
+        news = self._news(list(self._ticks)[-num_ticks:], [row.bar() for row in new])
+        gone, self._shown.gone = self._shown.gone, []
+        return self._encode(news | {"gone": gone})
+
+    def _news(self, ticks: list[Tick], bars: list[Bar]) -> dict[str, Any]:
+        tables = self._scheduler.tables
+        return {
+            "now": round(self._now(), 3),
+            "ticks": ticks,
+            "bars": bars,
+            "every": self._shown.every,
+            "blocks": draw(tables.pool),
+            "host": draw(tables.host),
+        }
+
+    def explain(self, request: RequestId) -> bytes | None:
+        """Where its time went, in words; None when it is not shown, or too long ago it began."""
+        row = self._shown.get(request)
+        story = None if row is None else tell(self._log, row, self._scheduler.limits)
+        if story is None or row is None:
+            return None
+        return self._encode(
+            {
+                "bar": row.bar(),
+                "headline": list(headline(story)),
+                "parts": list(parts(story)),
+                "sentences": list(sentences(story)),
+                "preempted": row.progress.num_preempted,
+            }
+        )

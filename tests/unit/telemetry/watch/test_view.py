@@ -1,0 +1,245 @@
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.engine import Engine
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.preemption import Preemption
+from chairlift.core.scheduler import Scheduler
+from chairlift.telemetry.explain import in_words
+from chairlift.telemetry.lines import Add, Rules
+from chairlift.telemetry.recorder import Recorder
+from chairlift.telemetry.story import tell as tell_trace
+from chairlift.telemetry.trace import Trace
+from chairlift.telemetry.watch import log
+from chairlift.telemetry.watch.ticks import KEEP_S
+from chairlift.telemetry.watch.view import View
+from fakes.full_world import full_world
+from fakes.ledger import LedgerRunner
+from fakes.requests import make_request, make_samples
+from fakes.world import World, random_world
+
+LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=8)
+
+
+@dataclass
+class Hand:
+    """A clock that a test moves."""
+
+    time: float = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+
+class Steps:
+    """An engine whose steps take as long as they are told to."""
+
+    def __init__(self, limits: Limits = LIMITS, depth: int = 1) -> None:
+        self.clock = Hand()
+        self.runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size, depth)
+        self.engine = Engine(Scheduler(limits, Fcfs()), self.runner, self.clock)
+        self.view = View(self.engine)
+
+    def add(self, number: int, length: int, max_output: int, **more: Any) -> None:
+        self.engine.add((make_request(number, range(number, number + length), max_output, **more),))
+
+    def run(self, num_steps: int, seconds: float = 0.125) -> None:
+        for _ in range(num_steps):
+            submit = self.runner.submit
+
+            def slow(plan: Any, submit: Any = submit) -> None:
+                submit(plan)
+                self.clock.time += seconds
+
+            self.runner.submit = slow  # type: ignore[method-assign]
+            self.engine.step()
+            self.runner.submit = submit  # type: ignore[method-assign]
+
+    def ticks(self) -> list[dict[str, Any]]:
+        whole = json.loads(self.view.whole())
+        return [dict(zip(whole["columns"], tick, strict=True)) for tick in whole["ticks"]]
+
+    def bars(self) -> dict[int, dict[str, Any]]:
+        whole = json.loads(self.view.whole())
+        bars = [dict(zip(whole["bar_columns"], bar, strict=True)) for bar in whole["bars"]]
+        return {bar["id"]: bar for bar in bars}
+
+
+def test_a_tick_counts_tokens_and_where_the_time_went() -> None:
+    steps = Steps()
+    steps.add(1, 12, 30)
+    steps.run(9)
+    (tick,) = steps.ticks()
+    assert tick["seconds"] == pytest.approx(1.0)
+    assert (tick["prompt_tokens"], tick["output_tokens"], tick["steps"]) == (12, 7, 8)
+    assert (tick["running"], tick["waiting"], tick["preempted"]) == (1, 0, 0)
+    assert tick["compute_s"] == pytest.approx(1.0)
+    assert tick["schedule_s"] == tick["prepare_s"] == tick["commit_s"] == 0.0
+    assert tick["held"] + tick["cached"] + tick["blank"] == LIMITS.num_blocks
+
+
+def test_a_runner_with_steps_in_flight_prepares_in_submit() -> None:
+    steps = Steps(depth=2)
+    steps.add(1, 4, 30)
+    steps.run(11)
+    tick = steps.ticks()[0]
+    assert tick["prepare_s"] == pytest.approx(tick["seconds"])
+    assert tick["compute_s"] == 0.0
+
+
+def test_latencies_are_those_of_the_window() -> None:
+    steps = Steps()
+    steps.add(1, 8, 8)
+    steps.run(8)
+    tick = steps.ticks()[-1]
+    assert tick["ttft_s"][0] == pytest.approx(0.125, rel=0.02)
+    assert tick["itl_s"][2] == pytest.approx(0.125, rel=0.02)
+    assert tick["tpot_s"][1] == pytest.approx(0.125, rel=0.02)
+    steps.clock.time += 40
+    steps.view.advance()
+    steps.clock.time += 1
+    steps.view.advance()
+    assert steps.ticks()[-1]["ttft_s"] is None
+
+
+def test_a_pause_is_a_tick_of_its_own_and_spoils_no_rate() -> None:
+    steps = Steps()
+    steps.add(1, 4, 4)
+    steps.run(4)
+    steps.clock.time += 50
+    steps.add(2, 4, 30)
+    steps.run(8)
+    pause, busy = steps.ticks()
+    assert pause["seconds"] > 50
+    assert busy["seconds"] == pytest.approx(1.0)
+    assert busy["itl_s"][2] < 0.13
+
+
+def test_what_is_too_old_is_forgotten() -> None:
+    steps = Steps()
+    for _ in range(400):
+        steps.clock.time += 1.0
+        steps.view.advance()
+    ticks = steps.ticks()
+    assert steps.view.num_ticks == 400
+    assert len(ticks) == KEEP_S + 1
+
+
+def test_a_bar_shows_waiting_chunks_and_decoding() -> None:
+    steps = Steps()
+    steps.add(1, 20, 3, user="ann")
+    steps.run(5)
+    bar = steps.bars()[1]
+    assert [kind for kind, _ in bar["spans"]] == ["q", "p", "p", "p", "d"]
+    assert (bar["user"], bar["prompt"], bar["output"], bar["finish"]) == ("ann", 20, 3, "length")
+    assert bar["first"] - bar["arrival"] == pytest.approx(0.375)
+    assert bar["end"] - bar["arrival"] == pytest.approx(0.625)
+
+
+def test_a_prompt_whose_last_token_is_left_alone_has_its_first_token_noted() -> None:
+    steps = Steps()
+    steps.add(1, 9, 3)
+    steps.run(2)
+    assert steps.bars()[1]["first"] == pytest.approx(100.25)
+
+
+def test_a_preempted_request_steps_off_and_is_computed_again() -> None:
+    limits = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=6, max_running=2, max_step_tokens=24)
+    steps = Steps(limits)
+    steps.add(1, 8, 12)
+    steps.add(2, 8, 12)
+    steps.run(40)
+    assert [kind for kind, _ in steps.bars()[2]["spans"]] == ["q", "p", "d", "o", "a", "d"]
+    assert sum(tick["preemptions"] for tick in steps.ticks()) == 1
+
+
+def test_news_bring_only_what_has_changed() -> None:
+    steps = Steps()
+    steps.add(1, 4, 60)
+    steps.run(8)
+    first = json.loads(steps.view.news(1))
+    steps.run(8)
+    second = json.loads(steps.view.news(1))
+    assert len(first["ticks"]) == len(second["ticks"]) == 1
+    assert (len(first["bars"]), len(second["bars"])) == (1, 0)
+    assert "columns" not in second
+
+
+def test_of_many_requests_every_kth_is_shown_and_the_rest_is_said_to_be_gone() -> None:
+    limits = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=512, max_running=64, max_step_tokens=256)
+    steps = Steps(limits)
+    for number in range(1, 1501):
+        steps.add(number, 3, 2)
+    steps.run(1)
+    shown = sorted(steps.bars())
+    assert 100 <= len(shown) <= 200
+    assert {b - a for a, b in pairwise(shown)} == {json.loads(steps.view.whole())["every"]}
+    assert set(json.loads(steps.view.news(1))["gone"]).isdisjoint(shown)
+
+
+@pytest.mark.parametrize("make", [random_world, full_world])
+@pytest.mark.parametrize("seed", range(25))
+def test_the_story_of_a_run_that_goes_on_is_that_of_its_trace(tmp_path: Path, seed: int, make: Any) -> None:
+    world: World = make(seed)
+    rules = Rules(preemption=world.preemption, prefix_cache=world.has_prefix_index)
+    with Recorder(tmp_path / "t", world.scheduler, rules, "ledger", "virtual", world.runner.depth) as recorder:
+        world.engine.observer = recorder
+        view = View(world.engine)
+        rows = {}
+        view._shown.offer = lambda row: rows.__setitem__(row.progress.id, row)  # type: ignore[method-assign]
+        world.run()
+    trace = Trace(tmp_path / "t")
+    for line in trace:
+        if isinstance(line, Add) and len(line.requests) == 1 and not line.beam_width:
+            (request,) = line.requests
+            want, got = tell_trace(trace, request), log.tell(view._log, rows[request], world.limits)
+            assert got is not None
+            # A trace tells of who sits a step later than the scheduler knows.
+            got.num_seated, got.num_ahead = want.num_seated, want.num_ahead
+            got.add = want.add
+            assert in_words(got) == in_words(want)
+
+
+def test_samples_of_one_prompt_are_told_apart() -> None:
+    steps = Steps()
+    steps.engine.add(make_samples(1, range(8), 2, 5))
+    steps.run(8)
+    told = json.loads(steps.view.explain(RequestId(2)) or b"{}")
+    assert "It waited for request 1, a sample of the same prompt, to compute that prompt." in told["sentences"]
+    assert [part[0] for part in told["parts"]] == ["prompt", "decoding"]
+    assert told["headline"][0].startswith("request 2: 8 prompt tokens, 5 output tokens; ended after")
+
+
+def test_a_request_under_way_is_explained_up_to_now() -> None:
+    steps = Steps()
+    steps.add(1, 4, 60)
+    steps.run(5)
+    told = json.loads(steps.view.explain(RequestId(1)) or b"{}")
+    assert told["headline"][0].endswith("is not over yet")
+    assert steps.view.explain(RequestId(99)) is None
+
+
+def test_blocks_in_host_memory_are_counted_and_drawn() -> None:
+    limits = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=6, max_running=2, max_step_tokens=24)
+    clock = Hand()
+    scheduler = Scheduler(limits, Fcfs(), preemption=Preemption(mode="swap", num_host_blocks=8))
+    engine = Engine(scheduler, LedgerRunner(6, 4, 50, 1, 8), clock)
+    view = View(engine)
+    engine.add((make_request(1, range(8), 12),))
+    engine.add((make_request(2, range(20, 28), 12),))
+    seen = []
+    for _ in range(20):
+        engine.step()
+        clock.time += 1.0
+        view.advance()
+        seen.append(json.loads(view.whole()))
+    column = seen[0]["columns"].index("swapped")
+    assert max(whole["ticks"][-1][column] for whole in seen) > 0
+    assert any("9" in whole["host"]["held"] for whole in seen)
