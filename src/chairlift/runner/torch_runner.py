@@ -4,7 +4,9 @@ Always: a plan that cannot be carried out raises `RunnerFailed` and leaves the r
 no requests: only what the last step sampled.
 """
 
+import time
 from collections import deque
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from chairlift.runner.answers import answer, sampled_rows, score_prompts
 from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
+from chairlift.runner.ops import Batch
 from chairlift.runner.watch import LogitsSeen
 
 _FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
@@ -37,7 +40,11 @@ class TorchRunner:
     def submit(self, plan: StepPlan) -> None:
         try:
             with torch.inference_mode():
-                self._results.append(self._run(plan))
+                began = time.monotonic()
+                self._kv.carry_out(plan)
+                batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
+                prepare_s = time.monotonic() - began
+                self._results.append(replace(self._run(plan, batch), prepare_s=prepare_s))
         except (RuntimeError, MemoryError) as error:
             self._previous = {}
             raise failure(error) from error
@@ -45,9 +52,7 @@ class TorchRunner:
     def collect(self) -> StepResult:
         return self._results.popleft()
 
-    def _run(self, plan: StepPlan) -> StepResult:
-        self._kv.carry_out(plan)
-        batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
+    def _run(self, plan: StepPlan, batch: Batch) -> StepResult:
         hidden = self._model.hidden(batch, self._kv)  # [T, E]
         prompt_scores = score_prompts(plan, hidden, self._model)
         rows = sampled_rows(plan, self._previous)

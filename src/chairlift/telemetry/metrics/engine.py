@@ -1,0 +1,147 @@
+"""What the engine counts: watches it, and adds up a step's tokens before anything is written.
+
+Always: changes nothing of what it watches. Counts are shown a tenth of a second later at most, and at once when the
+engine has nothing left to do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from chairlift.core.events import Admitted, Event, Finished, Preempted, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.request import Request
+from chairlift.core.scheduler import Scheduler
+from chairlift.telemetry.metrics.stopwatch import Stopwatch
+from chairlift.telemetry.metrics.store import FLUSH_S, Store
+
+
+@dataclass(slots=True)
+class _Live:
+    num_prompt: int  # 0: its tokens were counted with another sample, or in the engine that it comes from
+    queued: float
+    is_search: bool  # whose tokens come all at once
+    admitted: float | None = None
+    first: float | None = None
+    last: float = 0.0
+
+
+class EngineMetrics:
+    """An engine's observer; the first of several, as it tells how long things took by when it is called."""
+
+    def __init__(self, store: Store, scheduler: Scheduler, stopwatch: Stopwatch) -> None:
+        self._store = store
+        self._scheduler = scheduler
+        self._stopwatch = stopwatch
+        self._live: dict[RequestId, _Live] = {}
+        self._flushed = 0.0
+        self._parts = {
+            part: store.tally("chairlift_step_seconds", part) for part in ("schedule", "prepare", "run", "commit")
+        }
+        self._preemptions = {kind: store.count("chairlift_preemptions_total", kind) for kind in ("recompute", "swap")}
+        self._prompt = store.count("chairlift_prompt_tokens_total")
+        self._cached = store.count("chairlift_prompt_tokens_cached_total")
+        self._generated = store.count("chairlift_generated_tokens_total")
+        self._step_tokens = store.tally("chairlift_step_tokens")
+        self._between = store.tally("chairlift_inter_token_seconds")
+        self._queue = store.tally("chairlift_queue_seconds")
+        self._prefill = store.tally("chairlift_prefill_seconds")
+        self._decode = store.tally("chairlift_decode_seconds")
+        self._running = store.gauge("chairlift_requests_running")
+        self._waiting = store.gauge("chairlift_requests_waiting")
+        self._preempted = store.gauge("chairlift_requests_preempted")
+        self._blocks = {
+            state: store.gauge("chairlift_kv_blocks", state) for state in ("free", "cached", "held", "swapped")
+        }
+        store.gauge("chairlift_kv_capacity_blocks").set(scheduler.limits.num_blocks)
+        store.gauge("chairlift_kv_block_size_tokens").set(scheduler.limits.block_size)
+        self._flush(monotonic())
+
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        for request in samples:
+            is_search = bool(request.params.beam_width)
+            if request.output:  # goes on where another engine ended
+                self._live[request.id] = _Live(0, now, is_search, admitted=now, first=now, last=now)
+            else:
+                self._live[request.id] = _Live(len(request.prompt) if request is samples[0] else 0, now, is_search)
+
+    def aborted(self, request: RequestId, now: float) -> None:
+        """An event follows."""
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        if plan is not None:
+            self._parts["schedule"].add(monotonic() - now)
+            self._step_tokens.add(plan.num_tokens)
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        self._parts["commit"].add(monotonic() - now)
+        self._parts["prepare"].add(self._stopwatch.prepare_s)
+        self._parts["run"].add(self._stopwatch.run_s)
+
+    def failed(self, plan: StepPlan, message: str, now: float) -> None:
+        """Events follow."""
+
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        """Events follow."""
+
+    def happened(self, events: Sequence[Event]) -> None:
+        live, gaps, num_tokens = self._live, dict[float, int](), 0
+        for event in events:
+            # Most are tokens, and most of these came equally long after the one before.
+            if type(event) is Token:
+                num_tokens += 1
+                request = live.get(event.request)
+                if request is None:
+                    continue
+                if request.first is None:
+                    self._begin(request, event.at)
+                elif not request.is_search:
+                    gap = event.at - request.last
+                    gaps[gap] = gaps.get(gap, 0) + 1
+                request.last = event.at
+                if event.finish is not None:
+                    self._end(event.request)
+            elif not isinstance(event, Token):
+                self._change(event)
+        for gap, count in gaps.items():
+            self._between.add(gap, count)
+        self._generated.add(num_tokens)
+        now = monotonic()
+        if now - self._flushed > FLUSH_S or not self._scheduler.live:
+            self._flush(now)
+
+    def _change(self, event: Event) -> None:
+        request = self._live.get(event.request)
+        if isinstance(event, Preempted):
+            self._preemptions["swap" if event.is_swapped else "recompute"].add()
+        elif isinstance(event, Finished):
+            self._end(event.request)
+        elif isinstance(event, Admitted) and request is not None and request.admitted is None:
+            request.admitted = event.at
+            self._queue.add(event.at - request.queued)
+            self._prompt.add(request.num_prompt)
+            self._cached.add(min(event.num_cached, request.num_prompt))
+
+    def _begin(self, request: _Live, at: float) -> None:
+        request.first = at
+        if request.admitted is not None:
+            self._prefill.add(at - request.admitted)
+
+    def _end(self, id: RequestId) -> None:
+        request = self._live.pop(id, None)
+        if request is not None and request.first is not None:
+            self._decode.add(request.last - request.first)
+
+    def _flush(self, now: float) -> None:
+        self._flushed = now
+        scheduler = self._scheduler
+        pool = scheduler.pool
+        self._running.set(len(scheduler.running))
+        self._waiting.set(len(scheduler.waiting))
+        self._preempted.set(len(scheduler.preempted))
+        self._blocks["free"].set(pool.num_free - pool.num_cached)
+        self._blocks["cached"].set(pool.num_cached)
+        self._blocks["held"].set(pool.num_held)
+        self._blocks["swapped"].set(scheduler.tables.host.num_held)
+        self._store.flush()

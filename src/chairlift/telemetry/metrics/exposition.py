@@ -1,0 +1,33 @@
+"""What a scrape reads: the figures of all processes, added up, in Prometheus' text format."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from chairlift.telemetry.metrics.processes import processes
+from chairlift.telemetry.metrics.vllm import as_vllm
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Found:
+    """Stands for the library's registry."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def exposition(folder: Path, vllm_model: str | None = None) -> bytes:
+    """`vllm_model` is the name of the model where vLLM's series are wanted beside ours."""
+    # A process that has just begun, or was killed just then, may have a file without a single byte.
+    files = [str(path) for path in sorted(folder.glob("*.db")) if path.stat().st_size]
+    metrics: list[Metric] = list(MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]
+    if vllm_model is not None:
+        metrics += as_vllm(metrics, vllm_model)
+    return generate_latest(_Found([*metrics, *processes(folder)]))

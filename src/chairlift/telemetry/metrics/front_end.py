@@ -1,0 +1,52 @@
+"""What a front end counts of the requests that it answers."""
+
+import asyncio
+from pathlib import Path
+
+from chairlift.telemetry.metrics.parent import front_end_role
+from chairlift.telemetry.metrics.store import FLUSH_S, Store
+
+
+class FrontEndMetrics:
+    """Shown a tenth of a second later at most. Used in the event loop alone."""
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self.folder = folder
+        self._store = Store(folder, front_end_role(index))
+        self._first_token = self._store.tally("chairlift_time_to_first_token_seconds")
+        self._per_token = self._store.tally("chairlift_time_per_output_token_seconds")
+        self._duration = self._store.tally("chairlift_request_duration_seconds")
+        self._prompt = self._store.tally("chairlift_request_prompt_tokens")
+        self._generated = self._store.tally("chairlift_request_generated_tokens")
+        self._will_flush = False
+
+    def responded(self, route: str, code: int) -> None:
+        self._store.count("chairlift_http_responses_total", route, str(code)).add()
+        self._flush_soon()
+
+    def ended(self, route: str, outcome: str, reason: str) -> None:
+        self._store.count("chairlift_requests_total", route, outcome, reason).add()
+        self._flush_soon()
+
+    def finished(
+        self, num_prompt: int, num_generated: int, ttft_s: float, tpot_s: float | None, total_s: float
+    ) -> None:
+        """A prompt was answered to its end; `tpot_s` is None when there was one token."""
+        self._first_token.add(ttft_s)
+        if tpot_s is not None:
+            self._per_token.add(tpot_s)
+        self._duration.add(total_s)
+        self._prompt.add(num_prompt)
+        self._generated.add(num_generated)
+
+    def spans(self, outcome: str, count: int) -> None:
+        self._store.count("chairlift_trace_spans_total", outcome).add(count)
+
+    def flush(self) -> None:
+        self._will_flush = False
+        self._store.flush()
+
+    def _flush_soon(self) -> None:
+        if not self._will_flush:
+            self._will_flush = True
+            asyncio.get_running_loop().call_later(FLUSH_S, self.flush)

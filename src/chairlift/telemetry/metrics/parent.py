@@ -1,0 +1,37 @@
+"""What the parent counts: who had to be started again, and what was lost with a front end."""
+
+import platform
+from pathlib import Path
+
+from chairlift.config.version import VERSION
+from chairlift.telemetry.metrics.store import Store, forget
+
+ENGINE = "engine"
+
+
+def front_end_role(index: int) -> str:
+    return f"front-end-{index}"
+
+
+class ParentMetrics:
+    def __init__(self, folder: Path, model: str) -> None:
+        self._folder = folder
+        self._store = Store(folder, "parent")
+        self._engine_restarts = self._store.count("chairlift_engine_restarts_total")
+        self._front_end_restarts = self._store.count("chairlift_front_end_restarts_total")
+        self._store.gauge("chairlift_build_info", VERSION, model, platform.python_version()).set(1)
+
+    def engine_starts_again(self) -> None:
+        forget(self._folder, ENGINE)
+        self._engine_restarts.add()
+        self._store.flush()
+
+    def front_end_starts_again(self, index: int) -> None:
+        forget(self._folder, front_end_role(index))
+        self._front_end_restarts.add()
+        self._store.flush()
+
+    def lost(self, num_requests: int) -> None:
+        """A front end has died with so many requests under way."""
+        self._store.count("chairlift_requests_total", "", "failed", "front_end_died").add(num_requests)
+        self._store.flush()

@@ -1,0 +1,74 @@
+"""The table of all series that `/metrics` has under our own name.
+
+Always: names follow Prometheus' conventions (`_total` for what only grows, `_seconds` and `_tokens` as units), and a
+label has few values, whatever clients send. docs/metrics.md says the same for readers.
+"""
+
+from typing import Literal, NamedTuple
+
+from chairlift.telemetry.metrics import buckets
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Series(NamedTuple):
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+
+def _histogram(name: str, bounds: tuple[float, ...], help: str, *labels: str) -> Series:
+    return Series(name, "histogram", help, labels, bounds)
+
+
+_FRONT_END = (
+    Series(
+        "chairlift_requests_total", "counter", "Requests for text that ended, by how they ended.",
+        ("route", "outcome", "reason"),
+    ),
+    Series("chairlift_http_responses_total", "counter", "Responses of every route by status.", ("route", "code")),
+    _histogram(
+        "chairlift_time_to_first_token_seconds", buckets.FIRST_TOKEN,
+        "From a request's arrival to its first token, as the front end sees them.",
+    ),
+    _histogram(
+        "chairlift_time_per_output_token_seconds", buckets.BETWEEN_TOKENS,
+        "Of a finished request: the time after its first token over the tokens made in it.",
+    ),
+    _histogram(
+        "chairlift_request_duration_seconds", buckets.REQUEST, "From a finished request's arrival to its last token.",
+    ),
+    _histogram("chairlift_request_prompt_tokens", buckets.TOKENS, "Prompt tokens of a finished request."),
+    _histogram("chairlift_request_generated_tokens", buckets.TOKENS, "Tokens made for a finished request."),
+    Series("chairlift_trace_spans_total", "counter", "Spans for OpenTelemetry, sent or dropped.", ("outcome",)),
+)  # fmt: skip
+_ENGINE = (
+    Series("chairlift_requests_running", "gauge", "Requests that share the steps now."),
+    Series("chairlift_requests_waiting", "gauge", "Requests that wait for their first step."),
+    Series("chairlift_requests_preempted", "gauge", "Requests that had to give their blocks up and wait to go on."),
+    Series("chairlift_preemptions_total", "counter", "Times that a request had to give its blocks up.", ("kind",)),
+    Series("chairlift_prompt_tokens_total", "counter", "Prompt tokens of requests that were let in."),
+    Series("chairlift_prompt_tokens_cached_total", "counter", "Prompt tokens that were found in the prefix cache."),
+    Series("chairlift_generated_tokens_total", "counter", "Tokens made."),
+    Series("chairlift_kv_blocks", "gauge", "KV blocks by state; all but swapped lie in the cache.", ("state",)),
+    Series("chairlift_kv_capacity_blocks", "gauge", "KV blocks that the cache has: free, cached and held together."),
+    Series("chairlift_kv_block_size_tokens", "gauge", "Tokens whose keys and values fit a block."),
+    _histogram(
+        "chairlift_step_seconds", buckets.STEP, "Time the engine spends on a part of a step, waiting included.", "part",
+    ),
+    _histogram("chairlift_step_tokens", buckets.STEP_TOKENS, "Tokens computed in a step."),
+    _histogram(
+        "chairlift_inter_token_seconds", buckets.BETWEEN_TOKENS, "Between two tokens of a request, for every token.",
+    ),
+    _histogram("chairlift_queue_seconds", buckets.REQUEST, "From a request's arrival at the engine to its first step."),
+    _histogram("chairlift_prefill_seconds", buckets.REQUEST, "From a request's first step to its first token."),
+    _histogram("chairlift_decode_seconds", buckets.REQUEST, "From a request's first token to its last."),
+)  # fmt: skip
+_PARENT = (
+    Series("chairlift_engine_restarts_total", "counter", "Times that the engine was started again."),
+    Series("chairlift_front_end_restarts_total", "counter", "Times that a front end was started again."),
+    Series("chairlift_build_info", "gauge", "Always 1; says what runs.", ("version", "model", "python")),
+)
+SERIES = {series.name: series for series in (*_FRONT_END, *_ENGINE, *_PARENT)}

@@ -1,0 +1,139 @@
+"""One process's figures, kept where every front end can read them.
+
+Always: a folder holds a few small mapped files for each role ("engine", "front-end-0", ...), and at most one process
+has a role at a time. Who takes a role over goes on with its files, so no count goes back when a process is started
+again; its gauges are removed when it dies. What is added is kept in plain numbers until `flush`: a process that is
+killed takes with it what came since, a tenth of a second at most.
+"""
+
+import os
+from bisect import bisect_left
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
+from prometheus_client.values import MultiProcessValue
+
+from chairlift.telemetry.metrics.series import SERIES
+
+FLUSH_S = 0.1
+
+
+class _Histogram(Histogram):
+    """Takes many observations at once."""
+
+    def take(self, counts: list[int], total: float) -> None:
+        """`counts` has one number for each bucket."""
+        self._sum.inc(total)
+        for bucket, count in zip(self._buckets, counts, strict=True):
+            if count:
+                bucket.inc(count)
+
+
+class Count:
+    """A counter; `add` is cheap, and shows after `flush`."""
+
+    __slots__ = ("_counter", "_new")
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._new = 0
+
+    def add(self, count: int = 1) -> None:
+        self._new += count
+
+    def flush(self) -> None:
+        if self._new:
+            self._counter.inc(self._new)
+            self._new = 0
+
+
+class Tally:
+    """A histogram; `add` is cheap, and shows after `flush`."""
+
+    __slots__ = ("_bounds", "_counts", "_histogram", "_is_new", "_total")
+
+    def __init__(self, histogram: _Histogram, bounds: tuple[float, ...]) -> None:
+        self._histogram = histogram
+        self._bounds = bounds
+        self._clear()
+
+    def add(self, value: float, count: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += count
+        self._total += value * count
+        self._is_new = True
+
+    def flush(self) -> None:
+        if self._is_new:
+            self._histogram.take(self._counts, self._total)
+            self._clear()
+
+    def _clear(self) -> None:
+        self._counts = [0] * (len(self._bounds) + 1)  # the last: above all bounds
+        self._total = 0.0
+        self._is_new = False
+
+
+class Store:
+    """To be made once in a process, which has the role from then on."""
+
+    def __init__(self, folder: Path, role: str) -> None:
+        # The library asks for both whenever a value is made.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+        values.ValueClass = MultiProcessValue(lambda: role)  # type: ignore[no-untyped-call]
+        pid_file(folder, role).write_text(str(os.getpid()))
+        self._registry = CollectorRegistry()
+        self._made: dict[str, Counter | Gauge | _Histogram] = {}
+        self._added: dict[tuple[str, ...], Count | Tally] = {}
+
+    def count(self, name: str, *labels: str) -> Count:
+        made = self._added.get((name, *labels))
+        if made is None:
+            counter = self._metric(name)
+            assert isinstance(counter, Counter)
+            made = self._added[name, *labels] = Count(counter.labels(*labels) if labels else counter)
+        assert isinstance(made, Count)
+        return made
+
+    def tally(self, name: str, *labels: str) -> Tally:
+        made = self._added.get((name, *labels))
+        if made is None:
+            histogram = self._metric(name)
+            assert isinstance(histogram, _Histogram)
+            histogram = histogram.labels(*labels) if labels else histogram
+            made = self._added[name, *labels] = Tally(histogram, SERIES[name].bounds)
+        assert isinstance(made, Tally)
+        return made
+
+    def gauge(self, name: str, *labels: str) -> Gauge:
+        """Setting it shows at once."""
+        gauge = self._metric(name)
+        assert isinstance(gauge, Gauge)
+        return gauge.labels(*labels) if labels else gauge
+
+    def flush(self) -> None:
+        for added in self._added.values():
+            added.flush()
+
+    def _metric(self, name: str) -> Counter | Gauge | _Histogram:
+        made = self._made.get(name)
+        if made is None:
+            series, to = SERIES[name], self._registry
+            match series.kind:
+                case "counter":
+                    made = Counter(name, series.help, series.labels, registry=to)
+                case "gauge":
+                    made = Gauge(name, series.help, series.labels, registry=to, multiprocess_mode="livesum")
+                case "histogram":
+                    made = _Histogram(name, series.help, series.labels, registry=to, buckets=series.bounds)
+            self._made[name] = made
+        return made
+
+
+def forget(folder: Path, role: str) -> None:
+    """Whoever had this role is gone, and so is what its gauges showed."""
+    for path in (pid_file(folder, role), *folder.glob(f"gauge_live*_{role}.db")):
+        path.unlink(missing_ok=True)
+
+
+def pid_file(folder: Path, role: str) -> Path:
+    return folder / f"{role}.pid"
