@@ -29,7 +29,7 @@ from chairlift.core.score import TokenScore
 from chairlift.runner.answers import NOT_A_NUMBER, score_prompts
 from chairlift.runner.cuda import exact_attend, exact_scores
 from chairlift.runner.cuda.asks import Asks, StepAsks
-from chairlift.runner.cuda.exact_decoder import ExactDecoder
+from chairlift.runner.cuda.exact_decoder import exact_decoder
 from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.history import remember_kernel
@@ -80,7 +80,11 @@ class CudaRunner:
         exact: bool = False,
     ) -> None:  # fmt: skip
         """exact: of a model whose operations are."""
-        self._model = for_one_row(model, device, ExactDecoder if exact else OneRowDecoder)
+        width = -(-limits.max_model_len // kv.block_size)
+        if exact:
+            self._model = exact_decoder(model, kv.block_size, width, device)
+        else:
+            self._model = for_one_row(model, device, OneRowDecoder)
         self._exact = exact
         self._num_queries = exact_attend.QUERIES if exact else QUERIES
         self._measure = exact_scores.measure if exact else measure
@@ -90,7 +94,6 @@ class CudaRunner:
         num_rows = 2 * limits.max_running + 16
         self._ladder = ladder(limits.max_running)
         most = max(limits.max_step_tokens, self._ladder[-1])
-        width = -(-limits.max_model_len // kv.block_size)
         self._rows = Rows(num_rows - 1)
         self._tables = torch.zeros(num_rows, width, dtype=torch.int32, device=device)
         self._planner = None if flash is None else Planner(flash, self._tables, most, self._ladder[-1])
