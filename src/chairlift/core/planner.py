@@ -13,6 +13,8 @@ from chairlift.core.request import Progress, Request
 from chairlift.core.seats import Seats
 from chairlift.core.step_budget import StepBudget
 
+_new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
+
 
 class Running(NamedTuple):
     decodes: list[Progress]  # one token behind
@@ -132,7 +134,9 @@ class Planner:
                 continue
             # The common case, spelled out for speed: one token of a request that is one behind.
             tokens, blocks = progress.tokens, progress.blocks
-            chunks.append(Chunk(progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone))
+            chunks.append(
+                _new(Chunk, (progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone))
+            )
             progress.num_computed = start + 1
             progress.num_pending += 1
         if self._rules.is_serving:

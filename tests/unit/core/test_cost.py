@@ -17,7 +17,7 @@ from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 
-WARM, STEPS = 40, 10
+WARM, STEPS = 40, 32  # as many as a request has tokens on average: some rules let many end at once
 RULES = [*(("policy", name) for name in POLICIES), *(("prefill", name) for name in PACINGS)]
 RULES += [("admission", name) for name in ADMISSIONS]
 
