@@ -1,0 +1,36 @@
+"""Where a request's time went, as stretches of it: queue, prefill, decode, preemption."""
+
+from typing import Literal, NamedTuple
+
+Change = Literal["queued", "admitted", "preempted"]
+Mark = tuple[Change, float]  # what became of a request in the engine, and when
+
+
+class Phase(NamedTuple):
+    name: str
+    start: float
+    end: float
+
+
+def phases(marks: list[Mark], first: float | None, ended: float) -> list[Phase]:
+    """Of a request whose first token came at `first`. What was under way at the end lasts until then."""
+    found: list[Phase] = []
+    waits: dict[Change, str] = {"queued": "queue", "preempted": "preemption"}
+    since: Mark | None = None  # what it waits since
+    admitted: float | None = None
+    for change, at in marks:
+        if change == "admitted":
+            admitted = at if admitted is None else admitted
+            if since is not None:
+                found.append(Phase(waits[since[0]], since[1], at))
+            since = None
+        else:
+            since = change, at
+    if since is not None:
+        found.append(Phase(waits[since[0]], since[1], ended))
+    if admitted is not None:
+        # The token was made before it was seen here, but the engine's last mark may be later still.
+        found.append(Phase("prefill", admitted, max(admitted, ended if first is None else first)))
+    if first is not None:
+        found.append(Phase("decode", first, ended))
+    return sorted(found, key=lambda phase: phase.start)
