@@ -5,10 +5,12 @@ drifts spoils none of them; the median counts. What the engine itself needs for 
 simulated run and added, unless the runner takes the next plan while a step is under way.
 """
 
+import gc
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -77,13 +79,14 @@ class Calibrator:
         num_rounds += not self._is_warm
         for _ in range(num_rounds):
             self._rng.shuffle(order)
-            for index in order:
-                seconds = step_s(self._runner, plans[index])
-                if self._is_warm:
-                    self._seconds[index].append(seconds)
-                done += 1
-                if watch is not None:
-                    watch(done, num_rounds * len(plans))
+            with _without_collector():
+                for index in order:
+                    seconds = step_s(self._runner, plans[index])
+                    if self._is_warm:
+                        self._seconds[index].append(seconds)
+                    done += 1
+                    if watch is not None:
+                        watch(done, num_rounds * len(plans))
             self._is_warm = True
 
     def result(self) -> Calibration:
@@ -108,6 +111,17 @@ class Calibrator:
             for shape, median, each in zip(shapes, medians, self._seconds, strict=False)
         )
         return Calibration(Fit(cost, found.errors), measured)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A server, too, has it look for cycles seldom."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def calibrate(

@@ -1,6 +1,11 @@
-"""The step shapes that a calibration times: decodes, prompts, and both together, over rows and contexts."""
+"""The step shapes that a calibration times: decodes, prompts, and both together, over rows and contexts.
+
+Decodes that share a step have contexts as uneven as they are in a run, where most are short and a few long: kernels cut
+contexts by the longest, and wait for it.
+"""
 
 from dataclasses import dataclass
+from itertools import cycle
 
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
@@ -10,6 +15,7 @@ from chairlift.core.request import Request
 
 _PARAMS = SamplingParams(temperature=0.0, ignore_eos=True)
 _LARGE = 1024  # rows
+_SHARES = (0.25, 3.5, 0.5, 0.75, 1.25, 0.25, 1.0, 0.5)  # of the mean context, in turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +33,30 @@ Step = tuple[Span, ...]  # decodes (one token after a start) first
 def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
     """Shapes that fit the limits, each with blocks of its own for every request."""
     rows, batches = _powers(limits.max_step_tokens), _powers(limits.max_running)
-    contexts = (16, 256) if is_quick else (16, 64, 256, 1024)
+    contexts = (48, 256) if is_quick else (48, 128, 256, 1024)
     if is_quick:
         rows, batches = rows[::2] + rows[-1:], batches[::2] + batches[-1:]
     else:
         rows, batches = _with_edges(rows), _with_middles(batches)
-    steps: list[Step] = [(Span(context - 1),) * batch for batch in batches for context in contexts]
+    steps = [_decodes(batch, context) for batch in batches for context in contexts]
     for count in rows:
         is_large = count >= _LARGE  # slow, and much alike
         steps += [(Span(start, count),) for start in (0, *contexts[3 if is_large else 2 :])]
-        if count >= 32:  # the same rows as many short prompts
-            steps.append((Span(0, 16),) * (count // 16))
+        if count >= 32:  # the same rows as many short prompts, and as many decodes
+            steps.append(_decodes(count // 32, 128) + (Span(0, 31),) * (count // 32))
         mixes = [(32, 128)] if is_large else [(4, 128), (32, 128)]
         if not is_quick:
             mixes.append((64, 512))
-        steps += [(Span(low - 1),) * batch + (Span(0, count - batch),) for batch, low in mixes if batch <= count // 2]
+        steps += [(*_decodes(batch, mean), Span(0, count - batch)) for batch, mean in mixes if batch <= count // 2]
     steps.append((Span(0, rows[-1], has_sample=False),))  # a prompt is cut only where the step is full
     return [step for step in dict.fromkeys(steps) if _fits(step, limits)]
+
+
+def _decodes(count: int, mean: int) -> Step:
+    """With contexts of so many tokens on average."""
+    if count < len(_SHARES):
+        return (Span(mean - 1),) * count
+    return tuple(Span(int(share * mean) - 1) for _, share in zip(range(count), cycle(_SHARES), strict=False))
 
 
 def _powers(most: int) -> list[int]:

@@ -41,6 +41,13 @@ def test_rows_just_beyond_a_tile_are_timed_too() -> None:
     assert max(sum(span.count for span in step) for step in steps) == 512
 
 
+def test_many_decodes_have_uneven_contexts_with_the_same_mean() -> None:
+    steps = grid(replace(LIMITS, max_step_tokens=64, max_running=64, num_blocks=5000, max_model_len=4000))
+    of_many = [step for step in steps if len(step) == 64]
+    assert sorted(sum(span.start + 1 for span in step) // 64 for step in of_many) == [48, 128, 256]
+    assert all(max(span.start for span in step) > 3 * sum(span.start for span in step) / 64 for step in of_many)
+
+
 def test_decodes_come_first_in_a_plan() -> None:
     plan = plan_of((Span(7), Span(3), Span(0, 5), Span(4, 2, has_sample=False)), LIMITS)
     assert plan.num_decodes == 2
