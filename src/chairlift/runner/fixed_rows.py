@@ -58,14 +58,17 @@ def equal_counts(product: Product, width: int, dtype: torch.dtype) -> tuple[int,
     source = torch.Generator().manual_seed(1)
     x = torch.randn((_COUNTS[0], width), generator=source).to(dtype)
     wanted = torch.cat([product(block) for block in x.split(_ROWS)])
-    for first in (0, 2 * _ROWS):
-        moved = x[first : first + _ROWS].roll(_SHIFT, 0)
-        if not torch.equal(product(moved).roll(-_SHIFT, 0), wanted[first : first + _ROWS]):
-            raise InvalidConfig(
-                f"exact: this processor's library gives a row of {width} other bits at another place of a batch; "
-                "leave --exact out"
-            )
-    return tuple(count for count in _COUNTS if _is_equal(product, x, wanted, count))
+    is_same = all(
+        torch.equal(product(x[first : first + _ROWS].roll(_SHIFT, 0)).roll(-_SHIFT, 0), wanted[first : first + _ROWS])
+        for first in (0, 2 * _ROWS)
+    )
+    counts = tuple(count for count in _COUNTS if is_same and _is_equal(product, x, wanted, count))
+    if not counts:
+        raise InvalidConfig(
+            f"exact: this processor's library gives a row of {width} other bits at another place of a batch; "
+            "leave --exact out"
+        )
+    return counts
 
 
 def _is_equal(product: Product, x: Tensor, wanted: Tensor, count: int) -> bool:

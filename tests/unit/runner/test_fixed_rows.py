@@ -85,3 +85,13 @@ def test_a_library_whose_rows_depend_on_their_place_is_refused() -> None:
 
     with pytest.raises(InvalidConfig, match=r"^exact: .* another place of a batch; leave --exact out$"):
         equal_counts(place_counts, 64, torch.float32)
+
+
+def test_a_library_that_looks_at_where_rows_lie_is_refused() -> None:
+    library = Library()
+
+    def product(x: Tensor) -> Tensor:
+        return library(x) + (x.storage_offset() // 64 in (16, 128, 144))
+
+    with pytest.raises(InvalidConfig, match="leave --exact out"):
+        equal_counts(product, 64, torch.float32)
