@@ -11,6 +11,7 @@ from torch import Tensor
 from chairlift.runner.apart import attend_apart
 from chairlift.runner.fixed_rows import FixedRowsWeight, Found
 from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.sdpa import without_cudnn
 
 # Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
 _MAX_GATHERED = 1 << 26
@@ -105,18 +106,8 @@ class TorchOps:
     def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
         if self._exact:
             return attend_apart(q, keys, values, batch, scale, window)
-        out = torch.empty_like(q)  # [T, heads, head_dim]
-        width = -(-batch.max_context // keys.shape[2])
-        group = max(1, _MAX_GATHERED // (width * keys[0].numel()))
-        for low in range(0, batch.num_decodes, group):
-            high = min(low + group, batch.num_decodes)
-            out[low:high] = _attend_decodes(q, keys, values, batch, low, high, scale, window)
-        if batch.num_decodes < len(batch.contexts):
-            starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
-            for r in range(batch.num_decodes, len(contexts)):
-                rows = slice(starts[r], starts[r + 1])
-                out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], scale, window)
-        return out.flatten(1)
+        with without_cudnn(q.device):
+            return _attend(q, keys, values, batch, scale, window).flatten(1)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         if self._exact and gate_up.numel() >= _UNSPLIT:
@@ -138,6 +129,21 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [T, h, head_dim]: turns each pair (x[i], x[i + head_dim / 2]) by its angle."""
     first, second = x.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+    out = torch.empty_like(q)  # [T, heads, head_dim]
+    width = -(-batch.max_context // keys.shape[2])
+    group = max(1, _MAX_GATHERED // (width * keys[0].numel()))
+    for low in range(0, batch.num_decodes, group):
+        high = min(low + group, batch.num_decodes)
+        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, scale, window)
+    if batch.num_decodes < len(batch.contexts):
+        starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
+        for r in range(batch.num_decodes, len(contexts)):
+            rows = slice(starts[r], starts[r + 1])
+            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], scale, window)
+    return out
 
 
 def _attend_decodes(
