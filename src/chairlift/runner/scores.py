@@ -7,6 +7,7 @@ from torch import Tensor
 
 from chairlift.core.score import TokenScore
 
+_MAX_COUNTED = 32  # rows
 Measure = Callable[[Tensor, Tensor, int], Tensor]  # as `measure` is, and perhaps exact
 
 
@@ -30,10 +31,17 @@ def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
     """What there is to tell about tokens [S] in logits [S, vocab], where those are: [S, 3 + 2 * top] numbers."""
     logprobs = logits.log_softmax(dim=-1)
     own = logits.gather(-1, tokens[:, None])
-    ranks = (logits > own).sum(dim=-1, keepdim=True) + 1
+    ranks = count_above(logits, own) + 1
     values, ids = logprobs.topk(min(num_top, logits.shape[-1]), dim=-1)
     # Ranks and ids are small enough to be exact as floats.
     return torch.cat((own, logprobs.gather(-1, tokens[:, None]), ranks.to(own), values, ids.to(own)), dim=-1)
+
+
+def count_above(logits: Tensor, own: Tensor) -> Tensor:
+    """How many of [S, vocab] are above [S, 1]: [S, 1]. To add up truth values torch makes eight bytes of each first, so
+    only some rows at a time are."""
+    pieces = zip(logits.split(_MAX_COUNTED), own.split(_MAX_COUNTED), strict=True)
+    return torch.cat([(part > least).sum(dim=-1, keepdim=True) for part, least in pieces])
 
 
 def told(measured: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list[TokenScore]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.exact_kernels import weigh_kernel
+from chairlift.runner.scores import count_above
 
 _TILE = 4096
 
@@ -18,7 +19,7 @@ def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
     norms = torch.empty(num_rows, 1, dtype=torch.float32, device=logits.device)
     weigh_kernel[(num_rows,)](logits, norms, vocab, TILE=_TILE, num_warps=8)
     own = logits.gather(-1, tokens[:, None])
-    ranks = (logits > own).sum(dim=-1, keepdim=True) + 1
+    ranks = count_above(logits, own) + 1
     ids = _first_of_largest(logits, min(num_top, vocab))
     values = logits.gather(-1, ids) - norms
     # Ranks and ids are small enough to be exact as floats.

@@ -1,6 +1,8 @@
 """Random weights of a model's shape: for measuring, without a download.
 
-Always: the same values on every device, rounded to the type they are asked for in.
+Always: the same values on every device, rounded to the type they are asked for in. A tensor is good until the next is
+read: all are made in one place, as pieces of freed ones would be taken for weights and keep the rest from being given
+back.
 """
 
 import zlib
@@ -21,6 +23,7 @@ class DummyTensors:
         self._seed = seed
         drawn = torch.empty(_DRAWN).normal_(0.0, _STD, generator=torch.Generator().manual_seed(seed))
         self._drawn = drawn.to(device, dtype)
+        self._place = self._drawn[:0]
 
     @property
     def names(self) -> Collection[str]:
@@ -35,5 +38,11 @@ class DummyTensors:
             return torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
         count = int(torch.Size(shape).numel())
         start = zlib.crc32(f"{self._seed} {name}".encode()) % _DRAWN
-        parts = [drawn[start:]] + [drawn] * (count // _DRAWN + 1)
-        return torch.cat(parts)[:count].view(shape)
+        if len(self._place) < count:
+            self._place = torch.empty(count, dtype=drawn.dtype, device=drawn.device)
+        low, part = 0, drawn[start:]
+        while low < count:
+            high = min(count, low + len(part))
+            self._place[low:high] = part[: high - low]
+            low, part = high, drawn
+        return self._place[:count].view(shape)
