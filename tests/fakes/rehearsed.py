@@ -1,4 +1,4 @@
-"""The most bytes that are alive in the largest step, for models of these shapes: `python -m fakes.rehearsed SHAPES`.
+"""The bytes that torch would take of a GPU for the largest step, for these shapes: `python -m fakes.rehearsed SHAPES`.
 
 SHAPES is JSON: a list of [fields of a model, fields of limits]. The step is launched without a GPU, so not in Triton's
 interpreter: in a process of its own.
@@ -25,20 +25,22 @@ _CPU = torch.device("cpu")
 
 
 @torch.inference_mode()
-def peak(model: ModelConfig, limits: Limits) -> int:
+def taken(model: ModelConfig, limits: Limits) -> int:
+    """With what the runner keeps."""
     ops, watched = CudaOps(), Watched()
-    with rehearsal._noting(GPUTarget("cuda", 90, 32), 0), rehearsal._Idle():
+    with rehearsal._noting(GPUTarget("cuda", 90, 32)), rehearsal._Idle():
         empty, nowhere = rehearsal._Empty(torch.bfloat16), rehearsal._Nowhere(list)
         weights = Assembly(model, ops, empty, torch.bfloat16, _CPU, ops.weight, nowhere)
         kv = KvCache(model, limits.num_blocks, limits.block_size, torch.bfloat16, _CPU)
-        runner = CudaRunner(weights.build(limits.max_model_len), kv, _CPU, limits)
+        decoder = weights.build(limits.max_model_len)
         with watched:
+            runner = CudaRunner(decoder, kv, _CPU, limits)
             runner.rehearse(measure.largest_step(limits, measure.largest_count(limits)))
-    return watched.peak
+    return watched.allocator.taken
 
 
 def main(shapes: list[list[dict[str, Any]]]) -> None:
-    print(json.dumps([peak(ModelConfig(**model), Limits(**limits)) for model, limits in shapes]))
+    print(json.dumps([taken(ModelConfig(**model), Limits(**limits)) for model, limits in shapes]))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from chairlift.core.limits import Limits
 from chairlift.runner import hardware
 from chairlift.runner.budget import Budget, check_weights, gib
 from chairlift.runner.devices import Device
-from chairlift.runner.footprint import reckon, step_bytes
+from chairlift.runner.footprint import LOADING_CODE, reckon, step_bytes
 from chairlift.runner.gpu_memory import ROUNDING, SHARE
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.measure import largest_count
@@ -86,6 +86,7 @@ def _on_gpu(
 ) -> tuple[Budget, Limits]:
     """The budget without a cache, and limits with a step that leaves room for one."""
     check_weights(weights, device.total, device.others, share, "a smaller model, a larger GPU or --device cpu")
+    weights += LOADING_CODE
     room = int(share * device.total) - device.others - weights
     footprint = reckon(config, limits, itemsize, room)
     budget = Budget(device.total, device.others, weights, footprint.activations, footprint.graphs)
