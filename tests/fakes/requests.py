@@ -8,8 +8,8 @@ from chairlift.core.request import Request
 
 
 def make_request(id: int, prompt: list[int] | range, max_output: int = 4, **more: Any) -> Request:
-    names = ("seed", "sample_index", "stop_ids", "adapter", "cache_salt", "priority", "user", "deadline_s", "timeout_s")
-    own = {name: more.pop(name) for name in names if name in more}
+    fields = Request.__dataclass_fields__.keys() - {"output"}
+    own = {name: more.pop(name) for name in list(more) if name in fields}
     params = SamplingParams(max_tokens=max_output, **more)
     return Request(id=RequestId(id), prompt=tuple(prompt), params=params, max_output=max_output, **{"seed": id} | own)
 

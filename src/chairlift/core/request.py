@@ -32,6 +32,7 @@ class Request:
     cache_salt: str = ""  # requests share cached prefixes only under the same salt
     priority: int = 0
     user: str = ""
+    share: float = 1.0  # of its user beside others, where a policy deals in shares
     deadline_s: float | None = None  # after its arrival it is due; for policies
     timeout_s: float | None = None  # after its arrival it is given up
 

@@ -139,6 +139,19 @@ def test_fair_share_charges_all_who_decode_at_once_as_it_does_each() -> None:
     assert once._served == pytest.approx(each._served)
 
 
+def test_a_user_with_two_shares_is_served_twice_as_much() -> None:
+    policy, served = FairShare(prompt=0.0, output=1.0), {"a": 0, "b": 0}
+    waiting = {i: standing(i, user="ab"[i % 2], share=2.0 - i % 2) for i in range(60)}
+    wait(policy, *waiting.values())
+    for _ in range(45):
+        first = policy.first(0.0)
+        assert first is not None
+        policy.remove(waiting[first])
+        policy.served(waiting[first], 0, 10)
+        served[waiting[first].request.user] += 10
+    assert served == {"a": 300, "b": 150}
+
+
 def test_fair_shares_victim_is_the_newest_of_who_was_served_most() -> None:
     policy = FairShare()
     running = [standing(1, 1.0, user="a"), standing(2, 2.0, user="a"), standing(3, 3.0, user="b")]

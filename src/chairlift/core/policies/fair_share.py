@@ -1,4 +1,5 @@
-"""Who has been served least goes next: every user gets the same share of the tokens.
+"""Who has been served least goes next: every user gets the same share of the tokens, or as many times it as it has
+shares (`Request.share`, the latest counts).
 
 Each has a virtual token counter: a prompt token counts `prompt`, an output token `output`, what is computed again after
 stepping off nothing. A user who was away has not saved up: its counter is raised to that of the least served who waited
@@ -23,7 +24,8 @@ class FairShare:
         if prompt < 0 or output <= 0:
             raise ValueError("prompt must not be negative, output must be above 0")
         self._weights = (prompt, output)
-        self._served: dict[str, float] = {}
+        self._served: dict[str, float] = {}  # tokens per share
+        self._shares: dict[str, float] = {}  # of users that have other than one
         self._queues: dict[str, OrderedDict[RequestId, None]] = {}  # of users with requests that wait
         # (served, user), once for each user in `_entered`: those that wait, and some that no longer do. What a user
         # was served since is seen when its entry comes up.
@@ -32,7 +34,9 @@ class FairShare:
         self._floor = 0.0  # what the least served of those that wait had been served when last looked at
 
     def push(self, standing: Standing, now: float) -> None:
-        user = standing.request.user
+        user, share = standing.request.user, standing.request.share
+        if share != self._shares.get(user, 1.0):
+            self._shares[user] = share
         if user not in self._queues:
             self._queues[user] = OrderedDict()
             self._served[user] = max(self._served.get(user, 0.0), self._floor)
@@ -73,13 +77,14 @@ class FairShare:
             self._charge(user, self._weights[1] * num_output)
 
     def _charge(self, user: str, tokens: float) -> None:
-        self._served[user] = self._served.get(user, self._floor) + tokens
+        self._served[user] = self._served.get(user, self._floor) + tokens / self._shares.get(user, 1.0)
 
     def _forget(self) -> None:
         """Keeps those that wait and the most served of the others, who would gain most by being forgotten."""
         away = sorted((served, user) for user, served in self._served.items() if user not in self._queues)
         for _, user in away[:-_MAX_USERS]:
             del self._served[user]
+            self._shares.pop(user, None)
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:
         """The newest request of the user who has been served most."""

@@ -1,0 +1,109 @@
+"""API keys: who may use the server, how much, and with which share.
+
+A file is a YAML list. An item is a key, or a map that says more of its owner:
+
+    - sk-a-key-of-at-least-sixteen-characters
+    - {name: alice, key: sk-another-key-for-alice, requests_per_minute: 60, tokens_per_minute: 100000, weight: 2}
+
+Always: a key itself is not kept, only its digest; comparing takes the same time for every wrong key, and looks at all
+of them. No message holds a key.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from chairlift.core.errors import InvalidConfig
+
+MIN_LENGTH = 16
+_FIELDS = ("name", "key", "requests_per_minute", "tokens_per_minute", "weight")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    name: str  # shown in logs and metrics, and the user whom a fair share is for
+    digest: bytes
+    requests_per_minute: float | None = None  # None: no limit
+    tokens_per_minute: float | None = None  # prompt and output together
+    weight: float = 1.0  # of its share, where the policy is fair-share
+
+
+class Keys:
+    """All keys of a server; none at all means that everybody may use it."""
+
+    def __init__(self, keys: Sequence[ApiKey] = ()) -> None:
+        self._keys = tuple(keys)
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def find(self, sent: str) -> ApiKey | None:
+        digest = _digest(sent)
+        found = None
+        for key in self._keys:
+            if hmac.compare_digest(key.digest, digest):
+                found = key
+        return found
+
+
+def read_keys(plain: Sequence[str], file: Path | None) -> Keys:
+    """The keys given as they are, and those of a file; raises `InvalidConfig` naming the place of what is wrong."""
+    found = [_key(text, f"api_key {i + 1}", i) for i, text in enumerate(plain)]
+    if file is not None:
+        found += [_key(item, f"{file}: item {i + 1}", len(plain) + i) for i, item in enumerate(_items(file))]
+    for what, values in (("name", [key.name for key in found]), ("key", [key.digest for key in found])):
+        if len(set(values)) != len(values):
+            raise InvalidConfig(f"{file or 'api_key'}: two keys have the same {what}")
+    return Keys(found)
+
+
+def _items(file: Path) -> list[Any]:
+    try:
+        items = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise InvalidConfig(f"{file}: not valid YAML") from None  # what the parser says may hold a key
+    if not isinstance(items, list) or not items:
+        raise InvalidConfig(f"{file}: must hold a list of keys")
+    return items
+
+
+def _key(item: Any, where: str, index: int) -> ApiKey:
+    facts = item if isinstance(item, dict) else {"key": item}
+    unknown = next((name for name in facts if name not in _FIELDS), None)
+    if unknown is not None:
+        raise InvalidConfig(f"{where}: unknown field {str(unknown)[:40]!r}; known: {', '.join(_FIELDS)}")
+    text, name = facts.get("key"), facts.get("name", f"key-{index + 1}")
+    if not isinstance(text, str) or len(text) < MIN_LENGTH or not text.isascii() or not text.isprintable():
+        raise InvalidConfig(f"{where}: key must be text of at least {MIN_LENGTH} printable ASCII characters")
+    if " " in text:
+        raise InvalidConfig(f"{where}: key must not hold spaces")
+    if not isinstance(name, str) or not name or len(name) > 64 or not name.isprintable():
+        raise InvalidConfig(f"{where}: name must be text of 1 to 64 characters")
+    limits = [_positive(facts.get(field), where, field) for field in _FIELDS[2:]]
+    requests, tokens, weight = limits
+    return ApiKey(name, _digest(text), requests, tokens, 1.0 if weight is None else weight)
+
+
+def _positive(value: Any, where: str, field: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+        raise InvalidConfig(f"{where}: {field} must be a number above 0")
+    return float(value)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
