@@ -8,12 +8,15 @@ import itertools
 import logging
 import multiprocessing
 import os
+import resource
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,11 +33,13 @@ from chairlift.core.ports import Runner
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.live.counts import Counts, make_counts
 from chairlift.live.messages import EngineInfo
 from chairlift.live.processes import Child, Report, Server
 from chairlift.live.switchboard import Switchboard
 from chairlift.runner.cuda.wake import wake
 from chairlift.server.listen import listen
+from chairlift.server.reload import Reloader, in_force
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.recorder import Recorder
 
@@ -124,8 +129,8 @@ def rules_of(settings: Settings, loaded: "Loaded") -> Rules:
     )
 
 
-def serve(settings: Settings) -> int:
-    """Runs the server until it is told to stop; the exit code."""
+def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int:
+    """Runs the server until it is told to stop; the exit code. `look` finds the settings again as they are then."""
     started = time.monotonic()
     _set_up_logging(settings)
     for warning in settings.warnings:
@@ -133,11 +138,18 @@ def serve(settings: Settings) -> int:
     _check_device(settings)
     model = find_model(settings)
     listener = listen(settings.host, settings.port)
+    admin = None if settings.admin_port is None else listen(settings.admin_host, settings.admin_port, "admin-")
     _say(f"starting {model.name} on {_url(settings.host, listener)}")
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder, listener:
+    with (
+        tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder,
+        listener,
+        admin or contextlib.nullcontext(),
+    ):
         address = f"ipc://{folder}/engine"
+        num_front_ends = settings.frontends or _num_front_ends(settings.device)
+        make_counts(_counts(address), num_front_ends)
 
         def on_ready(summary: list[str]) -> None:
             _say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
@@ -149,11 +161,47 @@ def serve(settings: Settings) -> int:
         server = Server(
             lambda: Child("engine", _engine_main, _with_trace(model, next(starts)), address),
             [
-                partial(Child, f"front end {i}", _front_end_main, model, address, listener, i)
-                for i in range(settings.frontends or _num_front_ends(settings.device))
+                partial(Child, f"front end {i}", _front_end_main, model, address, listener, admin, i)
+                for i in range(num_front_ends)
             ],
         )
-        return server.run(_say, on_ready)
+        with _reloading(Reloader(_reloads(address), settings, look or (lambda: settings)), server):
+            return server.run(_say, on_ready)
+
+
+@contextlib.contextmanager
+def _reloading(reloader: Reloader, server: Server) -> Iterator[None]:
+    """Meanwhile SIGHUP has the settings read again. It is blocked here and in whoever is started from here, until they
+    can hear it: a thread waits for it, so that it comes at no bad time."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+
+    def run() -> None:
+        while True:
+            signal.sigwait({signal.SIGHUP})
+            _say(reloader().in_words())
+            for pid in server.pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGHUP)
+
+    threading.Thread(target=run, daemon=True).start()
+    yield
+
+
+def _folder(address: str) -> Path:
+    return Path(address.removeprefix("ipc://")).parent
+
+
+def _counts(address: str) -> Path:
+    return _folder(address) / "counts"
+
+
+def _reloads(address: str) -> Path:
+    return _folder(address) / "settings.json"
+
+
+def _hear_of_settings() -> None:
+    """Once somebody listens."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def _check_device(settings: Settings) -> None:
@@ -189,6 +237,8 @@ def _with_trace(model: Model, start: int) -> Model:
 
 def _engine_main(report: Report, model: Model, address: str) -> None:
     _set_up_logging(model.settings)
+    signal.signal(signal.SIGHUP, lambda *_: _set_log_level(in_force(_reloads(address), model.settings)))
+    _hear_of_settings()
     switchboard, loaded = make_engine(model)
     from chairlift.live.engine_process import EngineProcess
     from chairlift.runner.warm_up import prepare
@@ -208,26 +258,43 @@ def _sweeping(address: str) -> Iterator[None]:
     finally:
         parent = multiprocessing.parent_process()
         if parent is not None and os.getppid() != parent.pid:
-            shutil.rmtree(Path(address.removeprefix("ipc://")).parent, ignore_errors=True)
+            shutil.rmtree(_folder(address), ignore_errors=True)
 
 
-def _front_end_main(report: Report, model: Model, address: str, listener: socket.socket, index: int) -> None:
+def _front_end_main(
+    report: Report, model: Model, address: str, listener: socket.socket, admin: socket.socket | None, index: int
+) -> None:
     _set_up_logging(model.settings)
+    _allow_files(model.settings.max_connections)
     import uvloop
 
-    uvloop.run(_front_end(report, model, address, listener, index))
+    uvloop.run(_front_end(report, model, address, listener, admin, index))
 
 
-async def _front_end(report: Report, model: Model, address: str, listener: socket.socket, index: int) -> None:
+def _allow_files(num: int) -> None:
+    """A connection is an open file, of which a process may have few unless it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+async def _front_end(
+    report: Report, model: Model, address: str, listener: socket.socket, admin: socket.socket | None, index: int
+) -> None:
     from chairlift.live.client import EngineClient
+    from chairlift.server.admin import create_admin_app
     from chairlift.server.app import create_app
     from chairlift.server.context import ServerContext
+    from chairlift.server.load import Load
     from chairlift.server.run import serve as serve_http
     from chairlift.text.load import load_tokenizer
 
     client = EngineClient(address, f"front-end-{index}")
+    load = Load(model.settings, Counts(_counts(address), index))
     context = ServerContext(
-        settings=model.settings,
+        load=load,
         model_names=(model.name,),
         model_config=model.config,
         tokenizer=load_tokenizer(model.source, model.settings.tokenizer),
@@ -235,10 +302,21 @@ async def _front_end(report: Report, model: Model, address: str, listener: socke
         created=int(time.time()),
         version=VERSION,
     )
+
+    def take_settings() -> None:
+        load.settings = in_force(_reloads(address), model.settings)
+        _set_log_level(load.settings)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)
+    _hear_of_settings()
+    take_settings()
     _collect_seldom()
     connection = asyncio.ensure_future(client.run())
     # Requests that come before the engine is ready are told so, rather than left waiting.
-    serving = asyncio.ensure_future(serve_http(create_app(context), listener))
+    sites = [(create_app(context), listener)]
+    if admin is not None:
+        sites.append((create_admin_app(load, _reloads(address)), admin))
+    serving = asyncio.ensure_future(serve_http(sites, load))
     announcing = asyncio.ensure_future(_announce(report, client))
     try:
         done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
@@ -291,6 +369,10 @@ def _set_up_logging(settings: Settings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+
+
+def _set_log_level(settings: Settings) -> None:
+    logging.getLogger().setLevel(settings.log_level.upper())
 
 
 def _say(text: str) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import httpx
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
-from chairlift.config.settings import LlmServing, Settings
+from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
 from chairlift.server.app import create_app
 from chairlift.server.context import ServerContext
 from chairlift.server.run import serve
+from fakes.loads import make_load
 from fakes.scripted_client import ScriptedClient
 from fakes.small_tokenizer import small_tokenizer
 from fakes.wire import wired
@@ -40,7 +41,7 @@ class HttpWorld:
         )
         self.client = ScriptedClient(lambda prompt, sample: self.answer, self.eos_id, limits)
         self.context = ServerContext(
-            settings=Settings(**{"max_body_bytes": 20_000, **settings}),
+            load=make_load(**{"max_body_bytes": 20_000, **settings}),
             model_names=("small", "org/small"),
             model_config=_config(self.tokenizer.vocab_size, self.eos_id, SamplingDefaults(**defaults or {})),
             tokenizer=self.tokenizer,
@@ -74,7 +75,7 @@ class HttpWorld:
             stop, loop = asyncio.Event(), asyncio.get_running_loop()
             ends.append(lambda: loop.call_soon_threadsafe(stop.set))
             started.set()
-            await serve(self.app, sock, stop=stop)
+            await serve([(self.app, sock)], self.context.load, stop=stop)
 
         thread = threading.Thread(target=lambda: asyncio.run(run()))
         thread.start()

@@ -21,4 +21,4 @@ def run(options: argparse.Namespace) -> int:
     settings = settings_from(options)
     from chairlift.build import serve
 
-    return serve(settings)
+    return serve(settings, look=lambda: settings_from(options))

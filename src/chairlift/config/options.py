@@ -19,7 +19,18 @@ from chairlift.config import llm_serving
 from chairlift.config.hf import DTYPES
 from chairlift.config.rules import rule_text
 from chairlift.config.settings import Settings
-from chairlift.config.values import Parser, boolean, existing_path, new_file, num_bytes, one_of, share, text, whole
+from chairlift.config.values import (
+    Parser,
+    boolean,
+    existing_path,
+    new_file,
+    num_bytes,
+    one_of,
+    seconds,
+    share,
+    text,
+    whole,
+)
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.preemption import MODES
 
@@ -81,7 +92,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("host", "server", text, "ADDRESS", "address to listen on"),
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
     Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port (default: by device)"),
+    Option("admin_host", "server", text, "ADDRESS", "address for the admin routes"),
+    Option("admin_port", "server", whole(0, 65535), "N", "port for the admin routes (default: none)"),
     Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body (default: 8MiB)"),
+    Option("max_connections", "server", whole(1), "N", "open connections; more get 503"),
+    Option("max_receive_seconds", "server", seconds, "S", "for a request to arrive in full; later ones get 408"),
+    Option("slow_reader_seconds", "server", seconds, "S", "a client may read nothing before it is cut off"),
+    Option("max_waiting", "server", whole(1), "N", "requests without a token yet; more get 429 (an n counts n times)"),
+    Option("max_waiting_tokens", "server", whole(1), "N", "tokens of their prompts; more get 429"),
+    Option("max_request_seconds", "server", seconds, "S", "a request may take; then 504 (default: no limit)"),
+    Option("drain_timeout", "server", seconds, "S", "to finish requests when told to stop (default: no limit)"),
     _choice("llm_serving_logprob", "server", ("logit", "logprob"), "what `logprob` is in llm-serving answers"),
     Option("trace", "record", new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"),
     _choice("log_level", "server", ("debug", "info", "warning", "error"), "how much to log"),

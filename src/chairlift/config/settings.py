@@ -54,7 +54,16 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     frontends: int | None = None
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None  # None: no admin routes
     max_body_bytes: int = 8 * 2**20
+    max_connections: int = 8192
+    max_receive_seconds: float = 60.0
+    slow_reader_seconds: float = 60.0
+    max_waiting: int = 4096
+    max_waiting_tokens: int = 4 * 2**20
+    max_request_seconds: float | None = None  # None: no limit
+    drain_timeout: float | None = None  # seconds; None: no limit
     llm_serving_logprob: str = "logit"  # what the field of that name holds in answers of the llm-serving routes
     log_level: str = "info"
     trace: Path | None = None  # where the engine writes what it does

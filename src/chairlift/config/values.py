@@ -79,6 +79,13 @@ def share(value: object) -> float:
     return found
 
 
+def seconds(value: object) -> float:
+    found = number(value)
+    if found <= 0.0:
+        raise ValueError("must be a number of seconds above 0")
+    return found
+
+
 def num_bytes(value: object) -> int:
     """A size: a number of bytes, or a number with a unit (256MiB, 2GB)."""
     match = _SIZE.fullmatch(str(value).strip()) if type(value) in (int, str) else None

@@ -24,14 +24,15 @@ MARK_WIDTH = 3
 class Count(IntEnum):
     WAITING = 0  # samples that were taken on and have no token yet
     WAITING_TOKENS = 1  # of their prompts
-    CONNECTIONS = 2  # open ones
-    FINISHED = 3  # samples that have ended, since the start
-    FINISHED_TOKENS = 4  # of their prompts
-    HEARD_NS = 5  # when this front end last heard of tokens, by the machine's monotonic clock
+    OPEN = 2  # samples that were taken on and have not ended
+    CONNECTIONS = 3  # open ones
+    FINISHED = 4  # samples that have ended, since the start
+    FINISHED_TOKENS = 5  # of their prompts
+    HEARD_NS = 6  # when this front end last heard of tokens, by the machine's monotonic clock
 
 
 # What a front end has open, which ends with it; the others only grow.
-_OPEN = (Count.WAITING, Count.WAITING_TOKENS, Count.CONNECTIONS)
+_PASSING = (Count.WAITING, Count.WAITING_TOKENS, Count.OPEN, Count.CONNECTIONS)
 
 
 class Counts:
@@ -70,11 +71,13 @@ class Counts:
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def clear(self, row: int) -> None:
-        """The front end of this row is gone, and with it what it had open."""
+    def clear(self, row: int) -> int:
+        """The front end of this row is gone, and with it what it had open: how many samples those were."""
         with self.locked():
-            for count in _OPEN:
+            num_open = self._numbers[_start(row) + Count.OPEN]
+            for count in _PASSING:
                 self._numbers[_start(row) + count] = 0
+        return num_open
 
     def _of_all(self, count: Count) -> list[int]:
         numbers = self._numbers

@@ -109,6 +109,11 @@ class Server:
         self._drain(say)
 
     @property
+    def pids(self) -> list[int]:
+        """Of the processes as they are now."""
+        return [child.process.pid for child in list(self._children) if child.process.pid is not None]
+
+    @property
     def _engine(self) -> Child:
         return self._children[0]
 

@@ -22,17 +22,19 @@ class Rate(NamedTuple):
 
 
 def mark(counts: Counts, now: float) -> None:
-    """Notes how much has been finished; under the lock, whenever a request comes or goes."""
+    """Notes how much has been finished; to be called whenever a request comes or goes."""
     marks = counts.marks
-    place = marks[0] % NUM_MARKS
-    if now - _at(marks, place) < _EVERY_S:
+    if now - _at(marks, marks[0]) < _EVERY_S:
         return
-    place = (place + 1) % NUM_MARKS
-    start = 1 + place * MARK_WIDTH
-    marks[start] = round(now * _NS)
-    marks[start + 1] = counts.total(Count.FINISHED)
-    marks[start + 2] = counts.total(Count.FINISHED_TOKENS)
-    marks[0] = place
+    with counts.locked():
+        place = marks[0]
+        if now - _at(marks, place) >= _EVERY_S:  # still
+            place = (place + 1) % NUM_MARKS
+            start = 1 + place * MARK_WIDTH
+            marks[start + 1] = counts.total(Count.FINISHED)
+            marks[start + 2] = counts.total(Count.FINISHED_TOKENS)
+            marks[start] = round(now * _NS)
+            marks[0] = place
 
 
 def rate(counts: Counts, now: float) -> Rate:

@@ -1,9 +1,12 @@
 """One request in the engine, read as text: tokens come in, pieces of text and finish reasons go out.
 
 Always: every sample gets exactly one delta with `finish` set, and it is its last, unless the answer fails; the request
-is gone from the engine once the answer is closed. Knows nothing of JSON or HTTP.
+is gone from the engine and from the load once the answer is closed. An answer whose time is over fails at that time,
+whatever the engine is doing. Knows nothing of JSON or HTTP.
 """
 
+import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
@@ -16,7 +19,9 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.live.messages import Output
 from chairlift.server.context import ServerContext
+from chairlift.server.load import Place
 from chairlift.server.port import Generation
+from chairlift.server.turned_away import OutOfTime
 from chairlift.text.stream import TextStream
 
 
@@ -58,9 +63,12 @@ class Answer:
         priority: int = 0,
         user: str = "",
         deadline_s: float | None = None,
+        expires: float | None = None,
     ) -> None:
         output_room(prompt, params, context.engine.limits)
+        self.load = context.load
         self.prompt = prompt
+        self.asked = (max(params.num_samples, params.beam_width), len(prompt))
         self.num_cached = 0
         self.num_output = 0
         self.prompt_scores: Sequence[TokenScore] = ()
@@ -72,22 +80,38 @@ class Answer:
             priority=priority,
             user=user,
             deadline_s=deadline_s,
+            expires=expires,
         )
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)]
         self._open = set(range(params.num_samples))
         self._generation: Generation | None = None
+        self._place: Place | None = None
+        self._expires = expires
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def num_samples(self) -> int:
         return len(self._texts)
 
-    def start(self, reader: Reader, index: int = 0) -> None:
+    def start(self, reader: Reader, index: int, place: Place) -> None:
         self._reader, self._index = reader, index
+        self._place, place.fail = place, self.fail
+        if self._expires is not None:
+            left_s = self._expires - time.monotonic()
+            if left_s <= 0:
+                raise OutOfTime
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._expire)
         self._generation = self._submit(self)
 
     def close(self) -> None:
+        if self._place is not None:
+            self._place.leave()
+            self._place = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._generation is not None:
             self._generation.abort()
             self._generation = None
@@ -105,6 +129,10 @@ class Answer:
             self.prompt_scores = output.prompt_scores
         if output.num_cached > self.num_cached:
             self.num_cached = output.num_cached
+        if output.token is not None:
+            self.load.has_heard = True
+            if not self.num_output and self._place is not None:
+                self._place.begin()
         # A sample that a stop string ended may have had further tokens under way.
         if output.sample in self._open and (output.token is not None or output.finish is not None):
             self._reader.add(self._index, self._read(output))
@@ -112,7 +140,12 @@ class Answer:
     def fail(self, error: Exception) -> None:
         self._reader.fail(error)
 
+    def _expire(self) -> None:
+        self.fail(OutOfTime())
+
     def _read(self, output: Output) -> Delta:
+        if output.finish == "timeout":
+            raise OutOfTime
         if output.finish == "error":
             message = output.error or "the engine gave no reason"
             raise InvalidRequest(output.error_field, message) if output.error_field else RequestFailed(message)
@@ -134,3 +167,15 @@ class Answer:
             return Delta(sample, token, text, output.score, "stop", stop)
         ending = token if finish == "stop" and token not in self._eos_ids else None
         return Delta(sample, token, text, output.score, finish, ending)
+
+
+def start_all(answers: Sequence[Answer], reader: Reader) -> None:
+    """Takes a place for each and submits them, or raises `Overloaded` and does neither."""
+    places = answers[0].load.take([answer.asked for answer in answers])
+    try:
+        for index, (answer, place) in enumerate(zip(answers, places, strict=True)):
+            answer.start(reader, index, place)
+    except BaseException:
+        for place in places:
+            place.leave()
+        raise

@@ -4,6 +4,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from chairlift.server import health
 from chairlift.server.context import ServerContext
 from chairlift.server.envelope import Envelope
 from chairlift.server.llm_serving import generate, status
@@ -20,7 +21,10 @@ _ROUTES = (
     Route("/v1/models/{name:path}", models.model),
     Route("/tokenize", models.tokenize, methods=["POST"]),
     Route("/detokenize", models.detokenize, methods=["POST"]),
-    Route("/health", models.health),
+    Route("/health", health.health),
+    Route("/health/live", health.live),
+    Route("/health/ready", health.ready),
+    Route("/health/generate", health.generate),
     Route("/version", models.version),
     Route("/openapi.json", openapi),
     # A model's name may hold slashes, so the longer paths are tried first.
@@ -37,10 +41,11 @@ class _App(Starlette):
     """Errors leave by the envelope alone; the framework's own layers for them would ask every message twice more."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Envelope(self.router)
+        return Envelope(self.router, self.state.context.load)
 
 
 def create_app(context: ServerContext) -> Starlette:
     app = _App(routes=_ROUTES)
     app.state.context = context
+    app.state.token_check = health.TokenCheck(context)
     return app

@@ -1,4 +1,4 @@
-"""What every route may use: settings, names, tokenizer and the engine's client. Made once, never changed."""
+"""What every route may use: names, tokenizer, the engine's client and the load. Made once; only settings may change."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable
 from chairlift.live.messages import EngineInfo
+from chairlift.server.load import Load
 from chairlift.server.port import EngineClient
 from chairlift.text.tokenizer import Tokenizer
 
@@ -19,13 +20,18 @@ _LONG_TEXT = 16_384  # characters; from here on tokenizing would hold up the oth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
-    settings: Settings
+    load: Load
     model_names: tuple[str, ...]  # the first is the one answers carry when a request names none
     model_config: ModelConfig
     tokenizer: Tokenizer
     client: EngineClient
     created: int  # seconds since 1970, shown as the model's creation time
     version: str
+
+    @property
+    def settings(self) -> Settings:
+        """Those in force now."""
+        return self.load.settings
 
     @property
     def engine(self) -> EngineInfo:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.server.answer import RequestFailed
 from chairlift.server.exchange import BodyTooLarge
+from chairlift.server.turned_away import TurnedAway
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,10 @@ _TYPES = {
     405: "MethodNotAllowedError",
     413: "RequestTooLargeError",
     422: "UnprocessableEntityError",
+    429: "OverloadedError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
+    504: "OutOfTimeError",
 }
 
 
@@ -50,6 +53,8 @@ def describe(error: Exception, request_id: str) -> ErrorBody:
     match error:
         case InvalidRequest():
             return _body(400, str(error), error.field)
+        case TurnedAway():
+            return _body(error.status, str(error))
         case UnknownModel():
             return _body(404, str(error), "model")
         case BodyTooLarge():
@@ -69,6 +74,11 @@ def _body(status: int, message: str, param: str | None = None) -> ErrorBody:
     return ErrorBody(Error(message, kind, param, status))
 
 
+def error_json(status: int, message: str) -> bytes:
+    """For answers below the application, where no path is known."""
+    return msgspec.json.encode(_body(status, message))
+
+
 def respond(request: Request, error: Exception) -> Response:
     """What a client sees of an exception."""
     path = request.scope["path"]
@@ -80,7 +90,9 @@ def respond(request: Request, error: Exception) -> Response:
     if is_llm_serving:
         content = {"detail": body.error.message}
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    if body.error.code == 503:
+    if isinstance(error, TurnedAway) and error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    elif body.error.code == 503:
         headers["Retry-After"] = "1"
     return Response(msgspec.json.encode(content), body.error.code, headers, "application/json")
 

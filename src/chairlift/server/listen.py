@@ -12,7 +12,8 @@ from chairlift.core.errors import InvalidConfig
 _BACKLOG = 4096
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, option: str = "") -> socket.socket:
+    """`option` is what comes before `host` and `port` in the names of the settings."""
     with contextlib.ExitStack() as undo:
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -23,7 +24,7 @@ def listen(host: str, port: int) -> socket.socket:
         except (OSError, UnicodeError) as error:  # the second for a name that no host can have
             why = error.strerror if isinstance(error, OSError) else "not the name of a host"
             raise InvalidConfig(
-                f"cannot listen on {host} port {port}: {why}; choose another with --host or --port"
+                f"cannot listen on {host} port {port}: {why}; choose another with --{option}host or --{option}port"
             ) from error
         undo.pop_all()
     return listener

@@ -8,8 +8,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chairlift.config.reload import CHANGEABLE
+from chairlift.config.settings import Settings
 from chairlift.server.context import context_of
 from chairlift.server.errors import ErrorBody
+from chairlift.server.gate import DEADLINE_HEADER
+from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS
+from chairlift.server.health import Health
 from chairlift.server.llm_serving.request import GenerateRequest
 from chairlift.server.openai import requests, responses
 
@@ -27,6 +32,25 @@ class Operation:
     media: str = "application/json"
     fails: bool = True  # with an error in OpenAI's shape
 
+    @property
+    def generates(self) -> bool:
+        return self.method == "post" and self.path.startswith(("/v1/", "/models/"))
+
+
+_DEADLINE = {
+    "name": DEADLINE_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Milliseconds from now after which the answer is of no use; see also the field timeout (seconds)",
+    "schema": {"type": "integer", "minimum": 1},
+}
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again", "schema": {"type": "integer"}}}
+_TURNED_AWAY = {
+    "429": {"description": "Too many requests wait already (max_waiting, max_waiting_tokens)", "headers": _RETRY_AFTER},
+    "503": {"description": "The server is starting or stopping", "headers": _RETRY_AFTER},
+    "504": {"description": "The time for this request was over before its answer began"},
+}
+
 
 _OPENAI = (
     Operation("get", "/", "Where to go from here", None, responses.Welcome),
@@ -37,6 +61,9 @@ _OPENAI = (
     Operation("post", "/tokenize", "Text or messages to token ids", requests.TokenizeRequest, responses.Tokens),
     Operation("post", "/detokenize", "Token ids to text", requests.DetokenizeRequest, responses.Text),
     Operation("get", "/health", "200 when the engine is ready, else 503"),
+    Operation("get", "/health/live", "200 when the process answers", None, Health),
+    Operation("get", "/health/ready", "200 when the engine is ready and the server is not stopping", None, Health),
+    Operation("get", "/health/generate", "200 when a token was made in the last 5 s, or is within 10 s", None, Health),
     Operation("get", "/version", "The server's version", None, responses.Version),
     Operation("get", "/openapi.json", "This document"),
 )
@@ -58,11 +85,12 @@ _LLM_SERVING = tuple(
 
 
 async def openapi(http: Request) -> Response:
-    return Response(_document(context_of(http).version), media_type="application/json")
+    context = context_of(http)
+    return Response(_document(context.version, context.settings), media_type="application/json")
 
 
 @lru_cache(maxsize=1)
-def _document(version: str) -> bytes:
+def _document(version: str, settings: Settings) -> bytes:
     operations = _OPENAI + _LLM_SERVING
     kinds = [kind for operation in operations for kind in (operation.body, operation.answer) if kind is not None]
     kinds = list(dict.fromkeys([*kinds, ErrorBody]))
@@ -73,7 +101,7 @@ def _document(version: str) -> bytes:
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
-            "info": {"title": "chairlift", "version": version},
+            "info": {"title": "chairlift", "version": version, "x-limits": _limits(settings)},
             "paths": paths,
             "components": {"schemas": schemas},
         }
@@ -98,7 +126,18 @@ def _described(operation: Operation) -> dict[str, Any]:
     if "{name}" in operation.path:
         parameter = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
         described["parameters"] = [parameter]
+    if operation.generates:
+        described.setdefault("parameters", []).append(_DEADLINE)
+        described["responses"] |= _TURNED_AWAY
     return described
+
+
+def _limits(settings: Settings) -> dict[str, Any]:
+    """The numbers that requests are held to, as they are now; null: no limit."""
+    return {name: getattr(settings, name) for name in CHANGEABLE if name != "log_level"} | {
+        "max_head_bytes": MAX_HEAD_BYTES,
+        "max_headers": MAX_HEADERS,
+    }
 
 
 def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:

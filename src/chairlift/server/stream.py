@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from chairlift.server.answer import Answer, Delta
+from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.wire import Wire, wire_of
 
 Header = tuple[bytes, bytes]
@@ -89,8 +89,7 @@ class ByteStream(Response):
         if self._wire.is_gone:
             raise ClientDisconnect
         try:
-            for index, answer in enumerate(self._answers):
-                answer.start(self, index)
+            start_all(self._answers, self)
         except Exception as error:
             self.fail(error)
 

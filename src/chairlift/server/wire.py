@@ -8,7 +8,8 @@ calls for every token.
 from typing import Protocol
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from chairlift.server.guard import GuardedProtocol
 
 _NAME = "chairlift.wire"
 
@@ -48,15 +49,11 @@ def lend(scope: Scope, wire: Wire) -> None:
     scope["extensions"] = {_NAME: wire}
 
 
-class WireProtocol(HttpToolsProtocol):
+class WireProtocol(GuardedProtocol):
     """The server's own handling of a connection, which lends the connection to the application."""
 
     sender: Sender | None = None
     is_gone = False
-
-    @property
-    def is_full(self) -> bool:
-        return self.flow.write_paused
 
     def write(self, data: bytes) -> None:
         self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))

@@ -67,9 +67,9 @@ def test_clearing_a_row_takes_back_what_was_open_and_keeps_what_was_done(page: P
     for counts in (first, second):
         for count in Count:
             counts.add(count, 5)
-    first.clear(1)
+    assert first.clear(1) == 5
     totals = {count: first.total(count) for count in Count}
-    assert [totals[count] for count in (Count.WAITING, Count.WAITING_TOKENS, Count.CONNECTIONS)] == [5, 5, 5]
+    assert [totals[count] for count in (Count.WAITING, Count.WAITING_TOKENS, Count.OPEN, Count.CONNECTIONS)] == [5] * 4
     assert [totals[count] for count in (Count.FINISHED, Count.FINISHED_TOKENS)] == [10, 10]
 
 

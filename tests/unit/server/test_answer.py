@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.core.params import SamplingParams
-from chairlift.server.answer import Answer, Delta, RequestFailed
+from chairlift.server.answer import Answer, Delta, RequestFailed, start_all
 from fakes.http_world import HttpWorld
 
 
@@ -20,8 +20,7 @@ class Reading:
         self.first = asyncio.get_running_loop().create_future()
         self.done = asyncio.get_running_loop().create_future()
         self._num_open = sum(answer.num_samples for answer in answers)
-        for index, answer in enumerate(answers):
-            answer.start(self, index)
+        start_all(answers, self)
 
     def add(self, index: int, delta: Delta) -> None:
         self.heard.append((index, delta))

@@ -50,9 +50,9 @@ class Transport(asyncio.Transport):
 
 
 def connect(world: HttpWorld, room: int = 10**9) -> Transport:
-    config = uvicorn.Config(world.app, http=WireProtocol, lifespan="off", log_config=None, proxy_headers=False)
+    config = uvicorn.Config(world.app, lifespan="off", log_config=None, proxy_headers=False)
     transport = Transport(room)
-    transport.protocol = WireProtocol(config, ServerState(), {})
+    transport.protocol = WireProtocol(world.context.load, config=config, server_state=ServerState(), app_state={})
     transport.protocol.connection_made(transport)
     return transport
 

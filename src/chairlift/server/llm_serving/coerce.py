@@ -103,6 +103,13 @@ def number(value: Any) -> float:
     return result
 
 
+def seconds(value: Any) -> float:
+    result = number(value)
+    if result <= 0:
+        raise Refusal("ensure this value is greater than 0", "value_error.number.not_gt", limit_value=0)
+    return result
+
+
 def text(value: Any) -> str:
     if isinstance(value, str):
         return value

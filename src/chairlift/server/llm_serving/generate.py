@@ -1,7 +1,8 @@
 """POST /models/<anything>, …/generate and …/generate_stream.
 
-Always: an answer that can be made has HTTP status 200, and what went wrong is its text. Every generated token has its
-line, also when its text is empty. A prompt is never refused for the tokens it holds.
+Always: an answer that can be made has HTTP status 200, and what went wrong is its text, except that who is turned away
+for the time at which it came gets a status of its own. Every generated token has its line, also when its text is empty.
+A prompt is never refused for the tokens it holds.
 """
 
 import logging
@@ -15,6 +16,7 @@ from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import request_id
 from chairlift.server.exchange import read_body
+from chairlift.server.gate import Time, enter
 from chairlift.server.llm_serving.coerce import InvalidBody
 from chairlift.server.llm_serving.lines import (
     EVENT_HEADERS,
@@ -26,6 +28,7 @@ from chairlift.server.llm_serving.lines import (
 )
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, parse, sampling_params
 from chairlift.server.stream import ByteStream, Header
+from chairlift.server.turned_away import TurnedAway
 
 logger = logging.getLogger(__name__)
 _FINISHES = {"stop": "eos", "length": "length"}
@@ -48,24 +51,25 @@ async def streamed(http: Request) -> Response:
 
 
 async def _generate(http: Request, streams: bool | None) -> Response:
-    context = context_of(http)
+    context, time_left = context_of(http), enter(http)
     body = await read_body(http, context.settings.max_body_bytes)
     try:
         request = parse(body)
     except InvalidBody as error:
         return Response(msgspec.json.encode({"detail": error.detail}), 422, media_type="application/json")
+    time_left.allow(request.timeout)
     streams = request.stream if streams is None else streams
     has_logits = context.settings.llm_serving_logprob == "logit"
     task = Task(request.parameters, streams, request_id(http), has_logits)
     try:
-        return ByteStream([await _answer(context, request)], task, headers=task.headers)
+        return ByteStream([await _answer(context, request, time_left)], task, headers=task.headers)
     except Exception as error:
         response = Response(task.fail(error, has_begun=False))
         response.raw_headers = [*task.headers]
         return response
 
 
-async def _answer(context: ServerContext, request: GenerateRequest) -> Answer:
+async def _answer(context: ServerContext, request: GenerateRequest, time_left: Time) -> Answer:
     parameters, compat = request.parameters, context.settings.compat
     prompt: list[int] = []
     if request.inputs:
@@ -74,7 +78,8 @@ async def _answer(context: ServerContext, request: GenerateRequest) -> Answer:
         raise _Refused(_EMPTY)
     if compat.seq_length is not None and len(prompt) + parameters.max_new_tokens >= compat.seq_length:
         raise _Refused(_OUT_OF_RANGE)
-    return Answer(context, prompt, sampling_params(parameters, context.model_config.vocab_size))
+    params = sampling_params(parameters, context.model_config.vocab_size)
+    return Answer(context, prompt, params, deadline_s=time_left.given_s, expires=time_left.expires)
 
 
 class Task:
@@ -115,6 +120,8 @@ class Task:
         return self._summary(Outcome(text=text, finish=self._finish, num_tokens=num_tokens, tokens=self._tokens))
 
     def fail(self, error: Exception, has_begun: bool) -> bytes:
+        if isinstance(error, TurnedAway) and not has_begun:
+            raise error
         finish, message, token_id = self._failure(error)
         token = token_object(token_id, 0.0, message, False)
         line = token_line(message, token, self._is_sse) if self._streams else b""

@@ -20,6 +20,7 @@ from chairlift.server.llm_serving.coerce import (
     integer,
     mapping,
     number,
+    seconds,
     text,
     whole_text,
 )
@@ -45,6 +46,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: str
     parameters: Parameters = Parameters()
     stream: bool = False
+    timeout: float | None = None  # seconds; ours
 
 
 def parse(body: bytes) -> GenerateRequest:
@@ -59,9 +61,10 @@ def parse(body: bytes) -> GenerateRequest:
         inputs = ""
     parameters = _parameters(reader.nullable(values, "parameters", mapping, {}), errors)
     stream = reader.field(values, "stream", boolean, False)
+    timeout = reader.nullable(values, "timeout", seconds, None)
     if errors:
         raise InvalidBody(errors)
-    return GenerateRequest(inputs=inputs, parameters=parameters, stream=stream)
+    return GenerateRequest(inputs=inputs, parameters=parameters, stream=stream, timeout=timeout)
 
 
 def _object(body: bytes) -> dict[str, Any]:

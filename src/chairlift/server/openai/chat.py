@@ -9,6 +9,7 @@ from starlette.responses import Response
 from chairlift.core.score import TokenScore
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
+from chairlift.server.gate import enter
 from chairlift.server.openai.chunks import Frame, Scores
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
@@ -20,12 +21,14 @@ from chairlift.server.openai.responses import ChatChoice, ChatCompletion, ChatLo
 
 
 async def chat_completions(http: Request) -> Response:
-    context = context_of(http)
+    context, time_left = context_of(http), enter(http)
     request = await read_request(http, ChatRequest)
+    time_left.allow(request.timeout)
     with chat_names(request):
         params = chat_params(request, context.model_config.sampling)
         prompt = await chat_prompt(context, request)
-        job = Job(context, request, "chatcmpl", [(prompt, params)], user=user_of(http, request))
+        asked = [(prompt, params)]
+        job = Job(context, request, "chatcmpl", asked, time_left=time_left, user=user_of(http, request))
     scores = _scores(context, request)
     if request.stream:
         frames = [Frame(job, job.answers[0], index, is_chat=True, scores=scores) for index in range(params.n)]

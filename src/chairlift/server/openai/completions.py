@@ -10,6 +10,7 @@ from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
+from chairlift.server.gate import enter
 from chairlift.server.openai.chunks import Frame
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
@@ -21,12 +22,14 @@ from chairlift.server.openai.responses import Completion, CompletionChoice
 
 
 async def completions(http: Request) -> Response:
-    context = context_of(http)
+    context, time_left = context_of(http), enter(http)
     request = await read_request(http, CompletionRequest)
+    time_left.allow(request.timeout)
     params = completion_params(request, context.model_config.sampling)
     prompts = await completion_prompts(context, request)
     asked = [(prompt, _with_default_length(context, prompt, params)) for prompt in prompts]
-    job = Job(context, request, "cmpl", asked, user=user_of(http, request), hides_output=is_echo_only(request))
+    user, hides = user_of(http, request), is_echo_only(request)
+    job = Job(context, request, "cmpl", asked, time_left=time_left, user=user, hides_output=hides)
     if request.stream:
         frames = [_frame(context, request, job, index) for index in range(len(prompts) * params.n)]
         return event_stream(http, job, frames, is_chat=False)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
-from chairlift.server.answer import Answer, Delta, Reader
+from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext
 from chairlift.server.errors import UnknownModel
+from chairlift.server.gate import Time
 from chairlift.server.openai.requests import SamplingRequest
 from chairlift.server.openai.responses import CachedTokens, Usage
 
@@ -42,6 +43,7 @@ class Job:
         prefix: str,
         prompts: Sequence[tuple[list[int], SamplingParams]],
         *,
+        time_left: Time,
         user: str = "",
         hides_output: bool = False,  # the engine's token is not part of the answer
     ) -> None:
@@ -61,14 +63,12 @@ class Job:
                 cache_salt=request.cache_salt or "",
                 priority=request.priority or 0,
                 user=user,
-                deadline_s=request.deadline_s,
+                # Who says when an answer is of no use any more has said when it is due.
+                deadline_s=time_left.given_s if request.deadline_s is None else request.deadline_s,
+                expires=time_left.expires,
             )
             for prompt, params in prompts
         ]
-
-    def start(self, reader: Reader) -> None:
-        for index, answer in enumerate(self.answers):
-            answer.start(reader, index)
 
     def close(self) -> None:
         for answer in self.answers:
@@ -77,7 +77,7 @@ class Job:
     async def collect(self) -> list[Choice]:
         """The n choices for the first prompt, complete, then those for the second, and so on."""
         collector = _Collector(len(self.answers), self.params.num_samples)
-        self.start(collector)
+        start_all(self.answers, collector)
         await collector.done
         made = collector.made
         if self.params.best_of:

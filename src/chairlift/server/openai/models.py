@@ -1,4 +1,4 @@
-"""The small routes: the root, models, tokenize, detokenize, health, version."""
+"""The small routes: the root, models, tokenize, detokenize, version."""
 
 from msgspec import UNSET
 from starlette.requests import Request
@@ -53,10 +53,6 @@ async def detokenize(http: Request) -> Response:
     if bad is not None:
         raise InvalidRequest("tokens", f"token id {bad} is outside the vocabulary of {size}")
     return json_response(Text(prompt=context.tokenizer.decode(request.tokens, skip_special=False)))
-
-
-async def health(http: Request) -> Response:
-    return Response(status_code=200 if context_of(http).client.info is not None else 503)
 
 
 async def version(http: Request) -> Response:

@@ -45,6 +45,7 @@ class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
     return_token_ids: bool | None = None
     user: str | None = None
     deadline_s: float | None = None
+    timeout: float | None = None
 
 
 class CompletionRequest(SamplingRequest, frozen=True, kw_only=True):

@@ -1,0 +1,36 @@
+"""Which settings may change while a server runs, and what a second look at them makes of the ones in force.
+
+Always: a setting that is not listed here stays as it was until the server is started again, whatever the file says now.
+Files that a setting names (say, of keys) are read again by whoever uses them, also when the setting itself is the same.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+from chairlift.config.settings import Settings
+
+CHANGEABLE = (
+    "max_body_bytes",
+    "max_connections",
+    "max_receive_seconds",
+    "slow_reader_seconds",
+    "max_waiting",
+    "max_waiting_tokens",
+    "max_request_seconds",
+    "drain_timeout",
+    "log_level",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    settings: Settings  # to go on with
+    changed: tuple[str, ...]  # settings that are new
+    needs_restart: tuple[str, ...]  # settings that would be other ones after a restart
+
+
+def reload(running: Settings, found: Settings) -> Reloaded:
+    names = [field.name for field in fields(Settings) if field.name != "warnings"]
+    different = [name for name in names if getattr(running, name) != getattr(found, name)]
+    changed = tuple(name for name in different if name in CHANGEABLE)
+    values = {name: getattr(found, name) for name in changed}
+    return Reloaded(replace(running, **values), changed, tuple(name for name in different if name not in CHANGEABLE))

@@ -1,0 +1,56 @@
+"""The admin application: what only the operator may do, on a port of its own.
+
+Always: it is served only where `--admin-port` asks for it, and to this machine alone unless `--admin-host` says so.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from chairlift.core.errors import ChairliftError
+from chairlift.server.envelope import Envelope
+from chairlift.server.errors import error_json
+from chairlift.server.load import Load
+from chairlift.server.reload import Outcome, outcome
+
+_TIME_LIMIT_S = 10.0
+
+
+class _App(Starlette):
+    def build_middleware_stack(self) -> ASGIApp:
+        return Envelope(self.router, self.state.load)
+
+
+def create_admin_app(load: Load, reloads: Path) -> Starlette:
+    """`reloads`: where the parent says what came of its last look at the settings."""
+
+    async def reload(http: Request) -> Response:
+        said = await _ask_parent(reloads)
+        if said.error:
+            return Response(error_json(400, said.error), 400, media_type="application/json")
+        content = {"changed": said.changed, "needs_restart": said.needs_restart, "values": said.values}
+        return Response(msgspec.json.encode(content), media_type="application/json")
+
+    app = _App(routes=[Route("/admin/reload", reload, methods=["POST"])])
+    app.state.load = load
+    return app
+
+
+async def _ask_parent(reloads: Path) -> Outcome:
+    before = outcome(reloads).number
+    os.kill(os.getppid(), signal.SIGHUP)
+    deadline = time.monotonic() + _TIME_LIMIT_S
+    while (said := outcome(reloads)).number == before:
+        if time.monotonic() > deadline:
+            raise ChairliftError("the settings were not read again in time")
+        await asyncio.sleep(0.01)
+    return said

@@ -1,0 +1,39 @@
+"""Why a request is not served although nothing is wrong with it: there are too many, too late, or the server stops."""
+
+from chairlift.core.errors import ChairliftError
+
+
+class TurnedAway(ChairliftError):
+    """The same request may be served at another time; `retry_after_s` says when to try, where that is known."""
+
+    status: int
+    retry_after_s: int | None = None
+
+
+class Overloaded(TurnedAway):
+    status = 429
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(f"{message}; try again in {retry_after_s} s")
+        self.retry_after_s = retry_after_s
+
+
+class Stopping(TurnedAway):
+    status = 503
+    retry_after_s = 1
+
+    def __init__(self) -> None:
+        super().__init__("the server is stopping; another one may take this request")
+
+
+class OutOfTime(TurnedAway):
+    status = 504
+
+    def __init__(self) -> None:
+        super().__init__("the request's time is over; give it more, or ask for less")
+
+
+class CutOff(TurnedAway):
+    """Nobody is left to be told: the connection is closed."""
+
+    status = 408

@@ -1,0 +1,14 @@
+"""The load of a server of one front end, in a page of its own."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from chairlift.config.settings import Settings
+from chairlift.live.counts import make_counts
+from chairlift.server.load import Load
+
+
+def make_load(**settings: Any) -> Load:
+    with tempfile.TemporaryDirectory() as folder:  # the page lives as long as somebody has it open
+        return Load(Settings(**settings), make_counts(Path(folder) / "counts", 1))
