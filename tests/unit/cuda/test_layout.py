@@ -1,8 +1,11 @@
+import pytest
+
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, lay_out
 from chairlift.runner.cuda.rows import Rows
-from fakes.requests import make_request
+from fakes.requests import make_request, make_samples
+from fakes.world import random_world
 
 
 def chunk(id: int, start: int, count: int, blocks: list[int], known: int | None = None, samples: bool = True) -> Chunk:
@@ -84,3 +87,39 @@ def test_rows_behind_the_last_that_no_tile_answers_are_not_walked() -> None:
     assert (alone.num_short, alone.max_context) == (0, 0)
     behind = lay_out(plan(long, chunk(3, 0, 3, [9])), Rows(8), block_size=4, num_queries=64)
     assert (behind.num_short, behind.max_context) == (count + 3, 3)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_decodes_by_columns_are_laid_out_as_chunks_are(seed: int) -> None:
+    """In small worlds, where tables are replaced, texts fork, and rows change hands."""
+    world = random_world(seed)
+    num_rows = 2 * world.limits.max_running
+    by_columns, by_chunks = Rows(num_rows), Rows(num_rows)
+    size, submit = world.limits.block_size, world.runner.submit
+
+    def lay_out_and_submit(plan: StepPlan) -> None:
+        one = lay_out(plan, by_columns, size, 2)
+        other = lay_out(plan._replace(num_decodes=0), by_chunks, size, 2)
+        assert [column.tolist() for column in one.columns] == [column.tolist() for column in other.columns]
+        assert one.counts.tolist() == other.counts.tolist()
+        for name in ("updates", "arrivals", "tiles", "num_tokens", "num_samples", "num_short", "max_context"):
+            assert getattr(one, name) == getattr(other, name)
+        submit(plan)
+
+    world.runner.submit = lay_out_and_submit  # type: ignore[method-assign]
+    world.run()
+
+
+def test_another_request_under_the_same_name_is_told_of_among_decodes_too() -> None:
+    rows, one, other = Rows(4), chunk(1, 5, 1, [7, 3]), chunk(1, 5, 1, [7, 3])
+    for each in (one, other, one):
+        step = plan(each)._replace(num_decodes=1)
+        assert lay_out(step, rows, 4, 64).arrivals == [(0, each.request)]
+        assert lay_out(step, rows, 4, 64).arrivals == []
+
+
+def test_a_decode_of_several_samples_keeps_a_row_for_each() -> None:
+    lead, sibling = make_samples(1, range(3), 2)
+    two = Chunk(lead, 2, 1, [0, 1, 2], 3, [BlockId(5)], 1, (lead, sibling))
+    layout = lay_out(StepPlan(1, (chunk(7, 5, 1, [7, 3]), two), (), 2, 2), Rows(4), 4, 64)
+    assert (layout.logit_rows.tolist(), layout.sample_rows.tolist()) == ([0, 1, 1], [0, 1, 2])

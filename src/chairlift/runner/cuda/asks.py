@@ -58,10 +58,10 @@ class Asks:
         """None where every token is simply the likeliest."""
         for row, request in layout.arrivals:
             self._note(row, request)
-        asks = self._asks[layout.sample_rows]
-        kinds = asks["kind"]
+        kinds = self._asks["kind"][layout.sample_rows]
         if not kinds.any():
             return None
+        asks = self._asks[layout.sample_rows]
         lengths = layout.positions[layout.logit_rows] + 1  # of the texts that the tokens are chosen for
         scored = np.flatnonzero(kinds & _IS_SCORED).astype(np.int32)
         return StepAsks(

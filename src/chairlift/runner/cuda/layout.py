@@ -10,97 +10,141 @@ sample_rows where each sampled token is kept; -1 for padding
 short       positions again, -1 for padding and for what tiles of queries answer
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import getitem
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.core.plan import StepPlan
-from chairlift.core.request import Request
-from chairlift.runner.cuda.rows import Rows
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.runner.cuda.rows import Arrivals, Rows, Updates
+
+Column = NDArray[np.int32]
 
 NUM_COLUMNS = 8
 FILLERS = (0, -1, -1, -1, 0, 0, -1, -1)
 # A prompt chunk with more pairs of queries and keys than this is answered by tiles of queries, not row by row.
 MAX_ROW_PAIRS = 64 * 256
+_NOTHING = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    columns: list[NDArray[np.int32]]
-    updates: list[tuple[int, int, int]]  # (row, place, block) that the device's tables lack
-    arrivals: list[tuple[int, Request]]  # who got which row
+    columns: list[Column]
+    updates: Updates
+    arrivals: Arrivals
     tiles: list[tuple[int, int, int, int]]  # first row of the step, queries, position of the first, row of the table
-    counts: NDArray[np.int32]  # tokens of each chunk
+    counts: Column  # tokens of each chunk
     num_tokens: int
     num_samples: int
     num_short: int  # rows up to the last that no tile answers
     max_context: int  # of these
 
     @property
-    def positions(self) -> NDArray[np.int32]:
+    def positions(self) -> Column:
         return self.columns[2]
 
     @property
-    def table_rows(self) -> NDArray[np.int32]:
+    def table_rows(self) -> Column:
         return self.columns[4]
 
     @property
-    def logit_rows(self) -> NDArray[np.int32]:
+    def logit_rows(self) -> Column:
         return self.columns[5]
 
     @property
-    def sample_rows(self) -> NDArray[np.int32]:
+    def sample_rows(self) -> Column:
         return self.columns[6]
 
 
 def lay_out(plan: StepPlan, rows: Rows, block_size: int, num_queries: int) -> Layout:
-    chunks = plan.chunks
-    updates: list[tuple[int, int, int]] = []
-    arrivals: list[tuple[int, Request]] = []
-    tiles: list[tuple[int, int, int, int]] = []
+    notes = _Notes([], [], [])
+    # What decodes is the most of most steps: it is laid out by columns, the rest by chunks.
+    columns = _decodes(plan.chunks[: plan.num_decodes], rows, block_size, notes)
+    num_done = len(columns[0])
+    if num_done < len(plan.chunks):
+        others = _chunks(plan.chunks[num_done:], rows, block_size, num_queries, num_done, notes)
+        columns = [np.concatenate(both) for both in zip(columns, others, strict=True)]
+    *columns, counts = columns
+    short = columns[2].copy() if notes.tiles else columns[2]
+    for first, count, _, _ in notes.tiles:
+        short[first : first + count] = -1
+    columns.append(short)
+    places = np.flatnonzero(short >= 0)
+    num_short = int(places[-1]) + 1 if len(places) else 0
+    max_context = int(short.max()) + 1
+    num_tokens, num_samples = len(columns[0]), len(columns[5])
+    return Layout(
+        columns, notes.updates, notes.arrivals, notes.tiles, counts, num_tokens, num_samples, num_short, max_context
+    )
+
+
+class _Notes(NamedTuple):
+    """What is found beside the columns."""
+
+    updates: Updates
+    arrivals: Arrivals
+    tiles: list[tuple[int, int, int, int]]
+
+
+def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: _Notes) -> list[Column]:
+    """The columns but the last, and the counts, of chunks of one token; of none where some have several samples."""
+    num = len(chunks)
+    if not num:
+        return [_NOTHING] * NUM_COLUMNS
+    requests, starts, _, texts, num_known, tables, num_blocks, samples = zip(*chunks, strict=True)
+    if sum(map(len, samples)) != num:
+        return [_NOTHING] * NUM_COLUMNS
+    indices = rows.of_all(requests, tables, num_blocks, notes.arrivals, notes.updates)
+    positions = np.fromiter(starts, np.int32, num)
+    tokens = np.zeros(num, np.int32)
+    is_known = positions < np.fromiter(num_known, np.int32, num)
+    for i in np.flatnonzero(is_known).tolist():
+        tokens[i] = texts[i][starts[i]]
+    places = (positions // block_size).tolist()
+    blocks = np.fromiter(map(getitem, tables, places), np.int32, num)
+    slots = blocks * block_size + positions % block_size
+    refs = np.where(is_known, np.int32(-1), indices)
+    return [tokens, refs, positions, slots, indices, np.arange(num, dtype=np.int32), indices, np.ones(num, np.int32)]
+
+
+def _chunks(
+    chunks: Sequence[Chunk], rows: Rows, block_size: int, num_queries: int, low: int, notes: _Notes
+) -> list[Column]:
+    """The same of any chunks; low: the row of the step with which they begin."""
+    first = low
     tokens: list[int] = []
     refs: list[int] = []
     table_rows: list[int] = []
     logit_rows: list[int] = []
     sample_rows: list[int] = []
     blocks: list[int] = []  # of each token
-    low = 0
     for chunk in chunks:
-        row = rows.of(chunk.request, arrivals)
-        rows.fill(row, chunk.blocks, chunk.num_blocks, updates)
+        row = rows.of(chunk.request, notes.arrivals)
+        rows.fill(row, chunk.blocks, chunk.num_blocks, notes.updates)
         start, count = chunk.start, chunk.count
         end = start + count
         if end <= chunk.num_tokens:
-            refs.append(-1) if count == 1 else refs.extend([-1] * count)
-            tokens.append(chunk.tokens[start]) if count == 1 else tokens.extend(chunk.tokens[start:end])
+            tokens += chunk.tokens[start:end]
+            refs += [-1] * count
         else:  # its last token is still on the device
             tokens += [*chunk.tokens[start : chunk.num_tokens], 0]
             refs += [*[-1] * (count - 1), row.index]
-        if count == 1:
-            table_rows.append(row.index)
-            blocks.append(chunk.blocks[start // block_size])
-        else:
-            table_rows += [row.index] * count
-            blocks += [chunk.blocks[i // block_size] for i in range(start, end)]
-            if count * end > MAX_ROW_PAIRS:
-                tiles += [
-                    (low + i, min(num_queries, count - i), start + i, row.index) for i in range(0, count, num_queries)
-                ]
+        table_rows += [row.index] * count
+        blocks += [chunk.blocks[i // block_size] for i in range(start, end)]
+        if count > 1 and count * end > MAX_ROW_PAIRS:
+            notes.tiles.extend(
+                (low + i, min(num_queries, count - i), start + i, row.index) for i in range(0, count, num_queries)
+            )
         low += count
         for request in chunk.samples:
             logit_rows.append(low - 1)
-            sample_rows.append(rows.of(request, arrivals).index)
-    firsts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
-    counts = np.fromiter((chunk.count for chunk in chunks), np.int32, len(chunks))
-    positions = np.arange(low, dtype=np.int32) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+            sample_rows.append(rows.of(request, notes.arrivals).index)
+    firsts = np.array([chunk.start for chunk in chunks], np.int32)
+    counts = np.array([chunk.count for chunk in chunks], np.int32)
+    positions = np.arange(low - first, dtype=np.int32) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
     slots = np.array(blocks, np.int32) * block_size + positions % block_size
     columns = [np.array(tokens, np.int32), np.array(refs, np.int32), positions.astype(np.int32), slots.astype(np.int32)]
-    columns += [np.array(values, np.int32) for values in (table_rows, logit_rows, sample_rows)]
-    columns.append(columns[2].copy() if tiles else columns[2])
-    for first, count, _, _ in tiles:
-        columns[-1][first : first + count] = -1
-    short = np.flatnonzero(columns[-1] >= 0)
-    num_short = int(short[-1]) + 1 if len(short) else 0
-    max_context = int(columns[-1].max()) + 1
-    return Layout(columns, updates, arrivals, tiles, counts, low, len(logit_rows), num_short, max_context)
+    return columns + [np.array(values, np.int32) for values in (table_rows, logit_rows, sample_rows)] + [counts]

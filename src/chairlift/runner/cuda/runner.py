@@ -62,10 +62,9 @@ _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
 class _Step:
     """A step under way."""
 
-    number: int
-    requests: list[RequestId]
+    plan: StepPlan
     asks: StepAsks | None
-    tokens: Tensor  # pinned
+    tokens: Tensor  # pinned: as many as are sampled
     done: torch.cuda.Event
     measured: Tensor | None = None  # pinned: of the tokens that are scored
     prompt_scores: dict[RequestId, tuple[TokenScore, ...]] = field(default_factory=dict)
@@ -131,9 +130,11 @@ class CudaRunner:
     def collect(self) -> StepResult:
         step = self._steps.popleft()
         step.done.synchronize()
-        tokens: list[int] = step.tokens[: len(step.requests)].tolist()
-        failed = {r: NOT_A_NUMBER for r, token in zip(step.requests, tokens, strict=True) if token < 0}
-        return StepResult(step.number, tokens, _scores(step, tokens), step.prompt_scores, failed)
+        tokens: list[int] = step.tokens.numpy().tolist()
+        failed: dict[RequestId, str] = {}
+        if min(tokens, default=0) < 0:
+            failed = {r: NOT_A_NUMBER for r, token in zip(_sampled(step.plan), tokens, strict=True) if token < 0}
+        return StepResult(step.plan.step, tokens, _scores(step, tokens), step.prompt_scores, failed)
 
     @torch.inference_mode()
     def prepare(self) -> bool:
@@ -164,11 +165,12 @@ class CudaRunner:
         self._kv.carry_out(plan)
         self._turn = (self._turn + 1) % _NUM_BUFFERS
         layout = lay_out(plan, self._rows, self._kv.block_size, self._num_queries)
-        requests = [request.id for chunk in plan.chunks for request in chunk.samples]
-        step = _Step(plan.step, requests, self._asks.of(layout), self._answers[self._turn], torch.cuda.Event())
+        num_samples = layout.num_samples
+        answers = self._answers[self._turn][:num_samples]
+        step = _Step(plan, self._asks.of(layout), answers, torch.cuda.Event())
         tokens, measured, step.prompt_scores = self._compute(plan, layout, step.asks)
         step.measured = _sent_back(measured)
-        step.tokens[: len(requests)].copy_(tokens[: len(requests)], non_blocking=True)
+        step.tokens.copy_(tokens[:num_samples], non_blocking=True)
         step.done.record()
         return step
 
@@ -190,7 +192,7 @@ class CudaRunner:
         else:
             logits, tokens = self._replay(num_padded, layout)
         if self.logits_seen is not None:
-            requests = [request.id for chunk in plan.chunks for request in chunk.samples]
+            requests = _sampled(plan)
             positions = [chunk.start + chunk.count - 1 for chunk in plan.chunks for _ in chunk.samples]
             self.logits_seen(requests, positions, logits[: len(requests)])
         measured = None if asks is None else self._sampling.choose(asks, logits, tokens)
@@ -381,6 +383,11 @@ def _is_scored(chunk: Chunk) -> bool:
     return request.params.prompt_logprobs is not None and chunk.start + 1 < len(request.prompt)
 
 
+def _sampled(plan: StepPlan) -> list[RequestId]:
+    """Who takes a token from the step, in order."""
+    return [request.id for chunk in plan.chunks for request in chunk.samples]
+
+
 def _sent_back(measured: Tensor | None) -> Tensor | None:
     """On its way into pinned memory."""
     if measured is None:
@@ -393,4 +400,5 @@ def _scores(step: _Step, tokens: list[int]) -> dict[RequestId, TokenScore]:
         return {}
     rows = step.asks.scored.tolist()
     scores = told(step.measured, [tokens[i] for i in rows], step.asks.num_top)
-    return {step.requests[i]: score for i, score in zip(rows, scores, strict=True)}
+    requests = _sampled(step.plan)
+    return {requests[i]: score for i, score in zip(rows, scores, strict=True)}
