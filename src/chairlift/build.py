@@ -29,13 +29,15 @@ from chairlift.config.source import Source, load_model_config, locate
 from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
-from chairlift.core.ports import Runner
+from chairlift.core.ports import DeviceLost, Runner
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
+from chairlift.live.child import NO_ENGINE, Child, Report
 from chairlift.live.clock import WallClock
 from chairlift.live.counts import Counts, make_counts
 from chairlift.live.messages import EngineInfo
-from chairlift.live.processes import Child, Report, Server
+from chairlift.live.processes import Server
+from chairlift.live.step_note import NotedRunner, StepNote
 from chairlift.live.switchboard import Switchboard
 from chairlift.runner.cuda.wake import wake
 from chairlift.server.listen import listen
@@ -148,8 +150,9 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
         admin or contextlib.nullcontext(),
     ):
         address = f"ipc://{folder}/engine"
+        note = StepNote(Path(folder) / "steps")
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
-        make_counts(_counts(address), num_front_ends)
+        counts = make_counts(_counts(address), num_front_ends)
 
         def on_ready(summary: list[str]) -> None:
             _say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
@@ -159,11 +162,13 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
 
         starts = itertools.count(1)
         server = Server(
-            lambda: Child("engine", _engine_main, _with_trace(model, next(starts)), address),
+            lambda: Child("engine", _engine_main, _with_trace(model, next(starts)), address, note.path),
             [
                 partial(Child, f"front end {i}", _front_end_main, model, address, listener, admin, i)
                 for i in range(num_front_ends)
             ],
+            progress=lambda: note.num_made,
+            clear_up=counts.clear,
         )
         with _reloading(Reloader(_reloads(address), settings, look or (lambda: settings)), server):
             return server.run(_say, on_ready)
@@ -235,7 +240,7 @@ def _with_trace(model: Model, start: int) -> Model:
     return replace(model, settings=replace(model.settings, trace=trace.with_name(f"{trace.name}.{start}")))
 
 
-def _engine_main(report: Report, model: Model, address: str) -> None:
+def _engine_main(report: Report, model: Model, address: str, where: Path) -> None:
     _set_up_logging(model.settings)
     signal.signal(signal.SIGHUP, lambda *_: _set_log_level(in_force(_reloads(address), model.settings)))
     _hear_of_settings()
@@ -243,11 +248,24 @@ def _engine_main(report: Report, model: Model, address: str) -> None:
     from chairlift.live.engine_process import EngineProcess
     from chairlift.runner.warm_up import prepare
 
-    with _sweeping(address):
+    note = StepNote(where)
+    engine = switchboard.engine
+    engine.runner = NotedRunner(engine.runner, note, switchboard.who)
+    with _sweeping(address), _ending_with_the_device():
         info = EngineInfo(loaded.limits, loaded.dtype, loaded.device)
-        process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner))
+        process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner), note.take())
         report(_summary(loaded))
         process.run()
+
+
+@contextlib.contextmanager
+def _ending_with_the_device() -> Iterator[None]:
+    """At once: what is left to tidy up may need the device, and wait for it for ever."""
+    try:
+        yield
+    except DeviceLost as error:
+        _say(f"the engine ends, because nothing can be computed any more: {error}")
+        os._exit(1)
 
 
 @contextlib.contextmanager
@@ -292,6 +310,7 @@ async def _front_end(
     from chairlift.text.load import load_tokenizer
 
     client = EngineClient(address, f"front-end-{index}")
+    asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
     load = Load(model.settings, Counts(_counts(address), index))
     context = ServerContext(
         load=load,

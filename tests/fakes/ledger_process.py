@@ -1,12 +1,22 @@
-"""An engine process on the ledger runner, for tests that need one to kill or to measure."""
+"""An engine process on the ledger runner, for tests that need one to kill or to measure.
 
+Whatever request has `POISON` in its prompt kills the process, in the step that computes it.
+"""
+
+import asyncio
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from chairlift.core.plan import StepPlan
 from chairlift.live.engine_process import EngineProcess
+from chairlift.live.step_note import NotedRunner, StepNote
+from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
 
+POISON = 666
 _FOLDERS = Path(__file__).parents[1], Path(__file__).parents[2] / "src"
 
 
@@ -15,9 +25,47 @@ def start(address: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "fakes.ledger_process", address], env={"PYTHONPATH": path})
 
 
+class Restarted:
+    """One engine after another: whenever one dies, the next is started."""
+
+    def __init__(self, address: str) -> None:
+        self.num_deaths = 0
+        self._address = address
+
+    async def __aenter__(self) -> "Restarted":
+        self._process = start(self._address)
+        self._watch = asyncio.ensure_future(self._restart())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._watch.cancel()
+        self.kill()
+        self._process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def _restart(self) -> None:
+        while True:
+            await asyncio.sleep(0.005)
+            if self._process.poll() is not None:
+                self.num_deaths += 1
+                self._process = start(self._address)
+
+
+class _Poisonable(LedgerRunner):
+    def submit(self, plan: StepPlan) -> None:
+        if any(POISON in chunk.request.prompt for chunk in plan.chunks):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().submit(plan)
+
+
 def main(address: str) -> None:
-    switchboard = ledger_switchboard(max_model_len=100_000, num_blocks=25_000)
-    EngineProcess(address, switchboard, info_of(switchboard)).run()
+    switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000)
+    note = StepNote(Path(address.removeprefix("ipc://") + ".steps"))
+    engine = switchboard.engine
+    engine.runner = NotedRunner(engine.runner, note, switchboard.who)
+    EngineProcess(address, switchboard, info_of(switchboard), suspects=note.take()).run()
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class ScriptedClient:
     num_waiting: int = 0
     is_ready: bool = True
     dies_at: int | None = None  # the step at which the engine goes away
+    times_out_at: int | None = None  # the step at which the engine finds the time over
     fails_at: int | None = None  # the step at which a request is given up
     refusal: tuple[str | None, str] | None = None  # field and message
     requests: list[Submitted] = field(default_factory=list)
@@ -65,14 +66,11 @@ class ScriptedClient:
         if not self.is_ready:
             raise EngineUnavailable("the engine is starting")
         # The real client's message, so that what cannot cross the wire fails here too.
-        sent = msgspec.msgpack.decode(
-            msgspec.msgpack.encode(Submit(1, prompt, params, cache_salt, 0, priority, user, deadline_s, expires)),
-            type=Submit,
-        )
-        assert sent.params == params
         key = len(self.requests)
+        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s, expires)
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(submit), type=Submit).params == params
         self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s, expires))
-        generation = Generation(self, key, params.num_samples, listener)  # type: ignore[arg-type]
+        generation = Generation(self, submit, listener)  # type: ignore[arg-type]
         self._plays[key] = asyncio.ensure_future(self._play(self.requests[key], generation))
         return generation
 
@@ -109,6 +107,8 @@ class ScriptedClient:
             step += 1
 
     def _output(self, params: SamplingParams, sample: int, step: int, script: list[int]) -> Output:
+        if step == self.times_out_at:
+            return Output(0, sample, None, "timeout", error="its time is over")
         if step == self.fails_at:
             return Output(0, sample, None, "error", error="the runner failed")
         token = script[step]

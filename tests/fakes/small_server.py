@@ -1,27 +1,34 @@
-"""A server of do-nothing processes: `python -m fakes.small_server BEHAVIOUR`; prints what happens, a line each.
+"""A server of do-nothing processes: `python -m fakes.small_server BEHAVIOUR FILE`; prints what happens, a line each.
 
-Each child prints its name and process id when it starts. BEHAVIOUR says what the engine or the front end does.
+Each child prints its name and process id when it starts. BEHAVIOUR says what the engine or the front end does; the file
+is there once an engine was.
 """
 
+import itertools
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
-from chairlift.live.processes import Child, Report, Server
+from chairlift.live.child import Child, Report
+from chairlift.live.processes import Server
 
 
 def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())  # in one piece, whoever else is writing
 
 
-def engine(report: Report, behaviour: str) -> None:
+def engine(report: Report, behaviour: str, where: Path) -> None:
     say(f"engine {os.getpid()}")
     if behaviour == "engine refuses":
         raise InvalidConfig("the weights are not there")
     if behaviour == "engine dies at once":
         os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "engine dies when started again" and where.exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    where.touch()
     if behaviour == "engine takes long":
         time.sleep(60)
     report("a summary")
@@ -44,8 +51,12 @@ def _finish(*_: object) -> None:
     sys.exit(0)
 
 
-def main(behaviour: str) -> int:
-    server = Server(lambda: Child("engine", engine, behaviour), [lambda: Child("front end 0", front_end, behaviour)])
+def main(behaviour: str, where: Path) -> int:
+    progress = itertools.count().__next__ if behaviour == "engine makes progress" else lambda: 0
+    front_ends = [lambda: Child("front end 0", front_end, behaviour)]
+    server = Server(
+        lambda: Child("engine", engine, behaviour, where), front_ends, progress, clear_up=lambda index: index + 3
+    )
     try:
         return server.run(say, lambda report: say(f"ready: {report}"))
     except ChairliftError as error:
@@ -54,4 +65,4 @@ def main(behaviour: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

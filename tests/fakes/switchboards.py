@@ -15,7 +15,9 @@ from fakes.ledger import LedgerRunner
 VOCAB_SIZE = 1000
 
 
-def ledger_switchboard(eos_ids: tuple[int, ...] = (), policy: Policy | None = None, **limits: Any) -> Switchboard:
+def ledger_switchboard(
+    kind: type[LedgerRunner] = LedgerRunner, eos_ids: tuple[int, ...] = (), policy: Policy | None = None, **limits: Any
+) -> Switchboard:
     sizes = Limits(
         **{
             "vocab_size": VOCAB_SIZE,
@@ -27,7 +29,7 @@ def ledger_switchboard(eos_ids: tuple[int, ...] = (), policy: Policy | None = No
         }
         | limits
     )
-    runner = LedgerRunner(sizes.num_blocks, sizes.block_size, sizes.vocab_size)
+    runner = kind(sizes.num_blocks, sizes.block_size, sizes.vocab_size)
     return Switchboard(Engine(Scheduler(sizes, policy or Fcfs()), runner, CountingClock()), sizes, eos_ids)
 
 

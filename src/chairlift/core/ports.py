@@ -21,6 +21,11 @@ class RunnerFull(RunnerFailed):
     """
 
 
+class DeviceLost(Exception):
+    """Nothing can be computed any more, nor can what the runner holds be trusted. The engine ends with it; its requests
+    go on in another."""
+
+
 class Runner(Protocol):
     """Carries out plans in the order they were submitted.
 

@@ -1,21 +1,42 @@
 """The front end's end of the wire: submit a request, and hear of its outputs as they come.
 
-Always: a request ends by itself, by its owner's abort, or with `EngineUnavailable` when the engine goes away; none
-waits for ever. When the engine comes back, so does the client. Outputs are handed out where they arrive, by a call and
-without a task between; a listener that fails loses its own request and no other.
+Always: a request outlives the engine. What has come of it is kept here, and when the engine is gone the next one goes
+on from there; requests that come in between wait for it. A request ends by itself, by its owner's abort, by ending the
+engine again and again, or with `EngineUnavailable` when no engine will come. Outputs are handed out where they arrive,
+by a call and without a task between; a listener that fails loses its own request and no other.
 """
 
 import asyncio
 import itertools
+import secrets
+import time
 from collections import deque
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
 import zmq
+from msgspec.structs import replace as replace_fields
 
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
-from chairlift.live.messages import Abort, EngineInfo, FromEngine, Hello, Output, Step, Submit, ToEngine
+from chairlift.live.messages import (
+    Abort,
+    EngineInfo,
+    FromEngine,
+    Hello,
+    Output,
+    Ready,
+    Step,
+    Submit,
+    ToEngine,
+    go_on,
+    with_scored_prompt,
+)
+from chairlift.live.suspicion import Suspicion
+
+_RECONNECT_MS = 20
+_PROVEN = "this request ended the engine twice, each time with nothing else under way; it is not tried again"
 
 
 class Listener(Protocol):
@@ -27,15 +48,23 @@ class Listener(Protocol):
 
 
 class Generation:
-    """One request in the engine, all samples together. While it is held, what comes is kept for later."""
+    """One request, all samples together, whichever engine it is in. While it is held, what comes is kept for later."""
 
-    __slots__ = ("_client", "_held", "_is_held", "_key", "_listener", "_lost", "_open")
+    __slots__ = (
+        "_asked", "_client", "_held", "_is_held", "_key", "_listener", "_lost", "_open", "_submit", "_suspicion",
+        "_tokens",
+    )  # fmt: skip
 
-    def __init__(self, client: "EngineClient", key: int, num_samples: int, listener: Listener) -> None:
+    def __init__(self, client: "EngineClient", submit: Submit, listener: Listener) -> None:
         self._client = client
-        self._key = key
+        self._submit = submit
+        self._asked = time.monotonic()
+        self._key = submit.key
         self._listener = listener
-        self._open = set(range(num_samples))  # samples whose last output has not been handed out or aborted
+        samples = range(submit.params.num_samples)
+        self._open = set(samples)  # samples whose last output has not been handed out or aborted
+        self._tokens: dict[int, list[int]] = {i: [] for i in samples}  # what came of those the engine has not ended
+        self._suspicion: Suspicion | None = None
         self._held: deque[Output] = deque()
         self._is_held = False
         self._lost: Exception | None = None
@@ -44,12 +73,14 @@ class Generation:
         """Frees the request in the engine; may be called at any time and more than once."""
         if self._open:
             self._open.clear()
+            self._tokens.clear()
             self._client.abort(self._key, None)
 
     def abort_sample(self, sample: int) -> None:
         """Frees one sample, whose text is complete before its tokens are."""
         if sample in self._open:
             self._close(sample)
+            self._tokens.pop(sample, None)
             self._client.abort(self._key, sample)
 
     def hold(self) -> None:
@@ -64,13 +95,39 @@ class Generation:
             self._fail(self._lost)
 
     def put(self, output: Output) -> None:
+        tokens = self._tokens.get(output.sample)
+        if tokens is None:  # aborted while this was on its way
+            return
+        if output.token is not None:
+            tokens.append(output.token)
+        elif output.prompt_scores is not None:
+            self._submit = with_scored_prompt(self._submit)
+        if output.finish is not None:
+            del self._tokens[output.sample]
         if self._is_held:
             self._held.append(output)
         else:
             self._hand_out(output)
 
+    def go_on(self, in_step: bool, is_alone: bool) -> Submit | None:
+        """What the next engine is told, if it has anything to do; the one before died, perhaps with this in a step."""
+        if in_step:
+            self._suspicion = self._suspicion or Suspicion()
+            self._suspicion.add(sum(map(len, self._tokens.values())), is_alone)
+        suspicion = self._suspicion
+        if suspicion is not None and suspicion.is_proven:
+            for sample in list(self._tokens):
+                self.put(Output(self._key, sample, None, "error", error=_PROVEN))
+        if not self._tokens:
+            return None
+        message = go_on(self._submit, self._tokens, time.monotonic() - self._asked)
+        if suspicion is not None and suspicion.is_strong:
+            return replace_fields(message, num_alone=suspicion.num_alone)
+        return message
+
     def lose(self, error: Exception) -> None:
         self._lost = error
+        self._tokens.clear()
         if not self._is_held:
             self._fail(error)
 
@@ -98,7 +155,7 @@ class Generation:
 
 class EngineClient:
     def __init__(self, address: str, name: str) -> None:
-        self.info: EngineInfo | None = None
+        self.info: EngineInfo | None = None  # what the last engine said of itself
         self.num_running = 0
         self.num_waiting = 0
         self._address = address
@@ -124,24 +181,40 @@ class EngineClient:
         deadline_s: float | None = None,
         expires: float | None = None,
     ) -> Generation:
+        """Raises `EngineUnavailable` before there was an engine, and when none will come."""
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
-        key = next(self._keys)
-        generation = self._generations[key] = Generation(self, key, params.num_samples, listener)
-        self._send(Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s, expires))
+        if params.seed is None and not params.is_greedy:  # drawn here, so that every engine draws the same with it
+            params = replace(params, seed=secrets.randbits(64))
+        submit = Submit(next(self._keys), prompt, params, cache_salt, 0, priority, user, deadline_s, expires)
+        generation = self._generations[submit.key] = Generation(self, submit, listener)
+        if self.is_ready:
+            self._send(submit)
         return generation
 
     def abort(self, key: int, sample: int | None) -> None:
         if sample is None:
             self.forget(key)
-        if self.info is not None:
+        if self.is_ready:
             self._send(Abort(key, sample))
 
     def forget(self, key: int) -> None:
         self._generations.pop(key, None)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is an engine now. While there is none, requests wait for the next."""
+        return self._is_ready.is_set()
+
     async def until_ready(self) -> None:
         await self._is_ready.wait()
+
+    def give_up(self) -> None:
+        """No engine will come: whoever waits for one is told so, and so is whoever asks from now on."""
+        self.info = None
+        lost, self._generations = self._generations, {}
+        for generation in lost.values():
+            generation.lose(EngineUnavailable("the engine went away; try again in a moment"))
 
     async def run(self) -> None:
         """Stays connected until cancelled."""
@@ -156,6 +229,7 @@ class EngineClient:
         socket.setsockopt(zmq.IDENTITY, self._name)
         for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
             socket.setsockopt(option, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         socket.connect(self._address)
         self._socket = socket
@@ -169,7 +243,8 @@ class EngineClient:
             loop.remove_reader(socket)
             loop.remove_reader(monitor)
             self._socket = None
-            self._lose_all("the engine went away; try again in a moment")
+            self._is_ready.clear()
+            self.num_running = self.num_waiting = 0
             socket.disable_monitor()
             monitor.close()
             socket.close()
@@ -201,8 +276,17 @@ class EngineClient:
                 if generation is not None:
                     generation.put(output)
         else:
-            self.info = message.info
-            self._is_ready.set()
+            self._go_on(message)
+
+    def _go_on(self, ready: Ready) -> None:
+        """Everything that is open, in the order in which it came."""
+        self.info = ready.info
+        self._is_ready.set()
+        suspects = set(ready.suspects)
+        for key, generation in list(self._generations.items()):
+            message = generation.go_on(key in suspects, ready.is_alone)
+            if message is not None:
+                self._send(message)
 
     def _watch(self, monitor: zmq.Socket[bytes]) -> None:
         if _has_message(monitor):
@@ -215,14 +299,6 @@ class EngineClient:
             self._over.set_result(None)
         else:
             self._over.set_exception(error)
-
-    def _lose_all(self, reason: str) -> None:
-        self.info = None
-        self._is_ready.clear()
-        self.num_running = self.num_waiting = 0
-        lost, self._generations = self._generations, {}
-        for generation in lost.values():
-            generation.lose(EngineUnavailable(reason))
 
     def _send(self, message: ToEngine) -> None:
         assert self._socket is not None

@@ -1,25 +1,38 @@
 """The engine's end of the wire: reads what front ends send, steps, and sends each its outputs, once per step.
 
 Always: every front end knows how many requests run and wait, also when none of them is its own. Sleeps in the socket
-when there is nothing to do. A front end that is gone is noticed when it is next written to, and its requests are ended.
+when there is nothing to do. A front end that is gone is noticed when it is next written to, or when another takes its
+name, and its requests are ended.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 import zmq
 
 from chairlift.live.messages import Abort, EngineInfo, FromEngine, Hello, Output, Ready, Step, Submit, ToEngine
+from chairlift.live.quarantine import Quarantine
 from chairlift.live.switchboard import FrontEnd, Switchboard
+
+_NOBODY: Mapping[bytes, list[int]] = MappingProxyType({})
 
 
 class EngineProcess:
     def __init__(
-        self, address: str, switchboard: Switchboard, info: EngineInfo, prepare: Callable[[], bool] = lambda: False
+        self,
+        address: str,
+        switchboard: Switchboard,
+        info: EngineInfo,
+        prepare: Callable[[], bool] = lambda: False,
+        suspects: Mapping[bytes, list[int]] = _NOBODY,
     ) -> None:
-        """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left."""
-        self._switchboard = switchboard
+        """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
+        `suspects` are the requests that were in a step when the engine before this one died, by front end."""
+        self._switchboard = Quarantine(switchboard)
         self._prepare = prepare
+        self._suspects = suspects
+        self._is_alone = sum(map(len, suspects.values())) == 1
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
@@ -49,7 +62,8 @@ class EngineProcess:
 
     def _numbers(self) -> tuple[int, int]:
         scheduler = self._switchboard.engine.scheduler
-        return len(scheduler.running), len(scheduler.waiting) + len(scheduler.preempted)
+        num_waiting = len(scheduler.waiting) + len(scheduler.preempted)
+        return len(scheduler.running), num_waiting + self._switchboard.num_held
 
     def _work_ahead(self) -> None:
         """While nobody wants anything and something is left to prepare."""
@@ -70,7 +84,7 @@ class EngineProcess:
             elif isinstance(message, Hello):
                 self._switchboard.drop(front_end)  # whoever had this name before is gone
                 self._told[front_end] = (0, 0)
-                self._send(front_end, Ready(self._info))
+                self._send(front_end, Ready(self._info, self._suspects.get(front_end, []), self._is_alone))
             timeout_ms = 0
 
     def _send(self, front_end: FrontEnd, message: FromEngine) -> None:

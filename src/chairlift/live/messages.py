@@ -5,6 +5,8 @@ one `Step` per step and front end with all of its outputs. A request is named by
 samples by their index.
 """
 
+import dataclasses
+
 import msgspec
 
 from chairlift.core.limits import Limits
@@ -26,6 +28,10 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     user: str = ""
     deadline_s: float | None = None
     expires: float | None = None  # when it is given up, by the monotonic clock of this machine
+    # Of a request that goes on from an engine that is gone: the tokens its samples have. Those not named have ended.
+    outputs: dict[int, list[int]] | None = None
+    # Of a request that may have ended engines: how often one died with nothing else in a step. None: not suspected.
+    num_alone: int | None = None
 
 
 class Abort(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -64,7 +70,24 @@ class EngineInfo(msgspec.Struct, frozen=True):
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     info: EngineInfo
+    suspects: list[int] = []  # this front end's requests that were in a step when the engine before died
+    is_alone: bool = False  # there was one, and no other of any front end
 
 
 ToEngine = Hello | Submit | Abort
 FromEngine = Ready | Step
+
+
+def go_on(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
+    """The request as another engine is told of it, `waited_s` after it was asked. A search, which says nothing before
+    its end, begins again."""
+    return msgspec.structs.replace(
+        message,
+        deadline_s=None if message.deadline_s is None else message.deadline_s - waited_s,
+        outputs=None if message.params.beam_width else outputs,
+    )
+
+
+def with_scored_prompt(message: Submit) -> Submit:
+    """The request once the scores of its prompt were told, which are told once."""
+    return msgspec.structs.replace(message, params=dataclasses.replace(message.params, prompt_logprobs=None))

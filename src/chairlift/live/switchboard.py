@@ -15,7 +15,8 @@ from chairlift.core.events import Admitted, Event, Finished, Forked, PromptScore
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.request import FinishReason, Request
-from chairlift.live.messages import Abort, Output, Submit
+from chairlift.core.resume import resume
+from chairlift.live.messages import Abort, Output, Submit, go_on, with_scored_prompt
 
 FrontEnd = bytes
 _log = logging.getLogger(__name__)
@@ -31,6 +32,14 @@ class Line:
     num_cached: int | None = None  # prompt tokens found in the cache when the request first stepped on
 
 
+@dataclass(slots=True)
+class Asked:
+    """What a front end asked for, and its samples that have not ended."""
+
+    message: Submit
+    requests: list[RequestId]
+
+
 class Switchboard:
     def __init__(self, engine: Engine, limits: Limits, eos_ids: Iterable[int]) -> None:
         self.engine = engine
@@ -38,13 +47,14 @@ class Switchboard:
         # Models name end tokens that they do not have; a runner that forbids one would write beside its logits.
         self._eos_ids = frozenset(token for token in eos_ids if token < limits.vocab_size)
         self._lines: dict[RequestId, Line] = {}
-        self._requests: dict[tuple[FrontEnd, int], list[RequestId]] = {}
+        self._asked: dict[tuple[FrontEnd, int], Asked] = {}
         self._next_id = 0
-        self._refused: list[tuple[FrontEnd, Output]] = []
+        self._at_once: list[tuple[FrontEnd, Output]] = []  # what is answered without a step
+        self.num_lost = 0  # requests that ended because their front end was gone
 
     @property
     def has_work(self) -> bool:
-        return self.engine.has_work or bool(self._refused)
+        return self.engine.has_work or bool(self._at_once)
 
     def submit(self, front_end: FrontEnd, message: Submit) -> None:
         """Queues the request; one that can never be served is answered with the next step."""
@@ -55,35 +65,75 @@ class Switchboard:
                 output = Output(
                     message.key, i, None, FinishReason.ERROR.value, error=error.message, error_field=error.field
                 )
-                self._refused.append((front_end, output))
+                self._at_once.append((front_end, output))
             return
-        # Members of a search beyond the wanted answers say nothing.
-        heard = [request for request in samples if request.sample_index < message.params.num_samples]
-        self._requests[front_end, message.key] = [request.id for request in heard]
-        for request in heard:
-            self._lines[request.id] = Line(front_end, message.key, request.sample_index)
-        self.engine.add(samples)
+        groups = [samples] if message.outputs is None else resume(samples, message.outputs)
+        for group in groups:
+            if len(group[0].output) >= group[0].max_output:  # there was more room in the engine before
+                self._at_once.append((front_end, Output(message.key, group[0].sample_index, None, "length")))
+            else:
+                self._add(front_end, message, group)
+
+    def _add(self, front_end: FrontEnd, message: Submit, group: tuple[Request, ...]) -> None:
+        asked = self._asked.setdefault((front_end, message.key), Asked(message, []))
+        for request in group:
+            if request.sample_index < message.params.num_samples:  # else a member of a search, which says nothing
+                # Who goes on was told of cached tokens by the engine before.
+                num_cached = 0 if request.output else None
+                self._lines[request.id] = Line(front_end, message.key, request.sample_index, num_cached)
+                asked.requests.append(request.id)
+        self.engine.add(group)
 
     def abort(self, front_end: FrontEnd, message: Abort) -> None:
         """Ends a request or one sample of it; nobody is told. One that is not there has already ended."""
-        for request in list(self._requests.get((front_end, message.key), ())):
+        asked = self._asked.get((front_end, message.key))
+        for request in list(asked.requests) if asked is not None else ():
             if message.sample is None or self._lines[request].sample == message.sample:
-                self.engine.abort(request)
-                self._hang_up(request)
+                self._end(request)
 
     def drop(self, front_end: FrontEnd) -> None:
         """A front end is gone: so are its requests."""
-        self._refused = [(to, output) for to, output in self._refused if to != front_end]
-        for request in [request for request, line in self._lines.items() if line.front_end == front_end]:
-            self.engine.abort(request)
-            self._hang_up(request)
+        self._at_once = [(to, output) for to, output in self._at_once if to != front_end]
+        lost = [asked for (to, _), asked in self._asked.items() if to == front_end]
+        self.count_lost(front_end, len(lost))
+        for request in [request for asked in lost for request in asked.requests]:
+            self._end(request)
+
+    def count_lost(self, front_end: FrontEnd, count: int) -> None:
+        if count:
+            self.num_lost += count
+            _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), count)
+
+    def take_back(self, front_end: FrontEnd, key: int) -> Submit:
+        """Takes a request out of the engine; it goes on when the answer is submitted."""
+        asked = self._asked[front_end, key]
+        live = self.engine.scheduler.live
+        progresses = {self._lines[request].sample: live[request] for request in asked.requests}
+        outputs = {sample: p.tokens[len(p.request.prompt) :] for sample, p in progresses.items()}
+        arrival = next(iter(progresses.values())).arrival
+        for request in list(asked.requests):
+            self._end(request)
+        return go_on(asked.message, outputs, self.engine.clock.now() - arrival)
+
+    def all_open(self) -> list[tuple[FrontEnd, int]]:
+        """Front end and key of every request that has not ended."""
+        return list(self._asked)
+
+    def who(self, requests: Iterable[RequestId]) -> dict[FrontEnd, set[int]]:
+        """Whose they are, by the keys that their front ends know them by."""
+        found: dict[FrontEnd, set[int]] = {}
+        for request in requests:
+            line = self._lines.get(request)
+            if line is not None:
+                found.setdefault(line.front_end, set()).add(line.key)
+        return found
 
     def step(self) -> dict[FrontEnd, list[Output]]:
         """One step of the engine, and what each front end hears of it."""
         outputs: dict[FrontEnd, list[Output]] = {}
-        for front_end, refusal in self._refused:
-            outputs.setdefault(front_end, []).append(refusal)
-        self._refused.clear()
+        for front_end, answer in self._at_once:
+            outputs.setdefault(front_end, []).append(answer)
+        self._at_once.clear()
         for event in self.engine.step():
             line = self._lines.get(event.request)
             if line is not None:
@@ -107,18 +157,24 @@ class Switchboard:
             if line.num_cached is None:
                 line.num_cached = event.num_cached if isinstance(event, Admitted) else 0
         elif isinstance(event, PromptScored):
+            asked = self._asked[line.front_end, line.key]
+            asked.message = with_scored_prompt(asked.message)
             return Output(line.key, line.sample, None, prompt_scores=list(event.scores))
         elif isinstance(event, Finished):
             self._hang_up(event.request)
             return Output(line.key, line.sample, None, event.finish.value, error=event.message)
         return None
 
+    def _end(self, request: RequestId) -> None:
+        self.engine.abort(request)
+        self._hang_up(request)
+
     def _hang_up(self, request: RequestId) -> None:
         line = self._lines.pop(request)
-        requests = self._requests[line.front_end, line.key]
+        requests = self._asked[line.front_end, line.key].requests
         requests.remove(request)
         if not requests:
-            del self._requests[line.front_end, line.key]
+            del self._asked[line.front_end, line.key]
 
     def _samples(self, message: Submit) -> tuple[Request, ...]:
         params = message.params

@@ -11,10 +11,10 @@ from chairlift.live.messages import EngineInfo
 
 
 class Generation(Protocol):
-    """One request in the engine, all samples together.
+    """One request, all samples together, whichever engine it is in.
 
-    Its listener is told when the engine dies, with `EngineUnavailable`. A request that the engine refuses or fails ends
-    with an output whose `finish` is "error".
+    Its listener is told when no engine will come, with `EngineUnavailable`. A request that the engine refuses or fails,
+    or that ends the engine, ends with an output whose `finish` is "error".
     """
 
     def abort(self) -> None:
@@ -35,7 +35,12 @@ class Generation(Protocol):
 class EngineClient(Protocol):
     @property
     def info(self) -> EngineInfo | None:
-        """None while the engine is starting, restarting or gone."""
+        """What the last engine said of itself; None before there was one, and when none will come."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is an engine now. While there is none, requests wait for the next."""
         ...
 
     @property

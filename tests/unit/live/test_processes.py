@@ -1,6 +1,7 @@
 """The supervisor, watched from outside: processes that start, die, are restarted, drain and end together."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,13 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chairlift.live.processes import MAX_DEATHS
+
 _PATH = ":".join(str(Path(__file__).parents[3] / name) for name in ("src", "tests"))
 
 
 class SmallServer:
-    def __init__(self, behaviour: str) -> None:
+    def __init__(self, behaviour: str, scratch: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fakes.small_server", behaviour],
+            [sys.executable, "-m", "fakes.small_server", behaviour, str(scratch)],
             env=os.environ | {"PYTHONPATH": _PATH},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -47,11 +50,11 @@ class SmallServer:
 
 
 @pytest.fixture
-def start() -> Iterator[type[SmallServer]]:
+def start(tmp_path: Path) -> Iterator[type[SmallServer]]:
     started: list[SmallServer] = []
 
     def begin(behaviour: str) -> SmallServer:
-        started.append(SmallServer(behaviour))
+        started.append(SmallServer(behaviour, tmp_path / "engine"))
         return started[-1]
 
     yield begin  # type: ignore[misc]
@@ -97,29 +100,63 @@ def test_an_engine_that_dies_later_is_started_again(start) -> None:
     first = server.pids["engine"]
     os.kill(first, signal.SIGKILL)
     assert server.read_until("the engine died") == "the engine died (killed by SIGKILL); starting it again"
-    server.read_until("the engine is ready again")
+    assert re.fullmatch(r"the engine is ready again after \d+\.\d s", server.read_until("the engine is ready again"))
     assert server.pids["engine"] != first
     assert is_there(server.pids["front-end"])
 
 
-def test_an_engine_that_keeps_dying_ends_the_server(start) -> None:
+def test_an_engine_that_keeps_dying_without_progress_ends_the_server(start) -> None:
     server = start("")
     server.read_until("ready")
-    for _ in range(2):
+    for _ in range(MAX_DEATHS - 1):
         os.kill(server.pids["engine"], signal.SIGKILL)
         server.read_until("the engine is ready again")
     os.kill(server.pids["engine"], signal.SIGKILL)
     assert server.end() == 2
-    assert server.lines[-1].startswith("error: the engine died 3 times within")
+    assert server.lines[-1] == f"error: the engine died {MAX_DEATHS} times in a row without any progress; giving up"
     wait_gone(*server.pids.values())
 
 
-def test_a_front_end_that_dies_ends_the_server(start) -> None:
+def test_an_engine_that_makes_progress_may_die_as_often_as_it_likes(start) -> None:
+    server = start("engine makes progress")
+    server.read_until("ready")
+    for _ in range(MAX_DEATHS + 1):
+        os.kill(server.pids["engine"], signal.SIGKILL)
+        server.read_until("the engine is ready again")
+
+
+def test_deaths_while_it_is_started_again_count_too(start) -> None:
+    server = start("engine dies when started again")
+    server.read_until("ready")
+    os.kill(server.pids["engine"], signal.SIGKILL)
+    assert server.end() == 2
+    assert server.lines[-1].startswith("error: the engine died")
+    assert sum("starting it again" in line for line in server.lines) == MAX_DEATHS
+    wait_gone(*server.pids.values())
+
+
+def test_a_front_end_that_dies_is_cleared_up_after_and_started_again(start) -> None:
     server = start("")
     server.read_until("ready")
-    os.kill(server.pids["front-end"], signal.SIGKILL)
-    assert server.end() == 2
-    assert server.lines[-1] == "error: the front end 0 died (killed by SIGKILL)"
+    first = dict(server.pids)
+    os.kill(first["front-end"], signal.SIGKILL)
+    died = "the front end 0 died (killed by SIGKILL) with 3 requests under way; starting it again"
+    assert server.read_until("the front end 0 died") == died
+    server.read_until("the front end 0 is ready again")
+    assert server.pids["front-end"] != first["front-end"]
+    assert server.pids["engine"] == first["engine"]
+    assert is_there(first["engine"])
+
+
+def test_an_engine_that_dies_while_front_ends_finish_is_started_again(start) -> None:
+    server = start("front end drains")
+    server.read_until("ready")
+    os.kill(server.process.pid, signal.SIGTERM)
+    server.read_until("finishing")
+    os.kill(server.pids["engine"], signal.SIGKILL)
+    server.read_until("the engine is ready again")
+    assert server.end() == 0
+    assert "drained" in server.lines
     wait_gone(*server.pids.values())
 
 

@@ -1,0 +1,95 @@
+"""A process of a server, from the outside: how it is started, what it reports, how it ends.
+
+Always: a child ends when its parent does, however that comes about.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from chairlift.core.errors import ChairliftError, InvalidConfig
+
+Report = Callable[[Any], None]  # a child says once that it is ready, with whatever the parent should know
+Main = Callable[..., None]  # main(report, *args)
+
+NO_ENGINE = signal.SIGUSR1  # to a front end: none will come any more
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Died(ChairliftError):
+    """A process ended before it was ready, without a word."""
+
+
+class Child:
+    """A process and the pipe on which it reports that it is ready, or why it cannot be."""
+
+    def __init__(self, name: str, main: Main, *args: Any) -> None:
+        self.name = name
+        self.is_ready = False
+        self.started = time.monotonic()
+        self.pipe: Connection
+        self.pipe, theirs = _spawn.Pipe(duplex=False)
+        self.process: SpawnProcess = _spawn.Process(target=_child, args=(theirs, main, args), name=name)
+        self.process.start()
+        theirs.close()
+
+    def wait_ready(self) -> Any:
+        """What it reported; raises `InvalidConfig` with its own words when it cannot start, `Died` when it has none."""
+        try:
+            is_ready, report = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise Died(f"the {self.name} died while starting ({self.describe_end()})") from None
+        if not is_ready:
+            raise InvalidConfig(report)
+        self.is_ready = True
+        return report
+
+    def describe_end(self) -> str:
+        code = self.process.exitcode or 0
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def stop(self) -> None:
+        if self.process.is_alive():
+            self.process.terminate()
+
+    def tell_no_engine(self) -> None:
+        """Only a front end that is ready listens to it."""
+        if self.process.is_alive() and self.process.pid is not None:
+            os.kill(self.process.pid, NO_ENGINE)
+
+    def kill(self) -> None:
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+
+    def close(self) -> None:
+        """It has ended, and nobody asks for it any more."""
+        self.pipe.close()
+        self.process.close()
+
+
+def _child(pipe: Connection, main: Main, args: tuple[Any, ...]) -> None:
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        main(lambda report: pipe.send((True, report)), *args)
+    except ChairliftError as error:
+        pipe.send((False, str(error)))
+        sys.exit(2)
+
+
+def _die_with_parent() -> None:
+    """Linux only; elsewhere a parent that is killed leaves its children behind."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

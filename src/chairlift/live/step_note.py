@@ -1,0 +1,120 @@
+"""Which requests are in the steps under way, noted where it outlives the engine: in a file that is mapped to memory.
+
+Always: what is in a step was noted before the step began, and stays noted until its result is there. The engine writes,
+and the next one reads what it left; the parent made the file, and looks whether there is progress.
+
+    | steps that made a token, of all engines: u64 | slot | slot | ...     one slot for each step under way, and spare
+    slot: | length: u64 | MessagePack {front end: [keys]} |                length 0: no step
+"""
+
+import mmap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from struct import Struct
+
+import msgspec
+
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import Runner, RunnerFailed
+
+_NUMBER = Struct("=Q")
+_SLOT_BYTES = 1 << 18  # some fifty thousand requests
+_NUM_SLOTS = 8
+_SIZE = _NUMBER.size + _NUM_SLOTS * _SLOT_BYTES
+
+Keys = dict[bytes, list[int]]  # of requests, by front end
+
+
+class StepNote:
+    def __init__(self, path: Path) -> None:
+        """Makes the file if there is none."""
+        self.path = path
+        with path.open("a+b") as file:
+            file.truncate(_SIZE)
+            self._memory = mmap.mmap(file.fileno(), _SIZE)
+        self._num_begun = self._num_ended = 0
+
+    @property
+    def num_made(self) -> int:
+        """Steps that made a token, of all engines so far."""
+        number: int = _NUMBER.unpack_from(self._memory, 0)[0]
+        return number
+
+    def take(self) -> Keys:
+        """Who was in a step when the engine before this one died."""
+        found: dict[bytes, set[int]] = {}
+        for slot in range(_NUM_SLOTS):
+            (length,) = _NUMBER.unpack_from(self._memory, _place(slot))
+            start = _place(slot) + _NUMBER.size
+            if length:
+                for front_end, keys in msgspec.msgpack.decode(self._memory[start : start + length], type=Keys).items():
+                    found.setdefault(front_end, set()).update(keys)
+            self._set_length(slot, 0)
+        return {front_end: sorted(keys) for front_end, keys in found.items()}
+
+    def begin(self, keys: bytes) -> None:
+        slot = self._num_begun % _NUM_SLOTS
+        self._num_begun += 1
+        if len(keys) <= _SLOT_BYTES - _NUMBER.size:
+            start = _place(slot) + _NUMBER.size
+            self._memory[start : start + len(keys)] = keys
+            self._set_length(slot, len(keys))
+
+    def take_back(self) -> None:
+        """The step begun last did not begin after all."""
+        self._num_begun -= 1
+        self._set_length(self._num_begun % _NUM_SLOTS, 0)
+
+    def end(self, has_token: bool) -> None:
+        """The oldest step under way has ended."""
+        self._set_length(self._num_ended % _NUM_SLOTS, 0)
+        self._num_ended += 1
+        if has_token:
+            _NUMBER.pack_into(self._memory, 0, self.num_made + 1)
+
+    def _set_length(self, slot: int, length: int) -> None:
+        _NUMBER.pack_into(self._memory, _place(slot), length)
+
+
+class NotedRunner:
+    """A runner whose steps are noted."""
+
+    def __init__(
+        self, runner: Runner, note: StepNote, who: Callable[[Iterable[RequestId]], dict[bytes, set[int]]]
+    ) -> None:
+        assert runner.depth < _NUM_SLOTS
+        self._runner = runner
+        self._note = note
+        self._who = who
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._requests: list[RequestId] = []  # of the last step
+        self._keys = b""  # theirs
+
+    @property
+    def depth(self) -> int:
+        return self._runner.depth
+
+    def submit(self, plan: StepPlan) -> None:
+        requests = [chunk.request.id for chunk in plan.chunks]
+        if requests != self._requests:
+            self._requests, self._keys = requests, self._encode(self._who(requests))
+        self._note.begin(self._keys)
+        try:
+            self._runner.submit(plan)
+        except RunnerFailed:
+            self._note.take_back()
+            raise
+
+    def collect(self) -> StepResult:
+        try:
+            result = self._runner.collect()
+        except RunnerFailed:
+            self._note.end(has_token=False)
+            raise
+        self._note.end(has_token=bool(result.tokens))
+        return result
+
+
+def _place(slot: int) -> int:
+    return _NUMBER.size + slot * _SLOT_BYTES

@@ -1,0 +1,58 @@
+"""A client of a live engine in a test, and a request of it with what it heard."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from chairlift.core.params import SamplingParams
+from chairlift.live.client import EngineClient
+from chairlift.live.messages import Output
+
+
+@asynccontextmanager
+async def connected(address: str, name: str = "front-end") -> AsyncIterator[EngineClient]:
+    client = EngineClient(address, name)
+    running = asyncio.ensure_future(client.run())
+    try:
+        await until(lambda: client.is_ready)
+        yield client
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        await asyncio.sleep(0.005)
+
+
+class Heard:
+    """Submits a request and keeps what it hears of it."""
+
+    def __init__(self, client: EngineClient, prompt: list[int], params: SamplingParams) -> None:
+        self.outputs: list[Output] = []
+        self.error: Exception | None = None
+        self.generation = client.submit(prompt, params, self)
+        self._num_open = params.num_samples
+
+    def put(self, output: Output) -> None:
+        self.outputs.append(output)
+        self._num_open -= output.finish is not None
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+
+    async def any(self) -> None:
+        await until(lambda: self.outputs)
+
+    async def all(self) -> list[Output]:
+        await until(lambda: not self._num_open or self.error, within_s=60.0)
+        if self.error is not None:
+            raise self.error
+        return self.outputs
+
+    async def tokens(self, sample: int = 0) -> list[int]:
+        return [o.token for o in await self.all() if o.token is not None and o.sample == sample]
