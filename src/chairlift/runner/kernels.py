@@ -129,10 +129,8 @@ def compile_ahead(
         return lambda: None
     from chairlift.runner.cuda.compile_ahead import CompileAhead
 
-    make, gpu = partial(make_runner, kernels, exact=exact), torch.cuda.current_device()
-    return CompileAhead(
-        make, config, ops, dtype, kv_dtype, layer_weight, limits, hardware.capability(device), gpu
-    ).wait  # fmt: skip
+    make, capability = partial(make_runner, kernels, exact=exact), hardware.capability(device)
+    return CompileAhead(make, config, ops, dtype, kv_dtype, layer_weight, limits, capability).wait
 
 
 def check_exact(kernels: str, device: torch.device) -> None:

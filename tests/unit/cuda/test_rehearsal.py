@@ -26,6 +26,7 @@ TARGET = GPUTarget("cuda", 90, 32)
 CONFIG = ModelConfig(
     architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=int(sys.argv[1]),
     head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=2048, rms_norm_eps=1e-5, rope_theta=10000.0,
+    is_tied=sys.argv[1] == "2",
 )
 LIMITS = Limits(
     vocab_size=192, max_model_len=2048, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256
@@ -47,17 +48,22 @@ for data in json.load(sys.stdin):
     compiler.compile_kernel(data)
 print("torch" in sys.modules)
 """
-# A launch of any kernel goes as far as it can without a GPU, and Triton tells whether it had to compile.
+# A launch of any kernel goes as far as it can without a GPU, and Triton tells whether it had to compile. Then another
+# model is started, in the same process, whose kernels are there by now.
 LAUNCH = (
     WORLD
     + """
+from unittest.mock import patch
 found = []
 knobs.compilation.listener = lambda **told: found.append((told["src"].name, told["cache_hit"]))
-JITFunction.__getitem__ = lambda kernel, grid: lambda *args, **options: kernel.warmup(*args, grid=grid, **options)
-rehearsal._note = lambda noted, asked: False
-rehearsal.kernels_of_start(*ARGUMENTS)
+launch = lambda kernel, grid: lambda *args, **options: kernel.warmup(*args, grid=grid, **options)
+with (
+    patch.object(JITFunction, "__getitem__", launch), patch.object(rehearsal, "_note", lambda noted, asked: False),
+    patch.object(rehearsal, "_NO_GPU", 0),
+):
+    rehearsal.kernels_of_start(*ARGUMENTS)
 import json
-json.dump(found, sys.stdout)
+json.dump([found, rehearsal.kernels_of_start(*ARGUMENTS)], sys.stdout)
 """
 )
 
@@ -88,7 +94,7 @@ class Graph:
 torch.cuda.Event, CudaRunner._capture = Event, capture
 CPU = torch.device("cpu")
 told = rehearsal.kernels_of_start(*ARGUMENTS)
-with torch.inference_mode(), rehearsal._noting(TARGET, 0) as launched, rehearsal._Idle():
+with torch.inference_mode(), rehearsal._noting(TARGET) as launched, rehearsal._Idle():
     empty = rehearsal._Empty(BF16)
     model = Assembly(CONFIG, OPS, empty, BF16, CPU, OPS.weight, rehearsal._Nowhere(list)).build(2048)
     make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
@@ -131,6 +137,7 @@ def test_a_start_finds_all_of_its_kernels_compiled(tmp_path: Path, kv_heads: str
     names = {json.loads(kernel)["name"].rpartition(".")[2] for kernel in json.loads(told)}
     assert {"draw_kernel", "prefill_kernel", "combine_kernel", "one_row_kernel", "remember_kernel"} <= names
     assert run(COMPILE, tmp_path, order=told).split() == ["False"]
-    launched = json.loads(run(LAUNCH, tmp_path, kv_heads))
+    launched, told_again = json.loads(run(LAUNCH, tmp_path, kv_heads))
     assert {name for name, _ in launched} == names
     assert all(is_found for _, is_found in launched)
+    assert told_again == json.loads(told)

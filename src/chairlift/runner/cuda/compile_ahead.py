@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 class CompileAhead:
     def __init__(
         self, make_runner: "MakeRunner", config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
-        layer_weight: MakeWeight | None, limits: Limits, capability: tuple[int, int], device: int = 0,
+        layer_weight: MakeWeight | None, limits: Limits, capability: tuple[int, int],
     ) -> None:  # fmt: skip
         """Begins, unless it has been done before."""
         # Every key of the cache holds a sum over the whole compiler: in a thread, as weights are loaded next.
@@ -48,7 +48,7 @@ class CompileAhead:
         try:
             from chairlift.runner.cuda.rehearsal import kernels_of_start
 
-            kernels = kernels_of_start(make_runner, config, ops, dtype, kv_dtype, layer_weight, limits, target, device)
+            kernels = kernels_of_start(make_runner, config, ops, dtype, kv_dtype, layer_weight, limits, target)
         except Exception as error:
             _log.warning("kernels are compiled one by one: %s", error)
             return

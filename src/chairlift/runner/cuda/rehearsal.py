@@ -34,19 +34,19 @@ from chairlift.runner.weights.transfer import Transfer
 MakeRunner = Callable[[Decoder, KvCache, torch.device, Limits], Runner]
 
 _CPU = torch.device("cpu")
+_NO_GPU = -1  # Triton launches without asking what this process has compiled for a GPU that there is
 
 
 @torch.inference_mode()
 def kernels_of_start(
     make_runner: MakeRunner, config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
-    layer_weight: MakeWeight | None, limits: Limits, target: GPUTarget, device: int = 0,
+    layer_weight: MakeWeight | None, limits: Limits, target: GPUTarget,
 ) -> list[str]:  # fmt: skip
-    """Each as Triton's own words for a launch, in the order of first launches; those that this process has compiled
-    before are left out."""
+    """Each as Triton's own words for a launch, in the order of first launches."""
     config = replace(config, num_layers=1)
     ops = deepcopy(ops)  # what they may learn about a device they would learn about none
     limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
-    with _noting(target, device) as noted, _Idle():
+    with _noting(target) as noted, _Idle():
         weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, layer_weight or ops.weight, _Nowhere(list))
         kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
@@ -96,11 +96,11 @@ class _Idle(TorchFunctionMode):
 
 
 @contextmanager
-def _noting(target: GPUTarget, device: int) -> Iterator[dict[str, None]]:
+def _noting(target: GPUTarget) -> Iterator[dict[str, None]]:
     noted: dict[str, None] = {}
     before = knobs.runtime.jit_cache_hook
     knobs.runtime.jit_cache_hook = lambda **asked: _note(noted, asked["compile"])
-    driver.set_active(Absent(target, device))
+    driver.set_active(Absent(target, _NO_GPU))
     try:
         yield noted
     finally:
