@@ -1,0 +1,106 @@
+"""How much of its allowance each API key has left, for all front ends together: a file mapped by each of them.
+
+Always: a key that has used up its minute is told when to come back, and over any long time gets no more than its limit.
+A bucket holds at most a minute's worth and fills evenly. Tokens are taken when they are known: those of a prompt when
+it is taken on, those of an answer as it ends, so a bucket may be below zero for a while. Looking and taking are one,
+under a lock that the kernel takes back from a holder that dies. Keys may come and go; what one that has gone had left
+is forgotten when its room is needed.
+
+    per room: digest of the name | requests left | tokens left | when they were counted last, seconds
+"""
+
+import fcntl
+import hashlib
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from chairlift.config.keys import ApiKey
+
+NUM_ROOMS = 1024  # keys that can be used within a minute; more than that share none, the oldest is forgotten
+_ROOM = struct.Struct("<8sddd")
+_MINUTE = 60.0
+
+
+class Rates:
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._page = mmap.mmap(self._file, 0)
+
+    def take(self, key: ApiKey, num_requests: int, num_tokens: int, now: float) -> float:
+        """Takes requests and prompt tokens if both are left; seconds to wait if not, 0.0 if they were taken.
+
+        `now` is of a clock that all processes share.
+        """
+        if key.requests_per_minute is None and key.tokens_per_minute is None:
+            return 0.0
+        with self._locked():
+            room, requests, tokens = self._left(key, now)
+            wait = max(
+                _seconds_until(min(num_requests, key.requests_per_minute or 0.0), requests, key.requests_per_minute),
+                _seconds_until(min(num_tokens, key.tokens_per_minute or 0.0), tokens, key.tokens_per_minute),
+            )
+            if not wait:
+                requests, tokens = requests - num_requests, tokens - num_tokens
+            self._put(room, key, requests, tokens, now)
+        return wait
+
+    def charge(self, key: ApiKey, num_tokens: int, now: float) -> None:
+        """Tokens that have been made."""
+        if key.tokens_per_minute is None or not num_tokens:
+            return
+        with self._locked():
+            room, requests, tokens = self._left(key, now)
+            self._put(room, key, requests, tokens - num_tokens, now)
+
+    def _left(self, key: ApiKey, now: float) -> tuple[int, float, float]:
+        """The key's room, and what it has left in it by now."""
+        name = _digest(key)
+        oldest, oldest_at = 0, float("inf")
+        for room in range(0, len(self._page), _ROOM.size):
+            found, requests, tokens, at = _ROOM.unpack_from(self._page, room)
+            if found == name:
+                gone = max(0.0, now - at)
+                return (
+                    room,
+                    _filled(requests, key.requests_per_minute, gone),
+                    _filled(tokens, key.tokens_per_minute, gone),
+                )
+            if at < oldest_at:
+                oldest, oldest_at = room, at
+            if not at:  # rooms are taken in order: beyond the first empty one there is nobody
+                break
+        return oldest, key.requests_per_minute or 0.0, key.tokens_per_minute or 0.0
+
+    def _put(self, room: int, key: ApiKey, requests: float, tokens: float, now: float) -> None:
+        _ROOM.pack_into(self._page, room, _digest(key), requests, tokens, now)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def make_rates(path: Path) -> None:
+    """An empty page; for the parent, before it starts anybody."""
+    path.write_bytes(bytes(NUM_ROOMS * _ROOM.size))
+
+
+def _seconds_until(wanted: float, left: float, per_minute: float | None) -> float:
+    if per_minute is None or left >= wanted:
+        return 0.0
+    return (wanted - left) * _MINUTE / per_minute
+
+
+def _filled(left: float, per_minute: float | None, seconds: float) -> float:
+    return 0.0 if per_minute is None else min(per_minute, left + seconds * per_minute / _MINUTE)
+
+
+def _digest(key: ApiKey) -> bytes:
+    return hashlib.blake2b(key.name.encode(), digest_size=8).digest()
