@@ -27,7 +27,7 @@ def command(*arguments: str | Path) -> list[str]:
 def test_a_real_model_is_calibrated_tuned_and_run(tmp_path: Path) -> None:
     model, out = write_tiny_model(tmp_path / "tiny"), tmp_path / "out"
     given = ("--workload", "lengths:prompt=4-60,output=2-40,count=30", "--arrivals", "none", "--model", model)
-    few = ("--threads", "1", "--minutes", "0.5", "--json", "--out", out)
+    few = ("--threads", "1", "--minutes", "1.5", "--json", "--out", out)
     done = subprocess.run(command(*given, *few), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "calibrating" in done.stderr and "verifying, round 2 of 2, the defaults: " in done.stderr

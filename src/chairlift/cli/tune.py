@@ -161,7 +161,7 @@ def _calibrated(model: "Model", settings: Settings, has_threads: bool, seconds: 
 def _planned(tuning: "Tuning", ends: float) -> "Verification":
     from chairlift.tune.verify import plan
 
-    return plan(tuning.work, tuning.goal, tuning.candidates, max(30.0, ends - time.monotonic()))
+    return plan(tuning.work, tuning.goal, tuning.candidates, ends - time.monotonic())
 
 
 def _verify(tuning: "Tuning", verification: "Verification", model: "Model") -> str:

@@ -30,7 +30,7 @@ from chairlift.workload.item import Item
 T = TypeVar("T")
 
 _ROUNDS = 5  # of a calibration at most
-_NUM_WARM = 32  # requests that go before those that count
+_MOST_WARM = 32  # requests that go before those that count
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,21 @@ def calibrated(model: Model, settings: Settings, reach: int, seconds: float) -> 
     started = time.monotonic()
     calibrator.time(1)
     round_s = (time.monotonic() - started) / 2  # another one went before it
-    more = min(_ROUNDS, int(seconds / round_s) - 2) - 1
+    more = min(_ROUNDS - 1, int(seconds / round_s) - 2)
     if more > 0:
         calibrator.time(more)
     profile = profile_of("calibrated", found.name, found.config, loaded, calibrator.result())
     return replace(profile, max_running=usual.max_running, max_step_tokens=usual.max_step_tokens)
 
 
-def measured(model: Model, settings: Settings, items: Sequence[Item], arrivals: str, seed: int) -> Report:
-    """One run of the workload, after a part of it has warmed everything up."""
+def measured(
+    model: Model, settings: Settings, items: Sequence[Item], num_warm: int, arrivals: str, seed: int
+) -> Report:
+    """One run of the workload, after the first of its requests have warmed everything up."""
     loaded = model.load(model.find(settings))
     while prepare(loaded.runner):
         pass
-    _run(model, loaded, settings, items[:_NUM_WARM], parse_arrivals("none"), seed)
+    _run(model, loaded, settings, items[: min(num_warm, _MOST_WARM)], parse_arrivals("none"), seed)
     return _run(model, loaded, settings, items, parse_arrivals(arrivals), seed)
 
 

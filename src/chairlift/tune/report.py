@@ -66,7 +66,8 @@ class Found:
 
     def _fine(self) -> str:
         if self.tuning.is_raised and self.tuning.capacities is not None:
-            return f"nothing that was tried holds a higher rate within {self.tuning.work.targets}."
+            held = _rate(self.tuning.capacities[0])
+            return f"nothing that was tried holds clearly more than their {held} within {self.tuning.work.targets}."
         best = max((self.tuning.goal.gain(o.point, self._default.point) for o in self._ranked()[:1]), default=0.0)
         count = len(self.tuning.outcomes)
         if best < 0.0005:  # what would be shown as 0.0%
@@ -112,11 +113,12 @@ class Found:
             )
             yield Table(("option", "default", "lost without", "gained alone", "with it"), list(self._effect_rows()))
         if tuning.capacities is not None:
-            before, after = tuning.capacities
+            before, after = map(_rate, tuning.capacities)
             yield Heading("Capacity")
+            pick = "" if tuning.is_default_fine else f", {after} with the pick"
             yield Text(
-                f"The highest rate that meets {tuning.work.targets}, simulated to within 2 %: {before:.3g} requests a "
-                f"second with the defaults, {after:.3g} with the pick."
+                f"The highest rate that meets {tuning.work.targets}, simulated to within 2 %: {before} with the "
+                f"defaults{pick}."
             )
         yield Heading("Predicted against measured")
         yield from self._verification_blocks()
@@ -260,9 +262,13 @@ def _lost(tuning: Tuning) -> str:
 
 def _counted(tuning: Tuning) -> str:
     if tuning.is_raised and tuning.capacities is not None:
-        before, after = tuning.capacities
-        return f"capacity, {after:.3g} requests a second within {tuning.work.targets} instead of {before:.3g}"
+        before, after = map(_rate, tuning.capacities)
+        return f"capacity, {after} within {tuning.work.targets} instead of {before}"
     return _lost(tuning)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.3g} requests a second" if rate else "none"
 
 
 def _figures(outcomes: Sequence[tuple[str, Outcome]], tuning: Tuning) -> tuple[Sequence[str], list[Sequence[str]]]:

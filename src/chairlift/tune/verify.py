@@ -1,7 +1,8 @@
 """Predicted against measured: the default and the best few, each run for real, in turns.
 
 Always: prediction and measurement are of the same requests. If the time does not suffice for all of them, it is the
-first ones for both. What is compared is how much better than the default a setting is, for a machine's speed drifts.
+first ones for both; if not for enough of these, fewer settings and a single round. What is compared is how much better
+than the default a setting is, for a machine's speed drifts.
 """
 
 import statistics
@@ -14,9 +15,10 @@ from chairlift.tune.goal import Goal
 from chairlift.tune.knobs import Choice, shown, with_choice
 from chairlift.tune.real import Model, in_own_process, measured
 
-ROUNDS = 2
-_LOAD_S = 12.0  # a guess: loading a model and warming it up
+_LOAD_S = 8.0  # a guess: a new process, and loading a model
+_WARM_SHARE = 0.25  # of a run goes before it
 _FEWEST = 20  # requests
+_EXTENTS = ((2, 3), (2, 2), (1, 2))  # rounds and settings, as the time allows
 _CLEARLY = 0.02  # gain beyond that of the pick: less may be the machine
 
 Say = Callable[[str], None]
@@ -34,6 +36,7 @@ class Verification:
     work: Work
     goal: Goal
     each: tuple[Verified, ...]  # the default first
+    num_rounds: int
 
     def predicted_gain(self, verified: Verified) -> float:
         """Over the default."""
@@ -65,32 +68,36 @@ class Verification:
 
 
 def plan(work: Work, goal: Goal, outcomes: Sequence[Outcome], seconds: float) -> Verification:
-    """What to run so that it takes about so long; `outcomes` has the default first."""
-    predicted = [Evaluator(work).outcome(outcome.choice).report for outcome in outcomes]
-    longest = max(report.total_s for report in predicted if report)
-    seconds_each = max(1.0, seconds / (ROUNDS * len(outcomes)) - _LOAD_S)
-    if longest > seconds_each:
+    """What to run so that it takes about so long, or as little as tells anything; `outcomes` has the default first."""
+    whole = [Evaluator(work).outcome(outcome.choice).report for outcome in outcomes]
+    longest = (1.0 + _WARM_SHARE) * max(report.total_s for report in whole if report)
+    for num_rounds, most in _EXTENTS:
+        num_runs = num_rounds * min(most, len(outcomes))
+        share = (seconds / num_runs - _LOAD_S) / longest  # of the workload
         # Outputs make a request long, and the first of them may be short: a little less than its share.
-        count = max(_FEWEST, int(0.9 * len(work.items) * seconds_each / longest))
-        work = work.first(count)
-        predicted = [Evaluator(work).outcome(outcome.choice).report for outcome in outcomes]
+        count = len(work.items) if share >= 1.0 else int(0.9 * share * len(work.items))
+        if count >= min(_FEWEST, len(work.items)):
+            break
+    work, outcomes = work.first(max(_FEWEST, count)), outcomes[:most]
+    predicted = [Evaluator(work).outcome(outcome.choice).report for outcome in outcomes]
     each = tuple(Verified(o.choice, report) for o, report in zip(outcomes, predicted, strict=True) if report)
-    return Verification(work, goal, each)
+    return Verification(work, goal, each, num_rounds)
 
 
 def carry_out(verification: Verification, model: Model, say: Say) -> None:
     """Fills in what is measured; interrupted, what was measured by then is there."""
-    for number, verified in _turns(verification.each):
+    for number, verified in _turns(verification.each, verification.num_rounds):
         work = verification.work
-        what = f"round {number} of {ROUNDS}, {verification.in_words(verified)}"
+        what = f"round {number} of {verification.num_rounds}, {verification.in_words(verified)}"
         say(f"verifying, {what}: {verified.predicted.total_s:.0f} s predicted, once it is loaded and warm")
         settings = with_choice(work.settings, verified.choice)
-        report = in_own_process(measured, model, settings, work.items, work.arrivals, work.seed)
+        num_warm = max(1, int(_WARM_SHARE * len(work.items)))
+        report = in_own_process(measured, model, settings, work.items, num_warm, work.arrivals, work.seed)
         verified.measured.append(report)
 
 
-def _turns(each: Sequence[Verified]) -> Iterator[tuple[int, Verified]]:
+def _turns(each: Sequence[Verified], num_rounds: int) -> Iterator[tuple[int, Verified]]:
     """Forwards and backwards in turn, so that nobody always follows the same."""
-    for number in range(1, ROUNDS + 1):
+    for number in range(1, num_rounds + 1):
         for verified in each if number % 2 else reversed(each):
             yield number, verified

@@ -152,10 +152,21 @@ def test_the_verification_runs_what_there_is_time_for(batch: Tuning) -> None:
     assert candidates[0] == batch.default and candidates[1] == batch.pick
     assert candidates[2].choice["policy"] == "shortest-first"
     whole = plan(batch.work, batch.goal, candidates, 1e6)
-    assert len(whole.work.items) == len(batch.work.items)
-    part = plan(batch.work, batch.goal, candidates, 75.0)  # twelve seconds each for loading, half a second is left
+    assert (len(whole.work.items), len(whole.each), whole.num_rounds) == (len(batch.work.items), 3, 2)
+    longest = max(each.predicted.total_s for each in whole.each)
+    part = plan(batch.work, batch.goal, candidates, 6 * (8.0 + longest))  # eight seconds of each go into loading
     assert 20 <= len(part.work.items) < len(batch.work.items)
     assert all(each.predicted.requests == len(part.work.items) for each in part.each)
+    assert (len(part.each), part.num_rounds) == (3, 2)
+
+
+def test_where_time_is_short_fewer_settings_and_rounds_are_run(batch: Tuning) -> None:
+    extents = []
+    for num_loads in (5.5, 2.5, 0.0):
+        found = plan(batch.work, batch.goal, batch.candidates, 8.0 * num_loads)
+        extents.append((len(found.each), found.num_rounds))
+    assert extents == [(2, 2), (2, 1), (2, 1)]
+    assert len(found.work.items) == 20
 
 
 def test_gains_are_against_the_default_of_the_same_round(batch: Tuning) -> None:
