@@ -23,6 +23,7 @@ def test_one_long_context_among_many_rows_takes_no_more_memory_than_among_few(nu
 
 def test_few_rows_are_split_finer_than_many() -> None:
     assert tiling(1, 4096, False).split < tiling(64, 4096, False).split < tiling(256, 4096, False).split
+    assert tiling(256, 512, False).split < tiling(512, 512, False).split < tiling(512, 8192, False).split
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
@@ -33,3 +34,8 @@ def test_exact_cuts_differ_in_who_walks_them_and_not_in_where_they_begin(has_gro
     assert few[0] == many[0] == short[0] and few.tile == many.tile == short.tile
     assert (few.num_splits, many.num_splits, short.num_splits) == (8, 1, 1)
     assert short == many  # of which there is one kernel
+
+
+def test_exact_long_contexts_of_some_rows_are_split_where_few_programs_would_walk_them() -> None:
+    assert tiling(40, 4096, True, exact=True).num_splits == 64
+    assert tiling(40, 512, True, exact=True).num_splits == tiling(40, 4096, False, exact=True).num_splits == 1

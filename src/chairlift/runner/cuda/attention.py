@@ -4,7 +4,8 @@ A row attends to the positions up to its own in the text its block table lists. 
 positions and split at absolute multiples of `SPLIT`, so for one tiling the order of sums depends on the position alone:
 a token gets the same bits in a prompt chunk and in a decode, in any batch.
 
-    partial:  one program per (row, kv head, split)  -> max, sum, weighted values of its stretch
+    partial:  one program per (row, kv head, split)  -> max, sum, weighted values of its stretch; the answer of a row
+                                                        that has no other
     combine:  one program per (row, head)            -> the stretches joined in order
 
 Into how many a context is split is no constant of theirs: every length that comes would be compiled anew.
@@ -60,14 +61,14 @@ def partial_kernel(
         total = total * shrink + tl.sum(shares, axis=1)
         summed = summed * shrink[:, None] + tl.dot(shares.to(v.dtype), v, input_precision="ieee")
         top = largest
-    if not IS_SPLIT:
-        target = out + row * HEADS * DIM + heads[:, None] * DIM + dims[None, :]
-        tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_member[:, None])
-    else:
+    if IS_SPLIT and first // SPLIT < position // SPLIT:
         place = (row * HEADS + heads) * num_splits + split
         tl.store(stats + place * 2, top, mask=is_member)
         tl.store(stats + place * 2 + 1, total, mask=is_member)
         tl.store(partials + place[:, None] * DIM + dims[None, :], summed, mask=is_member[:, None])
+    else:
+        target = out + row * HEADS * DIM + heads[:, None] * DIM + dims[None, :]
+        tl.store(target, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_member[:, None])
 
 
 @triton.jit(do_not_specialize=["num_splits"])
@@ -108,13 +109,13 @@ def single_kernel(
         total = total * shrink + tl.sum(shares, axis=0)
         summed = summed * shrink + tl.sum(shares[:, None] * v.to(tl.float32), axis=0)
         top = largest
-    if not IS_SPLIT:
-        tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))
-    else:
+    if IS_SPLIT and first // SPLIT < position // SPLIT:
         place = (row * HEADS + head) * num_splits + split
         tl.store(stats + place * 2, top)
         tl.store(stats + place * 2 + 1, total)
         tl.store(partials + place * DIM + dims, summed)
+    else:
+        tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["num_splits"])
@@ -125,11 +126,11 @@ def combine_kernel(
     head = tl.program_id(1)
     dims = tl.arange(0, DIM)
     position = tl.load(positions + row)
-    if position < 0:
-        return
     first = 0
     if window > 0:
         first = tl.maximum(position + 1 - window, 0) // SPLIT
+    if position < 0 or first == position // SPLIT:  # answered, where there is but one
+        return
     top = float("-inf")
     total = 0.0
     summed = tl.zeros([DIM], dtype=tl.float32)

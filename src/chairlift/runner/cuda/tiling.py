@@ -1,15 +1,16 @@
 """How the contexts of a step are cut for attention row by row, chosen by measuring on an H200.
 
-Few rows do not fill the device by themselves, so their contexts are split finely; many rows do, and long contexts are
-best walked in one go. Where every head has its own keys, many small programs (eight keys at a time, one warp) keep more
-loads under way than few large ones. With `exact`, stretches are as long everywhere, as sums depend on it, and a single
+Few rows do not fill the device by themselves, so their contexts are split finely. Many rows do, but their contexts are
+of any length, and a long one that is walked in one go is what all others wait for; joining costs nothing where there is
+one stretch. Where every head has its own keys, many small programs (eight keys at a time, one warp) keep more loads
+under way than few large ones. With `exact`, stretches are as long everywhere, as sums depend on it, and a single
 split means that one program walks them all.
 """
 
 from typing import NamedTuple
 
-_FEW, _MANY = 16, 128  # rows
-_LONG = 512  # keys
+_FEW, _MANY, _VERY_MANY = 16, 128, 512  # rows
+_LONG, _VERY_LONG = 1024, 4096  # keys
 EXACT_SPLIT, EXACT_TILE = 64, 32  # keys
 MAX_PARTS = 1 << 16  # that wait to be joined, over all rows: bounds their memory when one context of many is long
 
@@ -24,15 +25,24 @@ class Tiling(NamedTuple):
 def tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool = False) -> Tiling:
     """has_groups: several query heads share keys and values."""
     if exact:
-        is_split = num_rows <= (4 * _FEW if has_groups else _FEW)
+        is_split = num_rows <= _FEW or (has_groups and num_rows <= 4 * _FEW and max_context > _LONG)
         num_splits = max(1, -(-max_context // EXACT_SPLIT)) if is_split else 1
-        return Tiling(EXACT_SPLIT, num_splits, EXACT_TILE, 4 if num_splits > 1 else 1)
+        return Tiling(EXACT_SPLIT, num_splits, EXACT_TILE, 2 if num_splits > 1 else 1)
     if num_rows <= _FEW:
         split, tile, warps = (64, 64, 4) if has_groups else (64, 32, 1)
     elif has_groups:
         split, tile, warps = 1024 if num_rows >= _MANY else 128, 64, 2
     else:
-        split, tile, warps = 1024 if num_rows >= _MANY and max_context > _LONG else 128, 8, 1
+        split, tile, warps = _split(num_rows, max_context), 8, 1
     while num_rows * -(-max_context // split) > MAX_PARTS and split < max_context:
         split *= 2
     return Tiling(split, max(1, -(-max_context // split)), tile, warps)
+
+
+def _split(num_rows: int, max_context: int) -> int:
+    """Of more than a few rows whose heads have keys of their own."""
+    if num_rows < _MANY:
+        return 128
+    if max_context > _VERY_LONG:  # parts take memory
+        return 1024
+    return 256 if num_rows >= _VERY_MANY or max_context > _LONG else 128
