@@ -63,9 +63,11 @@ class HttpWorld:
             return await http.get(path)
 
     @contextmanager
-    def on_a_port(self) -> Iterator[str]:
-        """Serve in a thread; gives the base URL."""
+    def on_a_port(self, room: int | None = None) -> Iterator[str]:
+        """Serve in a thread; gives the base URL. `room`: bytes that wait for a slow client outside."""
         sock = socket.socket()
+        if room is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
         started = threading.Event()

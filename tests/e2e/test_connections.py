@@ -1,0 +1,162 @@
+"""What connections may do, over raw sockets."""
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from chairlift.live.counts import Count
+from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS
+from fakes.http_world import HttpWorld
+
+ASK = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+STREAM = b'{"prompt": "Hi", "stream": true, "max_tokens": 390}'
+
+
+@contextmanager
+def connected(url: str, room: int | None = None) -> Iterator[socket.socket]:
+    """`room`: bytes that the machine keeps for a client that does not read."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.socket() as sock:
+        if room is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        sock.settimeout(10)
+        sock.connect((host, int(port)))
+        yield sock
+
+
+def all_of(sock: socket.socket) -> bytes:
+    """What comes until the server ends the connection."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := sock.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def test_a_head_without_end_is_431_whether_in_one_header_or_in_many_pieces() -> None:
+    with HttpWorld().on_a_port() as url:
+        with connected(url) as sock:
+            sock.sendall(ASK + b"X-Long: " + b"a" * (MAX_HEAD_BYTES + 1) + b"\r\n\r\n")
+            answer = all_of(sock)
+        assert status(answer) == 431
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == 431
+        with connected(url) as sock, contextlib.suppress(ConnectionError):
+            sock.sendall(ASK)
+            for _ in range(MAX_HEAD_BYTES):  # it would go on for ever
+                sock.sendall(b"X-More: " + b"a" * 1000 + b"\r\n")
+        with connected(url) as sock:
+            sock.sendall(b"GET /" + b"a" * (MAX_HEAD_BYTES + 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert status(all_of(sock)) == 431
+
+
+def test_too_many_headers_are_431_and_as_many_as_allowed_are_fine() -> None:
+    with HttpWorld().on_a_port() as url:
+        for num, wanted in ((MAX_HEADERS - 2, 200), (MAX_HEADERS + 1, 431)):
+            with connected(url) as sock:
+                sock.sendall(
+                    b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + b"X-A: b\r\n" * num + b"\r\n"
+                )
+                assert status(all_of(sock)) == wanted
+
+
+def test_a_chunked_body_is_limited_as_it_comes() -> None:
+    world = HttpWorld(max_body_bytes=1000, max_receive_seconds=1.0)
+    with world.on_a_port() as url, connected(url) as sock:
+        sock.sendall(ASK + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(3):
+            sock.sendall(b"400\r\n" + b" " * 0x400 + b"\r\n")
+        assert status(sock.recv(65536)) == 413
+        assert not world.client.requests
+
+
+def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None:
+    world = HttpWorld(max_connections=2)
+    with world.on_a_port() as url:
+        until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
+        with connected(url), connected(url):
+            with connected(url) as third:
+                answer = all_of(third)
+            assert status(answer) == 503
+            assert b"retry-after: 1" in answer.lower()
+            assert b"connection: close" in answer.lower()
+        until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
+        with connected(url) as sock:
+            sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert status(all_of(sock)) == 200
+
+
+@pytest.mark.parametrize(
+    "sent", [ASK, ASK[:20], ASK + b"Content-Length: 100\r\n\r\n{", ASK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"]
+)
+def test_a_request_that_does_not_arrive_in_full_ends_with_408(sent: bytes) -> None:
+    world = HttpWorld(max_receive_seconds=0.4)
+    with world.on_a_port() as url, connected(url) as sock:
+        sock.sendall(sent)
+        before = time.monotonic()
+        assert status(all_of(sock)) == 408
+        assert 0.3 < time.monotonic() - before < 3
+
+
+def test_a_drop_of_a_request_every_now_and_then_does_not_keep_a_connection_open() -> None:
+    with HttpWorld(max_receive_seconds=0.5).on_a_port() as url, connected(url) as sock:
+        before = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            for byte in ASK + b"A" * 1000:
+                sock.sendall(bytes([byte]))
+                time.sleep(0.05)
+        assert time.monotonic() - before < 5
+
+
+def test_a_connection_on_which_nothing_is_asked_is_closed() -> None:
+    with HttpWorld(max_receive_seconds=0.3).on_a_port() as url, connected(url) as sock:
+        all_of(sock)
+
+
+def test_a_long_answer_is_not_taken_for_a_slow_request() -> None:
+    world = HttpWorld("Hello world " * 60, max_receive_seconds=0.2)
+    world.client.delay_s = 0.01
+    with world.on_a_port() as url, connected(url) as sock:
+        sock.sendall(ASK + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(STREAM) + STREAM)
+        assert b"[DONE]" in all_of(sock)
+
+
+def test_a_client_that_reads_nothing_is_cut_off_and_its_request_freed() -> None:
+    world = HttpWorld("Hello world " * 100, slow_reader_seconds=0.5)
+    world.client.script = lambda prompt, sample: world.answer[:-1] * 400
+    with world.on_a_port(room=4096) as url, connected(url, room=4096) as sock:
+        body = b'{"prompt": "Hi", "stream": true, "max_tokens": 390, "ignore_eos": true, "n": 8, "logprobs": 5}'
+        sock.sendall(ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        sock.recv(100)
+        load = world.context.load
+        until(lambda: load.num_cut_off == 1)
+        until(lambda: load.counts.total(Count.OPEN) == 0)
+        assert load.counts.total(Count.CONNECTIONS) == 0
+
+
+def test_a_client_that_reads_slowly_but_steadily_gets_everything() -> None:
+    world = HttpWorld("Hello world " * 100, slow_reader_seconds=1.0)
+    with world.on_a_port(room=32768) as url, connected(url, room=32768) as sock:
+        body = b'{"prompt": "Hi", "stream": true, "max_tokens": 250, "ignore_eos": true, "n": 4, "logprobs": 5}'
+        sock.sendall(ASK + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        end = b""
+        while part := sock.recv(8192):
+            end = (end + part)[-200:]
+            time.sleep(0.02)
+        assert b"[DONE]" in end
+        assert world.context.load.num_cut_off == 0

@@ -1,0 +1,99 @@
+"""Requests that are given up when their time is over."""
+
+import time
+from typing import Any
+
+import pytest
+
+from chairlift.server.gate import Time
+from fakes.http_world import HttpWorld
+from fakes.sse import events
+
+LONG = "Hello world " * 40
+ASKED = (
+    ("/v1/completions", {"prompt": "Hi", "max_tokens": 100}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+    ("/models/small/generate", {"inputs": "Hi"}),
+)
+
+
+def slow_world(**settings: Any) -> HttpWorld:
+    world = HttpWorld(LONG, **settings)
+    world.client.delay_s = 0.02
+    return world
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+async def test_an_answer_that_does_not_come_in_time_is_504_and_its_request_freed(
+    path: str, body: dict[str, Any]
+) -> None:
+    world = slow_world()
+    before = time.monotonic()
+    response = await world.post(path, body | {"timeout": 0.3})
+    assert response.status_code == 504
+    assert 0.29 < time.monotonic() - before < 0.7
+    assert world.client.requests[0].aborts == [None]
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+async def test_the_header_and_the_servers_maximum_count_as_well(path: str, body: dict[str, Any]) -> None:
+    async with slow_world().http() as http:
+        assert (await http.post(path, json=body, headers={"X-Deadline-Ms": "100"})).status_code == 504
+    assert (await slow_world(max_request_seconds=0.1).post(path, body)).status_code == 504
+    assert (await slow_world(max_request_seconds=0.1).post(path, body | {"timeout": 60})).status_code == 504
+
+
+async def test_a_stream_that_has_begun_ends_with_an_error_event() -> None:
+    world = slow_world()
+    response = await world.post("/v1/completions", {"prompt": "Hi", "stream": True, "max_tokens": 100, "timeout": 0.1})
+    assert response.status_code == 200
+    *chunks, error, done = events(response.text)
+    assert 1 <= len(chunks) < 10
+    assert error["error"]["code"] == 504
+    assert done == "[DONE]"
+
+
+async def test_the_engine_may_be_the_first_to_notice() -> None:
+    world = HttpWorld(LONG)
+    world.client.times_out_at = 0
+    assert (await world.post("/v1/completions", {"prompt": "Hi", "timeout": 60})).status_code == 504
+
+
+async def test_the_engine_is_told_when_and_policies_that_it_is_due_then() -> None:
+    world = HttpWorld()
+    for body in ({"timeout": 60}, {"timeout": 60, "deadline_s": 5}, {}):
+        await world.post("/v1/completions", {"prompt": "Hi"} | body)
+    given, both, none = world.client.requests
+    assert given.expires == pytest.approx(time.monotonic() + 60, abs=5)
+    assert [each.deadline_s for each in (given, both, none)] == [60, 5, None]
+    assert none.expires is None
+
+
+async def test_a_request_whose_time_is_over_before_it_starts_never_reaches_the_engine() -> None:
+    world = HttpWorld(max_request_seconds=1e-9)
+    assert (await world.post("/v1/completions", {"prompt": "Hi"})).status_code == 504
+    assert not world.client.requests
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "1.5", "soon", "", "9" * 13])
+async def test_a_header_that_is_no_time_is_refused_by_name(value: str) -> None:
+    async with HttpWorld().http() as http:
+        response = await http.post("/v1/completions", json={"prompt": "Hi"}, headers={"X-Deadline-Ms": value})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "X-Deadline-Ms")
+
+
+@pytest.mark.parametrize("value", [0, -1, "soon"])
+async def test_a_timeout_that_is_no_time_is_refused_by_name(value: object) -> None:
+    response = await HttpWorld().post("/v1/completions", {"prompt": "Hi", "timeout": value})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "timeout")
+    assert (await HttpWorld().post("/models/small", {"inputs": "Hi", "timeout": value})).status_code == 422
+
+
+def test_the_least_of_all_times_counts() -> None:
+    left = Time(max_s=50.0, given_s=20.0)
+    left.allow(30.0)
+    left.allow(None)
+    assert left.given_s == 20.0
+    left.allow(5.0)
+    assert left.expires == pytest.approx(time.monotonic() + 5.0, abs=1.0)
+    assert Time(None, None).expires is None
