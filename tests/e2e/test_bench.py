@@ -249,7 +249,7 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     nobody = f"http://127.0.0.1:{port}"
     assert "cannot be reached: connection refused" in refused(capsys, "--url", nobody, "--workload", workload)
     assert "--workload is missing" in refused(capsys, "--url", nobody)
-    assert "--slo" in refused(capsys, "--workload", workload, "--slo", "ttft=-1").replace("slo ", "--slo ")
+    assert "--slo 'ttft=-1'" in refused(capsys, "--workload", workload, "--slo", "ttft=-1")
     assert "--timeout" in refused(capsys, "--workload", workload, "--timeout", "0")
     assert "to be kept" in refused(capsys, "--workload", "lengths:prompt=9,output=9,count=3", "--max-length", "8")
     assert "--clients" in refused(capsys, "--workload", workload, "--clients", "0")

@@ -56,7 +56,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--warmup", default="0", metavar="N", help="requests before the run, not counted")
     parser.add_argument("--clients", metavar="N", help="client processes (default: one for every four cores)")
     parser.add_argument("--timeout", default="600", metavar="S", help="seconds for a request (default: %(default)s)")
-    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=0.5,tpot=50ms")
+    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write bench.json, bench.csv and bench.html")
     parser.add_argument("--title", metavar="TEXT", help="of the page (default: the model and the workload)")
     parser.add_argument("--json", action="store_true", help="the JSON of bench.json instead of a table")

@@ -25,7 +25,7 @@ def add_command(commands: Any) -> None:
         "--vary", action="append", default=[], metavar="NAME=V,V",
         help="a setting below or `arrivals`, and its values: policy=fcfs,longest-first; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these seconds: ttft=0.5,tpot=0.05")
+    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write the table as CSV and JSON, and PNG and HTML")
     parser.add_argument("--title", metavar="TEXT", help="of the picture (default: the workload and what varies)")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")

@@ -27,7 +27,7 @@ def add_command(commands: Any) -> None:
         allow_abbrev=False,
     )
     add_workload_flags(parser)
-    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these seconds: ttft=0.5,tpot=0.05")
+    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     add_option_flags(parser, "engine", "record")
     parser.set_defaults(run=run)

@@ -17,7 +17,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("trace", type=Path, metavar="TRACE")
     parser.add_argument("--chrome", type=Path, metavar="OUT", help="write it for ui.perfetto.dev or chrome://tracing")
-    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these seconds: ttft=0.5,tpot=0.05")
+    parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.set_defaults(run=run)
 

@@ -44,7 +44,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--slo", metavar="LIMITS",
-        help="what must be met: ttft, tpot, e2e or queue with mean, p50, p90, p99 or max, as in "
+        help="what must be met: ttft, tpot, e2e or queue of each request, or with _mean, _p50, _p90 or _p99, as in "
         "ttft_p99=500ms,tpot_p50=30ms",
     )  # fmt: skip
     parser.add_argument("--minutes", default="5", metavar="M", help="to take at most, about (default: %(default)s)")

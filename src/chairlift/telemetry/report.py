@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chairlift.core.errors import InvalidConfig
+from chairlift.telemetry.limits import EVERY, parse_limits
 
 MAX_USERS_SHOWN = 10
 
@@ -59,32 +59,15 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> "Slo":
-        """From `ttft=0.5,tpot=50ms`: seconds unless it says milliseconds."""
-        limits: dict[str, float] = {}
-        for part in text.split(","):
-            name, _, value = part.partition("=")
-            limit = _seconds(value.strip())
-            if name.strip() not in cls.__slots__ or not limit > 0:
-                raise InvalidConfig(
-                    f"slo {part.strip()!r} is not known; give seconds above 0, or as 500ms, for: "
-                    f"{', '.join(cls.__slots__)}"
-                )
-            limits[name.strip()] = limit
-        return cls(**limits)
+        """From `ttft=0.5,tpot=50ms`."""
+        limits = parse_limits(text, cls.__slots__, (EVERY,))
+        return cls(**{limit.figure: limit.limit_s for limit in limits})
 
     def __str__(self) -> str:
         return ",".join(f"{name}={getattr(self, name):g}s" for name in self.__slots__ if self._has(name))
 
     def _has(self, name: str) -> bool:
         return math.isfinite(getattr(self, name))
-
-
-def _seconds(text: str) -> float:
-    """Not a number where there is none."""
-    try:
-        return 1e-3 * float(text[:-2]) if text.endswith("ms") else float(text.removesuffix("s"))
-    except ValueError:
-        return math.nan
 
 
 @dataclass(slots=True)

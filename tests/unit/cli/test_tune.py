@@ -67,7 +67,7 @@ def test_a_real_run_that_fails_loses_nothing_that_was_found(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--slo", "ttft=1"], "--slo 'ttft=1' is not known; give FIGURE_SHARE=TIME"),
+        (["--slo", "ttft=soon"], "--slo 'ttft=soon' is not known; give a time above 0 for each request"),
         (["--slo", "tpot_p50=1us"], "--slo 'tpot_p50=1us' is not known"),
         (["--slo", "tpot_p50=1ms"], "--slo tpot_p50=1ms: cannot be met"),
         (["--minutes", "0"], "--minutes must be a number above 0"),

@@ -10,6 +10,7 @@ def test_limits_are_read_in_either_unit() -> None:
     targets = Targets.parse("ttft_p99=500ms, tpot_p50=0.03s,e2e_mean=2")
     assert targets.each == (Target("ttft", "p99", 0.5), Target("tpot", "p50", 0.03), Target("e2e", "mean", 2.0))
     assert Targets.parse(str(targets)) == targets
+    assert Targets.parse("ttft=500ms") == Targets.parse("ttft_max=0.5")  # each request, as others count them
 
 
 def test_the_tightest_limit_counts() -> None:
@@ -21,7 +22,7 @@ def test_the_tightest_limit_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ttft=500ms", "ttft_p99", "ttft_p99=0ms", "ttft_p99=-1", "ttft_p75=1s", "speed_p50=1s", "ttft_p99=1h"]
+    "text", ["", "=500ms", "ttft_p99", "ttft_p99=0ms", "ttft_p99=-1", "ttft_p75=1s", "speed_p50=1s", "ttft_p99=1h"]
 )
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="ttft_p99=500ms"):
