@@ -14,6 +14,7 @@ from chairlift.telemetry.report import Spread
 BUSY_SHARE = 0.8  # of a core: beyond it a process has no room for a burst
 MACHINE_BUSY = 0.95
 LATE_S = 0.005  # at the 99th percentile
+FEW_CHUNKS = 2000  # with fewer, what is done once weighs more than what is done for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class OwnLimit:
     clients: int
     busiest: float  # share of a core that the busiest client process needed
     us_per_chunk: float  # processor time of all client processes, requests included
-    max_chunks_per_s: float  # that they could take at this cost, each on a core of its own
+    max_chunks_per_s: float | None  # that they could take at this cost, each on a core of its own; None: hard to tell
     machine: float  # share of all cores of this machine that anything needed
     lag_s: Spread  # of timers in the client processes: by so much a chunk may have been stamped late
     late_s: Spread  # of requests: sent - due
@@ -35,7 +36,8 @@ class OwnLimit:
         busiest = max((effort.processor_s / effort.seconds for effort in efforts if effort.seconds > 0), default=0.0)
         num_chunks = sum(len(record.chunks) for record in records)
         us_per_chunk = 1e6 * sum(effort.processor_s for effort in efforts) / max(1, num_chunks)
-        max_chunks_per_s = 1e6 * BUSY_SHARE * len(efforts) / us_per_chunk if num_chunks and us_per_chunk else 0.0
+        can_tell = num_chunks >= FEW_CHUNKS and us_per_chunk > 0
+        max_chunks_per_s = 1e6 * BUSY_SHARE * len(efforts) / us_per_chunk if can_tell else None
         lag_s = Spread.of(lags)
         late_s = Spread.of([record.sent_s - record.due_s for record in records])
         doubts = _doubts(busiest, machine, lag_s, late_s)

@@ -151,7 +151,8 @@ def _count_rows(result: Result) -> Iterator[tuple[str, ...]]:
     yield ("chunks", f"{figures.chunks:,}")
     yield ("most requests at once", f"{figures.max_concurrency:,}")
     yield ("client processes, busiest", f"{client.clients}, {client.busiest:.0%} of a core")
-    yield ("chunks they could take", f"{client.max_chunks_per_s:,.0f}/s at {client.us_per_chunk:.1f} us each")
+    if client.max_chunks_per_s is not None:
+        yield ("chunks they could take", f"{client.max_chunks_per_s:,.0f}/s at {client.us_per_chunk:.1f} us each")
     yield ("timers of the client late, p99", f"{1e3 * client.lag_s.p99:.2f} ms")
     yield ("requests sent late, p99", f"{1e3 * client.late_s.p99:.2f} ms")
     yield from ((name, str(value)) for name, value in result.about.items() if value is not None)

@@ -91,7 +91,7 @@ class Result:
         yield _line(
             "client",
             f"{client.clients} process{'es' * (client.clients != 1)}, the busiest at {client.busiest:.0%} of a core, "
-            f"fit for {client.max_chunks_per_s:.0f} chunks/s; all cores {client.machine:.0%} busy; p99 of being late: "
+            f"{_fit_for(client)}; all cores {client.machine:.0%} busy; p99 of being late: "
             f"timers {1e3 * client.lag_s.p99:.1f} ms, requests {1e3 * client.late_s.p99:.1f} ms",
         )
         for doubt in client.doubts:
@@ -101,6 +101,11 @@ class Result:
         for name in LATENCIES:
             spread: Spread = getattr(figures, name)
             yield _columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
+
+
+def _fit_for(client: OwnLimit) -> str:
+    most = client.max_chunks_per_s
+    return "too few chunks to tell how many it can take" if most is None else f"fit for {most:.0f} chunks/s"
 
 
 def summed_up(measured: Measured, about: Mapping[str, Any], slo: Slo | None = None) -> Result:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chairlift.runner.forecast import Forecast
 
 _HERE = ("auto", "cpu", "cuda")  # what --device names on every command
+_SMALLEST = 64 * 2**20  # bytes of a device
 _LENGTHS = (32768, 8192, 2048, 512)  # of requests that are counted, beside the longest
 
 
@@ -39,11 +40,18 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _device_bytes(value: object) -> int:
+    size = num_bytes(value)
+    if size < _SMALLEST:
+        raise ValueError("must be the size of a device, such as 80GB; without a unit it is bytes")
+    return size
+
+
 def run(options: argparse.Namespace) -> int:
     from chairlift.runner.devices import NAMES, find_device
     from chairlift.runner.forecast import forecast
 
-    memory = None if options.device_memory is None else number(options, "device_memory", num_bytes)
+    memory = None if options.device_memory is None else number(options, "device_memory", _device_bytes)
     named = options.device if options.device in NAMES else None
     if named is not None:
         options.device = "cuda"

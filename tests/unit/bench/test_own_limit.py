@@ -10,11 +10,11 @@ def effort(processor_s: float, lags: float = 0.001) -> Effort:
 
 
 def test_clients_that_kept_up_raise_no_doubt() -> None:
-    records = [record(sent_s=1.001, due_s=1.0, times=range(1000))]
+    records = [record(sent_s=1.001, due_s=1.0, times=range(3000))]
     limit = OwnLimit.of([effort(2.0), effort(4.0)], records, machine=0.5)
     assert (limit.clients, limit.busiest, limit.doubts) == (2, 0.4, [])
-    assert limit.us_per_chunk == 6000.0
-    assert limit.max_chunks_per_s == 2 * 0.8 / 0.006
+    assert limit.us_per_chunk == 2000.0
+    assert limit.max_chunks_per_s == 2 * 0.8 / 0.002
     assert 0.0009 < limit.late_s.max < 0.0011
 
 
@@ -25,6 +25,10 @@ def test_each_limit_that_was_reached_is_said() -> None:
     assert "99% busy" in machine
     assert "20.0 ms late" in lag
     assert "500.0 ms late" in late
+
+
+def test_a_few_chunks_do_not_tell_how_many_could_be_taken() -> None:
+    assert OwnLimit.of([effort(2.0)], [record(times=range(100))], machine=0.5).max_chunks_per_s is None
 
 
 def test_nothing_measured_is_no_doubt() -> None:

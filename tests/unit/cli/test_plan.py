@@ -68,6 +68,7 @@ def test_requests_that_would_be_refused_are_told(folder: Path, capsys: pytest.Ca
         (("--device", "h200", "--num-blocks", "10000000"), "the KV cache that was asked for needs 3433.2 GiB"),
         (("--device", "cpu", "--device-memory", "1GiB", "--kv-memory", "2GiB"), "lower --num-blocks or --kv-memory"),
         (("--device-memory", "much"), "--device-memory must be a size such as 512MiB"),
+        (("--device-memory", "80"), "--device-memory must be the size of a device, such as 80GB; without a unit"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
