@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httptools
@@ -244,9 +245,14 @@ async def _serve(kind: str, address: str, port: int) -> None:
 
 def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
     from chairlift.build import _front_end_main
+    from chairlift.live.counts import make_counts
 
     listener = socket.socket(fileno=fd) if fd is not None else socket.create_server(("127.0.0.1", port), backlog=4096)
-    _front_end_main(lambda _: print("ready", flush=True), find_model(Settings()), address, listener, index)
+    folder = Path(address.removeprefix("ipc://")).parent
+    (folder / "metrics").mkdir(exist_ok=True)
+    if index == 0:
+        make_counts(folder / "counts", 256)
+    _front_end_main(lambda _: print("ready", flush=True), find_model(Settings()), address, listener, None, index)
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from chairlift.config.source import Source, load_model_config, locate
 from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
-from chairlift.core.ports import DeviceLost, Runner
+from chairlift.core.ports import DeviceLost, Observer, Runner
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.child import NO_ENGINE, Child, Report
@@ -43,7 +43,15 @@ from chairlift.runner.cuda.wake import wake
 from chairlift.server.listen import listen
 from chairlift.server.reload import Reloader, in_force
 from chairlift.telemetry.lines import Rules
+from chairlift.telemetry.log_lines import said, set_up_logging
+from chairlift.telemetry.metrics.engine import EngineMetrics
+from chairlift.telemetry.metrics.front_end import FrontEndMetrics
+from chairlift.telemetry.metrics.parent import ENGINE, ParentMetrics
+from chairlift.telemetry.metrics.stopwatch import Stopwatch
+from chairlift.telemetry.metrics.store import Store
+from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.recorder import Recorder
+from chairlift.telemetry.spans import Spans, check_endpoint
 
 if TYPE_CHECKING:
     from chairlift.live.client import EngineClient
@@ -93,13 +101,20 @@ def load(model: Model) -> "Loaded":
     return load_runner(model.settings, model.source, model.config)
 
 
-def make_engine(model: Model) -> tuple[Switchboard, "Loaded"]:
+def make_engine(model: Model, metrics: Path | None = None) -> tuple[Switchboard, "Loaded"]:
+    """`metrics` is the folder where the engine counts what it does."""
     loaded = load(model)
     rules = rules_of(model.settings, loaded)
-    engine = join(loaded.runner, loaded.limits, rules)
+    stopwatch = Stopwatch(loaded.runner)
+    engine = join(loaded.runner if metrics is None else stopwatch, loaded.limits, rules)
+    observers: list[Observer] = []
+    if metrics is not None:
+        observers.append(EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch))
     if model.settings.trace is not None:
         depth = loaded.runner.depth
-        engine.observer = Recorder(model.settings.trace, engine.scheduler, rules, model.name, "wall", depth)
+        observers.append(Recorder(model.settings.trace, engine.scheduler, rules, model.name, "wall", depth))
+    if observers:
+        engine.observer = observers[0] if len(observers) == 1 else Observers(*observers)
     return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
 
 
@@ -137,6 +152,8 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
     _set_up_logging(settings)
     for warning in settings.warnings:
         _say(f"warning: {warning}")
+    if settings.otlp_endpoint is not None:
+        check_endpoint(settings.otlp_endpoint)
     _check_device(settings)
     model = find_model(settings)
     listener = listen(settings.host, settings.port)
@@ -153,6 +170,8 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
         note = StepNote(Path(folder) / "steps")
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
         counts = make_counts(_counts(address), num_front_ends)
+        _metrics(address).mkdir()
+        counted = ParentMetrics(_metrics(address), model.name)
 
         def on_ready(summary: list[str]) -> None:
             _say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
@@ -161,14 +180,26 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
             _say("try it:\n" + _example(settings.host, listener))
 
         starts = itertools.count(1)
+
+        def start_engine() -> Child:
+            start = next(starts)
+            if start > 1:
+                counted.engine_starts_again()
+            return Child("engine", _engine_main, _with_trace(model, start), address, note.path)
+
+        def clear_up(front_end: int) -> int:
+            lost = counts.clear(front_end)
+            counted.front_end_starts_again(front_end, lost)
+            return lost
+
         server = Server(
-            lambda: Child("engine", _engine_main, _with_trace(model, next(starts)), address, note.path),
+            start_engine,
             [
                 partial(Child, f"front end {i}", _front_end_main, model, address, listener, admin, i)
                 for i in range(num_front_ends)
             ],
             progress=lambda: note.num_made,
-            clear_up=counts.clear,
+            clear_up=clear_up,
         )
         with _reloading(Reloader(_reloads(address), settings, look or (lambda: settings)), server):
             return server.run(_say, on_ready)
@@ -198,6 +229,10 @@ def _folder(address: str) -> Path:
 
 def _counts(address: str) -> Path:
     return _folder(address) / "counts"
+
+
+def _metrics(address: str) -> Path:
+    return _folder(address) / "metrics"
 
 
 def _reloads(address: str) -> Path:
@@ -244,7 +279,7 @@ def _engine_main(report: Report, model: Model, address: str, where: Path) -> Non
     _set_up_logging(model.settings)
     signal.signal(signal.SIGHUP, lambda *_: _set_log_level(in_force(_reloads(address), model.settings)))
     _hear_of_settings()
-    switchboard, loaded = make_engine(model)
+    switchboard, loaded = make_engine(model, _metrics(address))
     from chairlift.live.engine_process import EngineProcess
     from chairlift.runner.warm_up import prepare
 
@@ -304,6 +339,7 @@ async def _front_end(
     from chairlift.live.client import EngineClient
     from chairlift.server.admin import create_admin_app
     from chairlift.server.app import create_app
+    from chairlift.server.book import Book
     from chairlift.server.context import ServerContext
     from chairlift.server.load import Load
     from chairlift.server.run import serve as serve_http
@@ -312,14 +348,24 @@ async def _front_end(
     client = EngineClient(address, f"front-end-{index}")
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
     load = Load(model.settings, Counts(_counts(address), index))
+    tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
+    metrics = FrontEndMetrics(_metrics(address), index)
+    spans = _spans(model.settings, index, metrics)
     context = ServerContext(
         load=load,
         model_names=(model.name,),
         model_config=model.config,
-        tokenizer=load_tokenizer(model.source, model.settings.tokenizer),
+        tokenizer=tokenizer,
         client=client,
         created=int(time.time()),
         version=VERSION,
+        book=Book(
+            model=model.name,
+            metrics=metrics,
+            spans=spans,
+            logs=model.settings.log_requests,
+            text_of=partial(tokenizer.decode, skip_special=False) if model.settings.log_prompts else None,
+        ),
     )
 
     def take_settings() -> None:
@@ -344,6 +390,16 @@ async def _front_end(
     finally:
         for task in (connection, serving, announcing):
             task.cancel()
+        if spans is not None:
+            spans.close()
+        context.book.flush()
+
+
+def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | None:
+    if settings.otlp_endpoint is None:
+        return None
+    service = {"service.name": "chairlift", "service.version": VERSION, "service.instance.id": f"front-end-{index}"}
+    return Spans(settings.otlp_endpoint, service, metrics.spans)
 
 
 def _collect_seldom() -> None:
@@ -385,9 +441,7 @@ def _url(host: str, listener: socket.socket) -> str:
 
 
 def _set_up_logging(settings: Settings) -> None:
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    set_up_logging(settings.log_level, settings.log_format)
 
 
 def _set_log_level(settings: Settings) -> None:
@@ -395,4 +449,4 @@ def _set_log_level(settings: Settings) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"chairlift: {text}", file=sys.stderr, flush=True)
+    print(said(text), file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
 from chairlift.server.app import create_app
+from chairlift.server.book import Book
 from chairlift.server.context import ServerContext
 from chairlift.server.run import serve
 from fakes.loads import make_load
@@ -26,7 +27,12 @@ class HttpWorld:
     makers suggest for sampling."""
 
     def __init__(
-        self, says: str = "Hello world, hello there.", *, defaults: dict[str, Any] | None = None, **settings: Any
+        self,
+        says: str = "Hello world, hello there.",
+        *,
+        defaults: dict[str, Any] | None = None,
+        book: Book | None = None,
+        **settings: Any,
     ) -> None:
         self.tokenizer = small_tokenizer()
         self.eos_id = self.tokenizer.eos_id or 0
@@ -48,6 +54,7 @@ class HttpWorld:
             client=self.client,
             created=1_700_000_000,
             version="1.2.3",
+            book=book or Book(),
         )
         self.app = create_app(self.context)
 

@@ -12,6 +12,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.live.client import Generation, Listener
 from chairlift.live.messages import EngineInfo, Output, Submit
+from chairlift.telemetry.phases import Mark
 
 Script = Callable[[Sequence[int], int], Sequence[int]]  # prompt and sample index to tokens
 
@@ -25,6 +26,7 @@ class Submitted:
     user: str
     deadline_s: float | None
     expires: float | None
+    name: str
     aborts: list[int | None] = field(default_factory=list)  # a sample, or None for the whole request
 
 
@@ -44,6 +46,7 @@ class ScriptedClient:
     times_out_at: int | None = None  # the step at which the engine finds the time over
     fails_at: int | None = None  # the step at which a request is given up
     refusal: tuple[str | None, str] | None = None  # field and message
+    marks: list[Mark] | None = None  # what a traced request hears with its first token
     requests: list[Submitted] = field(default_factory=list)
     _plays: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
@@ -62,6 +65,8 @@ class ScriptedClient:
         user: str = "",
         deadline_s: float | None = None,
         expires: float | None = None,
+        name: str = "",
+        is_traced: bool = False,
     ) -> Generation:
         if not self.is_ready:
             raise EngineUnavailable("the engine is starting")
@@ -69,7 +74,7 @@ class ScriptedClient:
         key = len(self.requests)
         submit = Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s, expires)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(submit), type=Submit).params == params
-        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s, expires))
+        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s, expires, name))
         generation = Generation(self, submit, listener)  # type: ignore[arg-type]
         self._plays[key] = asyncio.ensure_future(self._play(self.requests[key], generation))
         return generation
@@ -120,7 +125,8 @@ class ScriptedClient:
             finish = "length"
         has_score = params.logprobs is not None or params.best_of > 0
         score = self.score(token, params.logprobs or 0) if has_score else None
-        return Output(0, sample, token, finish, score, self.num_cached)
+        marks = self.marks if step == 0 and sample == 0 else None
+        return Output(0, sample, token, finish, score, self.num_cached, marks=marks)
 
     def score(self, token: int, num_top: int) -> TokenScore:
         """Token t has logit t/4 and log-probability -t/8; the most likely tokens are 0, 1, 2, ..."""

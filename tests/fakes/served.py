@@ -55,12 +55,12 @@ def serve(
             _command("serve", "--port", "0", *arguments), env=_environment() | environment, stdout=out, stderr=out
         )
     try:
-        while "chairlift: ready in" not in log.read_text():
+        while "ready in " not in log.read_text():
             assert process.poll() is None, f"the server ended: {log.read_text()}"
             assert time.monotonic() - began < timeout_s, f"the server is not ready: {log.read_text()}"
             time.sleep(0.02)
         ready_s = time.monotonic() - began
-        found = re.search(r"starting .* on (http://\S+)", log.read_text())
+        found = re.search(r"starting .* on (https?://[^\s\"]+)", log.read_text())
         assert found is not None, log.read_text()
         yield Served(process, log, found[1], ready_s)
     finally:

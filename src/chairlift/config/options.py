@@ -104,7 +104,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("drain_timeout", "server", seconds, "S", "to finish requests when told to stop (default: no limit)"),
     _choice("llm_serving_logprob", "server", ("logit", "logprob"), "what `logprob` is in llm-serving answers"),
     Option("trace", "record", new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"),
+    Option("vllm_metric_names", "server", boolean, "", "at /metrics, vLLM's names beside our own"),
+    Option("otlp_endpoint", "server", text, "URL", "send a trace of each request there, by OTLP over HTTP"),
     _choice("log_level", "server", ("debug", "info", "warning", "error"), "how much to log"),
+    _choice("log_format", "server", ("text", "json"), "how log lines look"),
+    Option("log_requests", "server", boolean, "", "log a line for each request that ended"),
+    Option("log_prompts", "server", boolean, "", "with prompts and answers in these lines"),
 )  # fmt: skip
 _BY_NAME = {option.name: option for option in OPTIONS}
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Settings) if field.name in _BY_NAME}

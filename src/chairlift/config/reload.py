@@ -17,6 +17,7 @@ CHANGEABLE = (
     "max_waiting_tokens",
     "max_request_seconds",
     "drain_timeout",
+    "vllm_metric_names",
     "log_level",
 )
 

@@ -65,7 +65,12 @@ class Settings:
     max_request_seconds: float | None = None  # None: no limit
     drain_timeout: float | None = None  # seconds; None: no limit
     llm_serving_logprob: str = "logit"  # what the field of that name holds in answers of the llm-serving routes
+    vllm_metric_names: bool = False  # beside our own
+    otlp_endpoint: str | None = None  # where spans are sent
     log_level: str = "info"
+    log_format: str = "text"
+    log_requests: bool = False
+    log_prompts: bool = False
     trace: Path | None = None  # where the engine writes what it does
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # for whoever starts the run to show
@@ -75,6 +80,8 @@ class Settings:
             raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
         if self.host_memory is not None and self.preemption == "recompute":
             raise InvalidConfig("host_memory holds blocks that are swapped out: set preemption to swap or auto")
+        if self.log_prompts and not self.log_requests:
+            raise InvalidConfig("log_prompts adds prompts and answers to the lines of log_requests: set that too")
         if self.exact:
             self._check_exact()
         steps, running = self.max_step_tokens, self.max_running

@@ -180,14 +180,17 @@ class EngineClient:
         user: str = "",
         deadline_s: float | None = None,
         expires: float | None = None,
+        name: str = "",
+        is_traced: bool = False,
     ) -> Generation:
         """Raises `EngineUnavailable` before there was an engine, and when none will come."""
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         if params.seed is None and not params.is_greedy:  # drawn here, so that every engine draws the same with it
             params = replace(params, seed=secrets.randbits(64))
-        submit = Submit(next(self._keys), prompt, params, cache_salt, 0, priority, user, deadline_s, expires)
-        generation = self._generations[submit.key] = Generation(self, submit, listener)
+        key = next(self._keys)
+        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s, expires, name, is_traced)
+        generation = self._generations[key] = Generation(self, submit, listener)
         if self.is_ready:
             self._send(submit)
         return generation

@@ -12,6 +12,7 @@ import msgspec
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+from chairlift.telemetry.phases import Mark
 
 
 class Hello(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -28,6 +29,8 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     user: str = ""
     deadline_s: float | None = None
     expires: float | None = None  # when it is given up, by the monotonic clock of this machine
+    name: str = ""  # the request's id, as clients and logs know it
+    is_traced: bool = False  # wants to hear what became of it
     # Of a request that goes on from an engine that is gone: the tokens its samples have. Those not named have ended.
     outputs: dict[int, list[int]] | None = None
     # Of a request that may have ended engines: how often one died with nothing else in a step. None: not suspected.
@@ -52,6 +55,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     prompt_scores: list[TokenScore] | None = None
     error: str | None = None  # why, when finish is "error"
     error_field: str | None = None  # set when the request itself was at fault
+    marks: list[Mark] | None = None  # what became of sample 0 since its last output, if the request is traced
 
 
 class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):

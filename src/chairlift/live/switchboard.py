@@ -9,14 +9,28 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as replace_fields
+
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.events import Admitted, Event, Finished, Forked, PromptScored, RuleFailed, Shrunk, Token
+from chairlift.core.events import (
+    Admitted,
+    Event,
+    Finished,
+    Forked,
+    Preempted,
+    PromptScored,
+    Queued,
+    RuleFailed,
+    Shrunk,
+    Token,
+)
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, output_room
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.resume import resume
 from chairlift.live.messages import Abort, Output, Submit, go_on, with_scored_prompt
+from chairlift.telemetry.phases import Change, Mark
 
 FrontEnd = bytes
 _log = logging.getLogger(__name__)
@@ -30,6 +44,8 @@ class Line:
     key: int
     sample: int
     num_cached: int | None = None  # prompt tokens found in the cache when the request first stepped on
+    name: str = ""
+    marks: list[Mark] | None = None  # not told yet; None: nobody wants to know
 
 
 @dataclass(slots=True)
@@ -80,7 +96,9 @@ class Switchboard:
             if request.sample_index < message.params.num_samples:  # else a member of a search, which says nothing
                 # Who goes on was told of cached tokens by the engine before.
                 num_cached = 0 if request.output else None
-                self._lines[request.id] = Line(front_end, message.key, request.sample_index, num_cached)
+                marks: list[Mark] | None = [] if message.is_traced and request.sample_index == 0 else None
+                line = Line(front_end, message.key, request.sample_index, num_cached, message.name, marks)
+                self._lines[request.id] = line
                 asked.requests.append(request.id)
         self.engine.add(group)
 
@@ -139,6 +157,9 @@ class Switchboard:
             if line is not None:
                 output = self._output(event, line)
                 if output is not None:
+                    if line.marks:
+                        output = replace_fields(output, marks=line.marks)
+                        line.marks = []
                     outputs.setdefault(line.front_end, []).append(output)
             elif isinstance(event, RuleFailed):
                 _log.warning("%s; the plain one takes its place", event.message)
@@ -156,11 +177,18 @@ class Switchboard:
         if isinstance(event, Admitted | Forked):
             if line.num_cached is None:
                 line.num_cached = event.num_cached if isinstance(event, Admitted) else 0
+            _note(line, "admitted", event.at)
+        elif isinstance(event, Queued):
+            _note(line, "queued", event.at)
+        elif isinstance(event, Preempted):
+            _note(line, "preempted", event.at)
         elif isinstance(event, PromptScored):
             asked = self._asked[line.front_end, line.key]
             asked.message = with_scored_prompt(asked.message)
             return Output(line.key, line.sample, None, prompt_scores=list(event.scores))
         elif isinstance(event, Finished):
+            if event.finish is FinishReason.ERROR:
+                _log.warning("request %s failed: %s", line.name, event.message)
             self._hang_up(event.request)
             return Output(line.key, line.sample, None, event.finish.value, error=event.message)
         return None
@@ -210,3 +238,8 @@ class Switchboard:
     def _new_id(self) -> RequestId:
         self._next_id += 1
         return RequestId(self._next_id)
+
+
+def _note(line: Line, change: Change, at: float) -> None:
+    if line.marks is not None:
+        line.marks.append((change, at))

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from chairlift.core.errors import ChairliftError
+from chairlift.server.book import Book
 from chairlift.server.envelope import Envelope
 from chairlift.server.errors import error_json
 from chairlift.server.load import Load
@@ -27,7 +28,7 @@ _TIME_LIMIT_S = 10.0
 
 class _App(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        return Envelope(self.router, self.state.load)
+        return Envelope(self.router, self.state.load, Book(), lambda scope: ("admin", False))
 
 
 def create_admin_app(load: Load, reloads: Path) -> Starlette:

@@ -22,6 +22,7 @@ from chairlift.server.context import ServerContext
 from chairlift.server.load import Place
 from chairlift.server.port import Generation
 from chairlift.server.turned_away import OutOfTime
+from chairlift.telemetry.phases import Mark
 from chairlift.text.stream import TextStream
 
 
@@ -71,6 +72,15 @@ class Answer:
         self.asked = (max(params.num_samples, params.beam_width), len(prompt))
         self.num_cached = 0
         self.num_output = 0
+        # What is written down of it; see `Followed`.
+        self.params = params
+        self.first: float | None = None
+        self.last: float | None = None
+        self.finish: str | None = None
+        self.error: Exception | None = None
+        self.name = ""
+        self.marks: list[Mark] | None = None
+        self.kept: list[str] | None = None
         self.prompt_scores: Sequence[TokenScore] = ()
         self._submit = partial(
             context.client.submit,
@@ -96,14 +106,14 @@ class Answer:
         return len(self._texts)
 
     def start(self, reader: Reader, index: int, place: Place) -> None:
-        self._reader, self._index = reader, index
+        self._reader, self._index = reader if self.kept is None else _Keeping(reader, self.kept), index
         self._place, place.fail = place, self.fail
         if self._expires is not None:
             left_s = self._expires - time.monotonic()
             if left_s <= 0:
                 raise OutOfTime
             self._timer = asyncio.get_running_loop().call_later(left_s, self._expire)
-        self._generation = self._submit(self)
+        self._generation = self._submit(self, name=self.name, is_traced=self.marks is not None)
 
     def close(self) -> None:
         if self._place is not None:
@@ -132,12 +142,16 @@ class Answer:
         if output.token is not None:
             self.load.has_heard = True
             if not self.num_output and self._place is not None:
+                self.first = time.monotonic()
                 self._place.begin()
+        if output.marks is not None and self.marks is not None:
+            self.marks += output.marks
         # A sample that a stop string ended may have had further tokens under way.
         if output.sample in self._open and (output.token is not None or output.finish is not None):
             self._reader.add(self._index, self._read(output))
 
     def fail(self, error: Exception) -> None:
+        self.error = error
         self._reader.fail(error)
 
     def _expire(self) -> None:
@@ -157,6 +171,7 @@ class Answer:
         if texts.stop is None and finish is None:
             return Delta(sample, token, text, output.score)
         self._open.discard(sample)
+        self.last, self.finish = time.monotonic(), finish or "stop"
         if finish is None:
             assert self._generation is not None
             self._generation.abort_sample(sample)
@@ -179,3 +194,18 @@ def start_all(answers: Sequence[Answer], reader: Reader) -> None:
         for place in places:
             place.leave()
         raise
+
+
+class _Keeping:
+    """Reads over another reader's shoulder, where answers are to be logged."""
+
+    def __init__(self, reader: Reader, kept: list[str]) -> None:
+        self._reader = reader
+        self._kept = kept
+
+    def add(self, index: int, delta: Delta) -> None:
+        self._kept.append(delta.text)
+        self._reader.add(index, delta)
+
+    def fail(self, error: Exception) -> None:
+        self._reader.fail(error)

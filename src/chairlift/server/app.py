@@ -1,8 +1,8 @@
 """The application: every route, and how errors leave it."""
 
 from starlette.applications import Starlette
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Scope
 
 from chairlift.server import health
 from chairlift.server.context import ServerContext
@@ -12,6 +12,7 @@ from chairlift.server.openai import models
 from chairlift.server.openai.chat import chat_completions
 from chairlift.server.openai.completions import completions
 from chairlift.server.openapi import openapi
+from chairlift.server.scrape import metrics
 
 _ROUTES = (
     Route("/", models.welcome),
@@ -27,6 +28,7 @@ _ROUTES = (
     Route("/health/generate", health.generate),
     Route("/version", models.version),
     Route("/openapi.json", openapi),
+    Route("/metrics", metrics),
     # A model's name may hold slashes, so the longer paths are tried first.
     Route("/models/{name:path}/generate", generate.full, methods=["POST"]),
     Route("/models/{name:path}/generate_stream", generate.streamed, methods=["POST"]),
@@ -37,11 +39,24 @@ _ROUTES = (
 )
 
 
+_MAKE_TEXT = (completions, chat_completions, generate.full, generate.streamed, generate.by_stream_field)
+_WHERE = {route.endpoint: (route.path_format, route.endpoint in _MAKE_TEXT) for route in _ROUTES}
+
+
+def where(scope: Scope) -> tuple[str, bool]:
+    """The route that a request went to, of which there are few whatever paths clients make up; and whether it makes
+    text."""
+    endpoint = scope.get("endpoint")
+    if endpoint is None:  # it did not get there
+        endpoint = next((route.endpoint for route in _ROUTES if route.matches(scope)[0] is Match.FULL), None)
+    return ("other", False) if endpoint is None else _WHERE[endpoint]
+
+
 class _App(Starlette):
     """Errors leave by the envelope alone; the framework's own layers for them would ask every message twice more."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Envelope(self.router, self.state.context.load)
+        return Envelope(self.router, self.state.context.load, self.state.context.book, where)
 
 
 def create_app(context: ServerContext) -> Starlette:

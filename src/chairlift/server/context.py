@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.requests import Request
@@ -11,6 +11,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable
 from chairlift.live.messages import EngineInfo
+from chairlift.server.book import Book
 from chairlift.server.load import Load
 from chairlift.server.port import EngineClient
 from chairlift.text.tokenizer import Tokenizer
@@ -27,6 +28,7 @@ class ServerContext:
     client: EngineClient
     created: int  # seconds since 1970, shown as the model's creation time
     version: str
+    book: Book = field(default_factory=Book)  # where requests are written down
 
     @property
     def settings(self) -> Settings:

@@ -66,6 +66,7 @@ _OPENAI = (
     Operation("get", "/health/generate", "200 when a token was made in the last 5 s, or is within 10 s", None, Health),
     Operation("get", "/version", "The server's version", None, responses.Version),
     Operation("get", "/openapi.json", "This document"),
+    Operation("get", "/metrics", "What the server counts, for Prometheus", media="text/plain"),
 )
 _LLM_SERVING = tuple(
     Operation("post", f"/models/{{name}}{end}", summary, GenerateRequest, None, media=media, fails=False)

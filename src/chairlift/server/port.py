@@ -60,6 +60,8 @@ class EngineClient(Protocol):
         user: str = "",
         deadline_s: float | None = None,
         expires: float | None = None,
+        name: str = "",
+        is_traced: bool = False,
     ) -> Generation:
         """Hand a request over; raises `EngineUnavailable`. The listener hears nothing before this has returned."""
         ...

@@ -31,14 +31,15 @@ class TextLines(logging.Formatter):
 
 
 def set_up_logging(level: str, form: str) -> None:
+    """For this process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-def said(text: str, form: str) -> str:
-    """What the server says of itself, as a line."""
-    if form == "json":
+def said(text: str) -> str:
+    """What the server says of itself whatever the level, as a line like the others."""
+    if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
         return json.dumps(_line(time.time(), "INFO", "chairlift", text), ensure_ascii=False)
     return f"chairlift: {text}"
 

@@ -60,5 +60,10 @@ def test_text_has_the_fields_as_words_and_stays_on_one_line(logger: logging.Logg
 
 
 def test_what_the_server_says_of_itself_is_a_line_of_json_too() -> None:
-    assert said("ready", "text") == "chairlift: ready"
-    assert json.loads(said("ready", "json"))["message"] == "ready"
+    assert said("ready") == "chairlift: ready"
+    kept, root = Kept(JsonLines()), logging.getLogger()
+    root.addHandler(kept)
+    try:
+        assert json.loads(said("ready"))["message"] == "ready"
+    finally:
+        root.removeHandler(kept)

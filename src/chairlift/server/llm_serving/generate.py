@@ -27,6 +27,7 @@ from chairlift.server.llm_serving.lines import (
     token_object,
 )
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, parse, sampling_params
+from chairlift.server.record import follow
 from chairlift.server.stream import ByteStream, Header
 from chairlift.server.turned_away import TurnedAway
 
@@ -62,7 +63,9 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     has_logits = context.settings.llm_serving_logprob == "logit"
     task = Task(request.parameters, streams, request_id(http), has_logits)
     try:
-        return ByteStream([await _answer(context, request, time_left)], task, headers=task.headers)
+        answers = [await _answer(context, request, time_left)]
+        follow(http, answers)
+        return ByteStream(answers, task, headers=task.headers)
     except Exception as error:
         response = Response(task.fail(error, has_begun=False))
         response.raw_headers = [*task.headers]

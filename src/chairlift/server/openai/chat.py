@@ -18,6 +18,7 @@ from chairlift.server.openai.params import chat_names, chat_params
 from chairlift.server.openai.prompts import chat_prompt
 from chairlift.server.openai.requests import ChatRequest
 from chairlift.server.openai.responses import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
+from chairlift.server.record import follow
 
 
 async def chat_completions(http: Request) -> Response:
@@ -29,6 +30,7 @@ async def chat_completions(http: Request) -> Response:
         prompt = await chat_prompt(context, request)
         asked = [(prompt, params)]
         job = Job(context, request, "chatcmpl", asked, time_left=time_left, user=user_of(http, request))
+    follow(http, job.answers)
     scores = _scores(context, request)
     if request.stream:
         frames = [Frame(job, job.answers[0], index, is_chat=True, scores=scores) for index in range(params.n)]

@@ -19,6 +19,7 @@ from chairlift.server.openai.params import DEFAULT_COMPLETION_TOKENS, completion
 from chairlift.server.openai.prompts import completion_prompts
 from chairlift.server.openai.requests import CompletionRequest
 from chairlift.server.openai.responses import Completion, CompletionChoice
+from chairlift.server.record import follow
 
 
 async def completions(http: Request) -> Response:
@@ -30,6 +31,7 @@ async def completions(http: Request) -> Response:
     asked = [(prompt, _with_default_length(context, prompt, params)) for prompt in prompts]
     user, hides = user_of(http, request), is_echo_only(request)
     job = Job(context, request, "cmpl", asked, time_left=time_left, user=user, hides_output=hides)
+    follow(http, job.answers)
     if request.stream:
         frames = [_frame(context, request, job, index) for index in range(len(prompts) * params.n)]
         return event_stream(http, job, frames, is_chat=False)

@@ -26,12 +26,9 @@ class ParentMetrics:
         self._engine_restarts.add()
         self._store.flush()
 
-    def front_end_starts_again(self, index: int) -> None:
+    def front_end_starts_again(self, index: int, num_lost: int) -> None:
+        """It has died with so many requests under way."""
         forget(self._folder, front_end_role(index))
         self._front_end_restarts.add()
-        self._store.flush()
-
-    def lost(self, num_requests: int) -> None:
-        """A front end has died with so many requests under way."""
-        self._store.count("chairlift_requests_total", "", "failed", "front_end_died").add(num_requests)
+        self._store.count("chairlift_requests_total", "", "failed", "front_end_died").add(num_lost)
         self._store.flush()

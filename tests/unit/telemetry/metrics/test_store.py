@@ -73,8 +73,7 @@ def test_the_parent_counts_restarts_and_what_was_lost(tmp_path: Path) -> None:
     parent = ParentMetrics(tmp_path, "small")
     Store(tmp_path, "engine").gauge("chairlift_requests_running").set(1)
     parent.engine_starts_again()
-    parent.front_end_starts_again(0)
-    parent.lost(3)
+    parent.front_end_starts_again(0, 3)
     scrape = Scrape.of(tmp_path)
     assert scrape.value("chairlift_engine_restarts_total") == 1
     assert scrape.value("chairlift_front_end_restarts_total") == 1

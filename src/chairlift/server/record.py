@@ -1,0 +1,101 @@
+"""What is known of a request while it is under way: when it came, what answers it, what was said to the client."""
+
+import re
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from starlette.requests import Request
+
+from chairlift.core.errors import ChairliftError, InvalidRequest
+from chairlift.core.params import SamplingParams
+from chairlift.telemetry.phases import Mark
+
+
+class Followed(Protocol):
+    """One prompt's answer; times are those of the monotonic clock."""
+
+    prompt: list[int]
+    params: SamplingParams
+    num_cached: int
+    num_output: int
+    first: float | None  # when its first token came
+    last: float | None  # when a sample of it ended last
+    finish: str | None  # of that sample
+    error: Exception | None
+    name: str  # the request's id
+    marks: list[Mark] | None  # None: nobody asks what became of it in the engine
+    kept: list[str] | None  # its text; None: nobody asks
+
+
+class Figures(NamedTuple):
+    """Of an answer that came to its end."""
+
+    ttft_s: float
+    tpot_s: float | None  # over its samples; None where there was one token, or all came at once
+    total_s: float
+
+
+class Record:
+    __slots__ = ("answers", "arrived", "id", "is_gone", "is_traced", "keeps_text", "status")
+
+    def __init__(self, id: str, is_traced: bool, keeps_text: bool) -> None:
+        self.id = id
+        self.arrived = time.monotonic()
+        self.is_traced = is_traced
+        self.keeps_text = keeps_text
+        self.status: int | None = None
+        self.is_gone = False  # the client left
+        self.answers: Sequence[Followed] = ()
+
+    def outcome(self) -> tuple[str, str]:
+        """How it ended and why, in words of which there are few."""
+        if self.is_gone:
+            return "aborted", "client"
+        if self.status is None:
+            return "failed", "internal"
+        if 400 <= self.status < 500 or self.status == 503:
+            return "refused", str(self.status)
+        if self.status >= 500:
+            return "failed", str(self.status)
+        errors = [answer.error for answer in self.answers if answer.error is not None]
+        finishes = [answer.finish for answer in self.answers]
+        if errors and not isinstance(
+            errors[0], InvalidRequest
+        ):  # it had begun, or has a status of 200 whatever happens
+            return "failed", _reason(errors[0])
+        if not finishes or None in finishes:
+            return "refused", "invalid"
+        if "abort" in finishes:
+            return "aborted", "engine"
+        return "finished", "length" if "length" in finishes else str(finishes[0])
+
+    def figures(self, answer: Followed) -> Figures | None:
+        """None where it did not come to its end."""
+        if answer.first is None or answer.last is None or answer.finish not in ("stop", "length"):
+            return None
+        num_each = answer.num_output / answer.params.num_samples
+        has_gaps = num_each > 1 and not answer.params.beam_width
+        tpot_s = (answer.last - answer.first) / (num_each - 1) if has_gaps else None
+        return Figures(answer.first - self.arrived, tpot_s, answer.last - self.arrived)
+
+
+def record_of(http: Request) -> Record:
+    record: Record = http.scope["record"]
+    return record
+
+
+def follow(http: Request, answers: Sequence[Followed]) -> None:
+    """These answer the request; to be called before they start."""
+    record = record_of(http)
+    record.answers = answers
+    for answer in answers:
+        answer.name = record.id
+        answer.marks = [] if record.is_traced else None
+        answer.kept = [] if record.keeps_text else None
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, ChairliftError):
+        return "internal"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()

@@ -1,0 +1,133 @@
+"""What a whole server tells of itself, through front ends that share a port and an engine that is killed."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fakes.otlp import receiver
+from fakes.scrapes import Scrape
+from fakes.served import Served, chairlift, serve
+
+ASK: dict[str, Any] = {"prompt": "Hello", "max_tokens": 5, "ignore_eos": True}
+SMALL = ("--kv-memory", "64MiB", "--max-running", "8", "--kernels", "torch", "--dtype", "float32")
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
+
+
+@pytest.fixture(scope="module")
+def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    with serve(log, "--model", tiny_model, *SMALL, "--frontends", "2", "--vllm-metric-names") as server:
+        yield server
+
+
+def scrape_of(server: Served) -> Scrape:
+    """By a connection of its own, which either front end may take."""
+    return Scrape(httpx.get(f"{server.url}/metrics", timeout=10).text)
+
+
+def ask(server: Served, **more: Any) -> None:
+    assert httpx.post(f"{server.url}/v1/completions", json={**ASK, **more}, timeout=20).status_code == 200
+
+
+def all_shown(server: Served, num_requests: float) -> Scrape:
+    """Once both front ends have shown what they counted."""
+    deadline = time.monotonic() + 5
+    while True:
+        scrape = scrape_of(server)
+        if scrape.has("chairlift_requests_total") and scrape.value("chairlift_requests_total") >= num_requests:
+            return scrape
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_either_front_end_answers_for_the_whole_server(served: Served) -> None:
+    before = scrape_of(served)
+    num_before = before.value("chairlift_requests_total") if before.has("chairlift_requests_total") else 0
+    for _ in range(10):
+        ask(served)
+    all_shown(served, num_before + 10)
+    for _ in range(8):
+        scrape = scrape_of(served)
+        assert scrape.value("chairlift_requests_total") == num_before + 10
+        assert scrape.value("chairlift_generated_tokens_total") == before.value("chairlift_generated_tokens_total") + 50
+        assert scrape.value("vllm:generation_tokens_total") == scrape.value("chairlift_generated_tokens_total")
+        assert scrape.value("chairlift_step_seconds_count", part="run") > 0
+    _, front_ends = served.pids()
+    assert len(front_ends) == 2
+
+
+@pytest.mark.slow
+def test_every_query_of_the_dashboard_names_a_series_that_is_there(served: Served) -> None:
+    ask(served)
+    scrape = all_shown(served, 1)
+    names = {name for name, _ in scrape.samples}
+    asked = set(re.findall(r"\b(?:chairlift|process)_[a-z_]+", DASHBOARD.read_text()))
+    assert len(asked) > 20
+    # Spans are counted where they are sent.
+    assert asked - names <= {"chairlift_trace_spans_total"}
+
+
+@pytest.mark.slow
+def test_counts_do_not_go_back_when_the_engine_is_killed(served: Served) -> None:
+    ask(served)
+    before = all_shown(served, 1)
+    engine, _ = served.pids()
+    os.kill(engine, signal.SIGKILL)
+    deadline = time.monotonic() + 40
+    last, saw_no_gauge = before.counters(), False
+    while True:
+        scrape = scrape_of(served)
+        now = scrape.counters()
+        back = {key: (value, now.get(key)) for key, value in last.items() if now.get(key, -1.0) < value}
+        assert not back
+        last = now
+        saw_no_gauge = saw_no_gauge or not scrape.has("chairlift_requests_running")
+        restarts = scrape.value("chairlift_engine_restarts_total")
+        if restarts == 1 and scrape.has("chairlift_requests_running"):
+            break
+        assert time.monotonic() < deadline, served.output
+        time.sleep(0.05)
+    assert saw_no_gauge, "what a dead engine last ran was shown as running"
+    while httpx.get(f"{served.url}/health").status_code != 200:
+        assert time.monotonic() < deadline
+    ask(served)
+    after = scrape_of(served)
+    assert after.value("chairlift_generated_tokens_total") >= before.value("chairlift_generated_tokens_total") + 5
+
+
+@pytest.mark.slow
+def test_a_request_is_traced_and_logged_as_json_under_its_id(tiny_model: Path, tmp_path: Path) -> None:
+    with receiver() as got:
+        options = ("--otlp-endpoint", got.url, "--log-requests", "--log-format", "json")
+        with serve(tmp_path / "log", "--model", tiny_model, *SMALL, *options) as server:
+            response = httpx.post(
+                f"{server.url}/v1/completions", json=ASK, headers={"X-Request-Id": "my-id"}, timeout=20
+            )
+            assert response.headers["x-request-id"] == "my-id"
+            deadline = time.monotonic() + 10
+            while len(got.spans) < 4:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        lines = [json.loads(line) for line in server.output.splitlines()]
+    (line,) = [line for line in lines if line["logger"] == "chairlift.requests"]
+    assert (line["id"], line["output_tokens"], line["reason"]) == ("my-id", 5, "length")
+    (request,) = [span for span in got.spans if not span.parent]
+    assert request.attributes["chairlift.request_id"] == "my-id"
+    parts = {span.name: span for span in got.spans if span.parent == request.id}
+    assert set(parts) == {"queue", "prefill", "decode"}
+    assert parts["queue"].end_ns <= parts["prefill"].end_ns <= parts["decode"].end_ns <= request.end_ns
+
+
+def test_an_endpoint_that_is_no_url_is_refused_before_anything_starts() -> None:
+    done = chairlift("serve", "--otlp-endpoint", "localhost")
+    assert done.returncode == 2
+    assert "must be an http or https URL" in done.stderr
