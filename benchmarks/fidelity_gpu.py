@@ -117,7 +117,7 @@ class Gpu:
         calibrator = Calibrator(self.loaded.runner, self.loaded.limits, self.loaded.num_host_blocks)
         calibrator.time(ROUNDS)
         found = calibrator.result()
-        profile = profile_of("h200-llama2-7b", "Llama-2-7B", self.model.config, self.loaded, found)
+        profile = profile_of("h200-llama2-7b-measured", "Llama-2-7B", self.model.config, self.loaded, found)
         profile = replace(profile, max_running=RUNNING, max_step_tokens=STEP_TOKENS)
         profile.write(self.out / "profile.json")
         say(f"calibrated in {time.monotonic() - started:.0f} s: {profile.note}")
