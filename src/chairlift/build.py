@@ -289,6 +289,7 @@ def _engine_main(report: Report, model: Model, address: str, where: Path) -> Non
     with _sweeping(address), _ending_with_the_device():
         info = EngineInfo(loaded.limits, loaded.dtype, loaded.device)
         process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner), note.take())
+        _collect_seldom()
         report(_summary(loaded))
         process.run()
 
