@@ -185,7 +185,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
             start = next(starts)
             if start > 1:
                 counted.engine_starts_again()
-            return Child("engine", _engine_main, _with_trace(model, start), address, note.path)
+            return Child("engine", _engine_main, model, address, note.path, start)
 
         def clear_up(front_end: int) -> int:
             lost = counts.clear(front_end)
@@ -275,11 +275,11 @@ def _with_trace(model: Model, start: int) -> Model:
     return replace(model, settings=replace(model.settings, trace=trace.with_name(f"{trace.name}.{start}")))
 
 
-def _engine_main(report: Report, model: Model, address: str, where: Path) -> None:
+def _engine_main(report: Report, model: Model, address: str, where: Path, start: int) -> None:
     _set_up_logging(model.settings)
     signal.signal(signal.SIGHUP, lambda *_: _set_log_level(in_force(_reloads(address), model.settings)))
     _hear_of_settings()
-    switchboard, loaded = make_engine(model, _metrics(address))
+    switchboard, loaded = make_engine(_with_trace(model, start), _metrics(address))
     from chairlift.live.engine_process import EngineProcess
     from chairlift.runner.warm_up import prepare
 
@@ -288,7 +288,7 @@ def _engine_main(report: Report, model: Model, address: str, where: Path) -> Non
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
     with _sweeping(address), _ending_with_the_device():
         info = EngineInfo(loaded.limits, loaded.dtype, loaded.device)
-        process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner), note.take())
+        process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner), note.take(), start)
         _collect_seldom()
         report(_summary(loaded))
         process.run()

@@ -11,7 +11,8 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.live.client import Generation, Listener
-from chairlift.live.messages import EngineInfo, Output, Submit
+from chairlift.live.messages import EngineInfo, Explain, Output, Submit, Watch
+from chairlift.live.watching import Watching
 from chairlift.telemetry.phases import Mark
 
 Script = Callable[[Sequence[int], int], Sequence[int]]  # prompt and sample index to tokens
@@ -48,7 +49,15 @@ class ScriptedClient:
     refusal: tuple[str | None, str] | None = None  # field and message
     marks: list[Mark] | None = None  # what a traced request hears with its first token
     requests: list[Submitted] = field(default_factory=list)
+    watched: list[Watch | Explain] = field(default_factory=list)  # what was asked of it as of an engine to look at
     _plays: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.watching = Watching(self._watch)
+
+    def _watch(self, message: Watch | Explain) -> bool:
+        self.watched.append(message)
+        return self.is_ready
 
     @property
     def info(self) -> EngineInfo | None:

@@ -43,13 +43,15 @@ def test_the_wheel_holds_every_module_and_the_type_marker(built: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_nothing_else_but_kernels_profiles_and_lengths(built: Path) -> None:
+def test_the_wheel_holds_nothing_else_but_kernels_profiles_lengths_and_the_page(built: Path) -> None:
     others = [name for name in names_in_wheel(built) if not name.endswith(".py") and ".dist-info/" not in name]
     kernels = [name for name in others if name.startswith("chairlift/runner/native/_kernels") and name.endswith(".so")]
     assert len(kernels) == (1 if HAS_COMPILER else 0)
     profiles = [str(path.relative_to(PACKAGE.parent)) for path in (PACKAGE / "sim" / "profiles").glob("*.json")]
-    assert profiles
-    assert sorted(others) == sorted(["chairlift/py.typed", "chairlift/workload/contest.jsonl", *kernels, *profiles])
+    page = [str(path.relative_to(PACKAGE.parent)) for path in (PACKAGE / "server" / "page" / "static").iterdir()]
+    assert profiles and page
+    wanted = ["chairlift/py.typed", "chairlift/workload/contest.jsonl", *kernels, *profiles, *page]
+    assert sorted(others) == sorted(wanted)
     assert all(name.startswith(("chairlift/", "chairlift-")) for name in names_in_wheel(built))
 
 

@@ -1,11 +1,10 @@
 """`chairlift policies`: every scheduling rule in a line, with its parameters."""
 
 import argparse
-import inspect
 import json
 from typing import Any, NamedTuple
 
-from chairlift.config.rules import AFTER_PREEMPT, KINDS, parameters
+from chairlift.config.rules import AFTER_PREEMPT, KINDS, parameters, summary
 
 _OWN = "package.module:Class"
 
@@ -38,9 +37,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _describe(option: str, name: str) -> Rule:
     rule = KINDS[option].known[name]
-    summary = (inspect.getmodule(rule).__doc__ or "").partition("\n")[0]
     defaults = {key: parameter.default for key, parameter in parameters(rule).items()}
-    return Rule(name, summary, defaults | ({"after_preempt": AFTER_PREEMPT[0]} if option == "prefill" else {}))
+    more = {"after_preempt": AFTER_PREEMPT[0]} if option == "prefill" else {}
+    return Rule(name, summary(option, name), defaults | more)
 
 
 def _as_text(rules: dict[str, list[Rule]]) -> str:

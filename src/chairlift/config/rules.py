@@ -70,6 +70,14 @@ def rule_text(option: str) -> Parser:
     return parse
 
 
+def summary(option: str, given: str) -> str:
+    """What a rule does, in its own words: the first line of its module."""
+    name = given.partition(":")[0]
+    rule = KINDS[option].known.get(name)
+    module = sys.modules.get(name) if rule is None else inspect.getmodule(rule)
+    return (getattr(module, "__doc__", None) or "").partition("\n")[0]
+
+
 def parameters(rule: type) -> dict[str, inspect.Parameter]:
     """What a rule's constructor takes, by name; annotations are types, not text."""
     if rule.__init__ is object.__init__:  # type: ignore[misc]

@@ -23,17 +23,22 @@ from chairlift.core.params import SamplingParams
 from chairlift.live.messages import (
     Abort,
     EngineInfo,
+    Explain,
+    Explained,
     FromEngine,
     Hello,
     Output,
     Ready,
+    Snapshot,
     Step,
     Submit,
     ToEngine,
+    Watch,
     go_on,
     with_scored_prompt,
 )
 from chairlift.live.suspicion import Suspicion
+from chairlift.live.watching import Watching
 
 _RECONNECT_MS = 20
 _PROVEN = "this request ended the engine twice, each time with nothing else under way; it is not tried again"
@@ -158,6 +163,7 @@ class EngineClient:
         self.info: EngineInfo | None = None  # what the last engine said of itself
         self.num_running = 0
         self.num_waiting = 0
+        self.watching = Watching(self._send_if_ready)
         self._address = address
         self._name = name.encode()
         self._socket: zmq.Socket[bytes] | None = None
@@ -248,6 +254,7 @@ class EngineClient:
             self._socket = None
             self._is_ready.clear()
             self.num_running = self.num_waiting = 0
+            self.watching.lose()
             socket.disable_monitor()
             monitor.close()
             socket.close()
@@ -278,8 +285,11 @@ class EngineClient:
                 generation = generations.get(output.key)
                 if generation is not None:
                     generation.put(output)
+        elif isinstance(message, Snapshot | Explained):
+            self.watching.hear(message)
         else:
             self._go_on(message)
+            self.watching.go_on()
 
     def _go_on(self, ready: Ready) -> None:
         """Everything that is open, in the order in which it came."""
@@ -302,6 +312,11 @@ class EngineClient:
             self._over.set_result(None)
         else:
             self._over.set_exception(error)
+
+    def _send_if_ready(self, message: Watch | Explain) -> bool:
+        if self.is_ready:
+            self._send(message)
+        return self.is_ready
 
     def _send(self, message: ToEngine) -> None:
         assert self._socket is not None

@@ -11,9 +11,23 @@ from types import MappingProxyType
 import msgspec
 import zmq
 
-from chairlift.live.messages import Abort, EngineInfo, FromEngine, Hello, Output, Ready, Step, Submit, ToEngine
+from chairlift.live.messages import (
+    Abort,
+    EngineInfo,
+    Explain,
+    FromEngine,
+    Hello,
+    Output,
+    Ready,
+    Step,
+    Submit,
+    ToEngine,
+    Watch,
+)
 from chairlift.live.quarantine import Quarantine
+from chairlift.live.showing import Showing
 from chairlift.live.switchboard import FrontEnd, Switchboard
+from chairlift.telemetry.watch.view import View
 
 _NOBODY: Mapping[bytes, list[int]] = MappingProxyType({})
 
@@ -26,9 +40,11 @@ class EngineProcess:
         info: EngineInfo,
         prepare: Callable[[], bool] = lambda: False,
         suspects: Mapping[bytes, list[int]] = _NOBODY,
+        start: int = 1,
     ) -> None:
         """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
-        `suspects` are the requests that were in a step when the engine before this one died, by front end."""
+        `suspects` are the requests that were in a step when the engine before this one died, by front end. `start` is 2
+        for the first engine that took the place of another."""
         self._switchboard = Quarantine(switchboard)
         self._prepare = prepare
         self._suspects = suspects
@@ -43,6 +59,7 @@ class EngineProcess:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(address)
+        self._showing = Showing(View(switchboard.engine, start), self._send)
         self._told: dict[FrontEnd, tuple[int, int]] = {}  # running and waiting, as each front end last heard
 
     def run(self) -> None:
@@ -50,6 +67,7 @@ class EngineProcess:
         while True:
             self._receive()
             self._tell(self._switchboard.step())
+            self._showing.show()
 
     def _tell(self, news: dict[FrontEnd, list[Output]]) -> None:
         numbers = self._numbers()
@@ -73,7 +91,7 @@ class EngineProcess:
     def _receive(self) -> None:
         """Everything that has arrived; waits for something only when there is no work, nor any to do ahead."""
         self._work_ahead()
-        timeout_ms = 0 if self._switchboard.has_work else None
+        timeout_ms = 0 if self._switchboard.has_work else self._showing.wait_ms
         while self._socket.poll(timeout_ms):
             front_end, data = self._socket.recv_multipart()
             message = self._decoder.decode(data)
@@ -81,6 +99,8 @@ class EngineProcess:
                 self._switchboard.submit(front_end, message)
             elif isinstance(message, Abort):
                 self._switchboard.abort(front_end, message)
+            elif isinstance(message, Watch | Explain):
+                self._showing.hear(front_end, message)
             elif isinstance(message, Hello):
                 self._switchboard.drop(front_end)  # whoever had this name before is gone
                 self._told[front_end] = (0, 0)
@@ -95,3 +115,4 @@ class EngineProcess:
                 raise
             self._switchboard.drop(front_end)
             self._told.pop(front_end, None)
+            self._showing.drop(front_end)

@@ -2,7 +2,7 @@
 
 Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front end: `Ready` in answer to `Hello`, then
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
-samples by their index.
+samples by their index. A front end whose page is open sends `Watch` and gets a `Snapshot` a second.
 """
 
 import dataclasses
@@ -64,6 +64,30 @@ class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
     num_waiting: int
 
 
+class Watch(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A front end begins to look on, or looks away."""
+
+    is_on: bool
+
+
+class Snapshot(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """What the engine shows of itself, as JSON (docs/formats.md): everything, or what the last second has brought."""
+
+    is_whole: bool
+    data: bytes
+
+
+class Explain(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Where did the time of this request go? It is named by the engine's own number."""
+
+    request: int
+
+
+class Explained(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    request: int
+    data: bytes | None  # JSON; None: the engine does not know it, or not any more
+
+
 class EngineInfo(msgspec.Struct, frozen=True):
     """What front ends need to know of the engine to check requests and answer status routes."""
 
@@ -78,8 +102,8 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     is_alone: bool = False  # there was one, and no other of any front end
 
 
-ToEngine = Hello | Submit | Abort
-FromEngine = Ready | Step
+ToEngine = Hello | Submit | Abort | Watch | Explain
+FromEngine = Ready | Step | Snapshot | Explained
 
 
 def go_on(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:

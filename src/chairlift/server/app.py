@@ -12,10 +12,14 @@ from chairlift.server.openai import models
 from chairlift.server.openai.chat import chat_completions
 from chairlift.server.openai.completions import completions
 from chairlift.server.openapi import openapi
+from chairlift.server.page import routes as page
+from chairlift.server.page.pages import Pages
 from chairlift.server.scrape import metrics
 
 _ROUTES = (
-    Route("/", models.welcome),
+    Route("/", page.root),
+    Route("/live", page.live),
+    Route("/live/requests/{name}", page.explain),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/models", models.models),
@@ -62,5 +66,6 @@ class _App(Starlette):
 def create_app(context: ServerContext) -> Starlette:
     app = _App(routes=_ROUTES)
     app.state.context = context
+    app.state.pages = Pages(context.client.watching)
     app.state.token_check = health.TokenCheck(context)
     return app

@@ -53,7 +53,9 @@ _TURNED_AWAY = {
 
 
 _OPENAI = (
-    Operation("get", "/", "Where to go from here", None, responses.Welcome),
+    Operation("get", "/", "Where to go from here; for browsers, the live page", None, responses.Welcome),
+    Operation("get", "/live", "What the engine does, as the page shows it", media="text/event-stream", fails=False),
+    Operation("get", "/live/requests/{name}", "Where the time of a recent request went"),
     Operation("post", "/v1/completions", "Continue text", requests.CompletionRequest, responses.Completion, True),
     Operation("post", "/v1/chat/completions", "Answer a chat", requests.ChatRequest, responses.ChatCompletion, True),
     Operation("get", "/v1/models", "The served models", None, responses.ModelList),

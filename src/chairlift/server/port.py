@@ -8,6 +8,7 @@ from typing import Protocol
 from chairlift.core.params import SamplingParams
 from chairlift.live.client import Listener
 from chairlift.live.messages import EngineInfo
+from chairlift.live.watching import Watching
 
 
 class Generation(Protocol):
@@ -48,6 +49,11 @@ class EngineClient(Protocol):
 
     @property
     def num_waiting(self) -> int: ...
+
+    @property
+    def watching(self) -> Watching:
+        """What the engine shows of itself."""
+        ...
 
     def submit(
         self,

@@ -1,0 +1,62 @@
+"""What a page is told of the server itself: its name, its model, the rules and settings in force."""
+
+import time
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+
+from chairlift.config.rules import KINDS, summary
+from chairlift.config.settings import Settings
+from chairlift.core.limits import Limits
+from chairlift.server.context import ServerContext
+
+_HIDDEN = ("compat", "warnings")
+
+
+def about(context: ServerContext) -> bytes:
+    engine, settings = context.client.info, context.settings
+    limits = None if engine is None else engine.limits
+    return msgspec.json.encode(
+        {
+            "version": context.version,
+            "models": context.model_names,
+            "up_s": max(0.0, time.time() - context.created),
+            "has_chat": context.tokenizer.chat_template is not None,
+            "device": None if engine is None else engine.device,
+            "dtype": None if engine is None else engine.dtype,
+            "limits": limits,
+            "rules": [_rule(option, getattr(settings, option)) for option in KINDS]
+            + [{"option": "preemption", "value": settings.preemption, "purpose": "what becomes of a victim's blocks"}],
+            "settings": _settings(settings, limits),
+        }
+    )
+
+
+def _rule(option: str, value: str) -> dict[str, str]:
+    return {"option": option, "value": value, "summary": summary(option, value), "purpose": KINDS[option].purpose}
+
+
+def _settings(settings: Settings, limits: Limits | None) -> list[tuple[str, str, bool]]:
+    """Name, value, and whether it is the default; where the default is chosen late, what was chosen."""
+    plain = Settings()
+    rows = []
+    for field in fields(Settings):
+        if field.name in _HIDDEN:
+            continue
+        value = getattr(settings, field.name)
+        is_default = value == getattr(plain, field.name)
+        if value is None:
+            value = getattr(limits, field.name, None)
+        rows.append((field.name, _shown(field.name, value), is_default))
+    return rows
+
+
+def _shown(name: str, value: Any) -> str:
+    if "key" in name:  # nothing of a secret
+        return "set" if value else "not set"
+    if value is None:
+        return "auto"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

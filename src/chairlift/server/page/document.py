@@ -1,0 +1,43 @@
+"""The page at `/`: one document with its style and its script inside, which holds no data.
+
+Always: nothing it needs comes from elsewhere, and the browser is told to let nothing else in.
+"""
+
+import base64
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import NamedTuple
+
+SCRIPTS = ("feed", "state", "draw", "chart", "tiles", "blocks", "timeline", "chat", "main")
+
+
+class Document(NamedTuple):
+    html: bytes
+    headers: dict[str, str]
+
+
+@cache
+def document() -> Document:
+    static = files(__package__) / "static"
+    style = (static / "style.css").read_text("utf-8")
+    parts = "\n".join((static / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{parts}}})();\n'
+    html = (static / "index.html").read_text("utf-8")
+    html = html.replace("/*style*/", style).replace("/*script*/", script)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    headers = {
+        "Content-Security-Policy": policy,
+        "Cache-Control": "no-cache",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Vary": "Accept",
+    }
+    return Document(html.encode(), headers)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()

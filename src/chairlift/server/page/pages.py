@@ -1,0 +1,113 @@
+"""The pages that are open in this front end, each a stream of server-sent events.
+
+Always: the engine is watched while at least one page is open, and not otherwise. A page is told what there is before it
+is told what is new; one that reads too slowly is told nothing until it can, and then everything again.
+
+    event: about    the server and its settings        event: news   what the last second has brought
+    event: whole    everything the engine shows        event: away   there is no engine just now
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from chairlift.live.messages import Snapshot
+from chairlift.live.watching import Watching
+from chairlift.server.wire import Wire, wire_of
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Pages:
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+        self._open: dict[Page, None] = {}
+
+    def join(self, page: "Page") -> None:
+        self._open[page] = None
+        self.ask()
+
+    def leave(self, page: "Page") -> None:
+        del self._open[page]
+        if not self._open:
+            self._watching.end()
+
+    def ask(self) -> None:
+        """For everything; a page has yet to be told."""
+        self._watching.begin(self)
+
+    def put(self, snapshot: Snapshot) -> None:
+        data = _event(b"whole" if snapshot.is_whole else b"news", snapshot.data)
+        for page in list(self._open):
+            page.show(data, snapshot.is_whole)
+
+    def lose(self) -> None:
+        for page in list(self._open):
+            page.lose()
+
+
+class Page(Response):
+    """The stream of one page; ends when the page is closed, or the server closes its connection."""
+
+    def __init__(self, pages: Pages, about: Callable[[], bytes]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = [*_HEADERS]
+        self._pages = pages
+        self._about = about
+        self._wire: Wire
+        self._over: asyncio.Future[None]
+        self._wants_whole = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._wire = wire_of(scope)
+        if self._wire.is_gone:
+            raise ClientDisconnect
+        self._over = asyncio.get_running_loop().create_future()
+        self._wire.sender = self
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._wire.write(_event(b"about", self._about()))
+            self._pages.join(self)
+            try:
+                await self._over
+            finally:
+                self._pages.leave(self)
+        finally:
+            self._wire.sender = None
+
+    def show(self, data: bytes, is_whole: bool) -> None:
+        if self._wants_whole != is_whole or self._over.done():
+            return
+        if self._wire.is_full:
+            self._wants_whole = True
+        else:
+            self._wants_whole = False
+            self._wire.write((_event(b"about", self._about()) if is_whole else b"") + data)
+
+    def lose(self) -> None:
+        self._wants_whole = True
+        if not self._over.done() and not self._wire.is_full:
+            self._wire.write(_event(b"away", b"{}"))
+
+    def hold(self) -> None:
+        """Looked at when there is something to show."""
+
+    def release(self) -> None:
+        if self._wants_whole:
+            self._pages.ask()
+
+    def leave(self) -> None:
+        if not self._over.done():
+            self._over.set_exception(ClientDisconnect())
+
+
+def _event(name: bytes, data: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name, data)

@@ -1,0 +1,35 @@
+"""GET /, /live and /live/requests/N: the page, what it is fed with, and where the time of one request went."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chairlift.server.context import context_of
+from chairlift.server.openai.models import welcome
+from chairlift.server.page.about import about
+from chairlift.server.page.document import document
+from chairlift.server.page.pages import Page, Pages
+
+
+async def root(http: Request) -> Response:
+    """The page for browsers; for others a few words of JSON."""
+    if "text/html" not in http.headers.get("accept", ""):
+        return await welcome(http)
+    html, headers = document()
+    return Response(html, headers=headers, media_type="text/html")
+
+
+async def live(http: Request) -> Response:
+    context, pages = context_of(http), http.app.state.pages
+    assert isinstance(pages, Pages)
+    return Page(pages, lambda: about(context))
+
+
+async def explain(http: Request) -> Response:
+    name = http.path_params["name"]
+    told = None
+    if name.isascii() and name.isdigit() and len(name) < 16:
+        told = await context_of(http).client.watching.explain(int(name))
+    if told is None:
+        raise HTTPException(404, f"request {name[:16]} is not among those that are shown, or not any more")
+    return Response(told, media_type="application/json")

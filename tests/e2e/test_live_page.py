@@ -1,0 +1,159 @@
+"""The live page in a real browser, on a real server under load."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image
+
+from fakes.browser import Browser, browse
+from fakes.served import Served, serve
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser"),
+]
+LIMITS = ("--max-running", "4", "--num-blocks", "48", "--max-step-tokens", "64", "--kernels", "torch")
+BLUE, DARK_BLUE = (59, 125, 221), (91, 150, 234)
+
+
+@pytest.fixture(scope="module")
+def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("live") / "log", "--model", tiny_model, *LIMITS) as served:
+        yield served
+
+
+@contextmanager
+def load(url: str, num_clients: int = 10) -> Iterator[None]:
+    """Clients that ask again and again; more than have seats."""
+    is_over = threading.Event()
+
+    def ask(client: int) -> None:
+        body = {"prompt": [client + i for i in range(60)], "max_tokens": 30, "ignore_eos": True, "user": f"u{client}"}
+        with httpx.Client(timeout=60) as http:
+            while not is_over.is_set():
+                assert http.post(url + "/v1/completions", json=body).status_code == 200
+
+    threads = [threading.Thread(target=ask, args=(client,)) for client in range(num_clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.fixture
+def page(served: Served) -> Iterator[Browser]:
+    with load(served.url), browse() as browser:
+        browser.open(served.url + "/", 1500, 1700)
+        browser.until("document.body?.dataset.status === 'live'")
+        browser.until("Number(document.querySelector('#tiles .tile b').firstChild.data) > 0")
+        yield browser
+        assert browser.problems == []
+
+
+def text(browser: Browser, name: str) -> str:
+    found = browser.run(f"document.getElementById('{name}').innerText")
+    assert isinstance(found, str)
+    return found
+
+
+def share(path: Path, colour: tuple[int, int, int]) -> float:
+    with Image.open(path) as image:
+        counts = {seen: count for count, seen in image.convert("RGB").getcolors(1 << 24) or []}
+        return counts.get(colour, 0) / (image.width * image.height)
+
+
+def test_charts_are_drawn_and_follow_the_engine(page: Browser, tmp_path: Path) -> None:
+    page.until("document.querySelectorAll('#charts canvas').length === 6")
+    values = (
+        "[...document.querySelectorAll('#charts .chart')].map(c => [...c.querySelectorAll('b')].map(b => b.innerText))"
+    )
+    page.until(f"{values}.flat().filter(value => value === '–').length === 0", within_s=30)
+    requests, tokens, *_ = page.run(values)
+    assert 0 < int(requests[0]) <= 4
+    assert float(tokens[0].replace(",", "").replace("k", "e3")) > 0
+    page.until("document.getElementById('memory-key').innerText.includes('held')")
+    page.shoot(tmp_path / "light.png")
+    assert share(tmp_path / "light.png", BLUE) > 0.0003
+    assert "fcfs" in text(page, "rules")
+    assert text(page, "restarts") == "0"
+
+
+def test_a_click_on_a_request_says_where_its_time_went(page: Browser) -> None:
+    page.until("parseInt(document.getElementById('requests-note').innerText) > 20", within_s=30)
+    box = "document.getElementById('bars').getBoundingClientRect()"
+    left, top, width = page.run(f"(() => {{ const b = {box}; return [b.left, b.top, b.width] }})()")
+    for back in range(1, 60):  # there may be gaps between one request and the next
+        page.click(left + width - 4 * back, top + 24)
+        if text(page, "why-title").startswith("Request "):
+            break
+    page.until("document.getElementById('why-body').innerText.includes('prompt tokens')")
+    words = text(page, "why-body")
+    assert "60 prompt tokens" in words
+    assert "When it came, " in words
+    assert "queued" in words
+
+
+def test_the_timeline_is_within_reach_of_a_keyboard(page: Browser) -> None:
+    page.run("document.getElementById('bars').focus()")
+    page.press("ArrowLeft")
+    page.until("document.getElementById('why-body').innerText.includes('prompt tokens')")
+    first = text(page, "why-title")
+    page.press("ArrowLeft")
+    page.until(f"document.getElementById('why-title').innerText !== '{first}'")
+
+
+def test_the_chat_box_streams_an_answer_and_can_be_stopped(page: Browser) -> None:
+    page.run("document.getElementById('chat-max').value = 8")
+    page.run("document.getElementById('chat-text').focus()")
+    page.type("Hello there")
+    page.press("Enter")
+    page.until("/first token .* 8 tokens .* tokens.s/.test(document.getElementById('chat-log').innerText)", within_s=30)
+    page.until("!document.getElementById('chat-send').disabled")
+    page.run("document.getElementById('chat-max').value = 150")
+    page.type("And on")
+    page.press("Enter")
+    page.until("!document.getElementById('chat-stop').disabled")
+    page.run("document.getElementById('chat-stop').click()")
+    page.until("document.getElementById('chat-log').innerText.includes('stopped')")
+    page.until("!document.getElementById('chat-send').disabled")
+
+
+def test_it_is_dark_where_the_system_is_and_where_it_is_told_to_be(page: Browser, tmp_path: Path) -> None:
+    page.shape(1500, 1700, is_dark=True)
+    page.until("document.documentElement.dataset.theme === 'dark'")
+    page.until("document.querySelector('#charts b').innerText > 0")
+    page.shoot(tmp_path / "dark.png")
+    assert share(tmp_path / "dark.png", DARK_BLUE) > 0.0003
+    page.run("document.getElementById('theme').click()")
+    assert page.run("document.documentElement.dataset.theme") == "light"
+    assert text(page, "theme") == "light"
+
+
+@pytest.mark.parametrize("width", [360, 800, 1500])
+def test_nothing_is_wider_than_the_screen(page: Browser, width: int, tmp_path: Path) -> None:
+    page.shape(width, 740)
+    page.until("document.querySelector('#charts b').innerText > 0")
+    assert page.run("document.documentElement.scrollWidth") <= width
+    wide = page.run(
+        "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+        ".filter(e => !e.closest('.key, .sr')).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert wide == []
+
+
+def test_news_move_nothing(page: Browser) -> None:
+    page.until("document.querySelector('#charts b').innerText > 0")
+    parts = "[...document.querySelectorAll('main > *, .tile, .chart canvas')]"
+    places = f"JSON.stringify({parts}.map(e => [e.offsetTop, e.offsetHeight]))"
+    before = page.run(places)
+    page.run("new Promise(done => setTimeout(done, 2500))")
+    assert page.run(places) == before

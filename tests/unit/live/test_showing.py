@@ -1,0 +1,136 @@
+"""Watching an engine over the wire, as a front end does whose page is open."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.params import SamplingParams
+from chairlift.live.client import EngineClient
+from chairlift.live.messages import Output, Snapshot
+from fakes import ledger_process
+
+ENDLESS = SamplingParams(max_tokens=90_000)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    address = f"ipc://{tmp_path}/engine"
+    process = ledger_process.start(address)
+    yield address
+    process.kill()
+    process.wait()
+
+
+class Nobody:
+    def put(self, output: Output) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+
+class Seen:
+    """A viewer that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[Snapshot] = []
+        self.num_lost = 0
+
+    def put(self, snapshot: Snapshot) -> None:
+        self.snapshots.append(snapshot)
+
+    def lose(self) -> None:
+        self.num_lost += 1
+
+    @property
+    def kinds(self) -> str:
+        return "".join("w" if snapshot.is_whole else "n" for snapshot in self.snapshots)
+
+    def content(self, place: int) -> Any:
+        return json.loads(self.snapshots[place].data)
+
+
+@asynccontextmanager
+async def connected(address: str, name: str = "front-end") -> AsyncIterator[EngineClient]:
+    client = EngineClient(address, name)
+    running = asyncio.ensure_future(client.run())
+    await asyncio.wait_for(client.until_ready(), 10)
+    try:
+        yield client
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def until(is_true: Callable[[], bool], within_s: float = 5.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not is_true():
+            await asyncio.sleep(0.01)
+
+
+async def test_who_looks_gets_the_whole_and_then_news_until_it_looks_away(address: str) -> None:
+    seen = Seen()
+    async with connected(address) as client:
+        client.watching.begin(seen)
+        await until(lambda: len(seen.snapshots) >= 3)
+        client.watching.end()
+        await asyncio.sleep(0.1)
+        count = len(seen.snapshots)
+        await asyncio.sleep(1.3)
+        assert len(seen.snapshots) == count
+    assert seen.kinds[:3] == "wnn"
+    assert {"columns", "ticks", "bars", "blocks", "start"} <= seen.content(0).keys()
+    assert seen.content(1)["ticks"]  # an idle engine's clock goes on while somebody looks
+
+
+async def test_front_ends_look_on_their_own_at_the_same_engine(address: str) -> None:
+    one, two = Seen(), Seen()
+    async with connected(address, "one") as first, connected(address, "two") as second:
+        generation = first.submit([1, 2, 3], ENDLESS, Nobody())
+        first.watching.begin(one)
+        await until(lambda: len(one.snapshots) >= 2)
+        second.watching.begin(two)
+        await until(lambda: len(two.snapshots) >= 2)
+        first.watching.end()
+        count = len(two.snapshots)
+        await until(lambda: len(two.snapshots) > count)
+        generation.abort()
+    place = one.content(0)["columns"].index("running")
+    assert two.content(1)["ticks"][-1][place] == 1
+
+
+async def test_a_request_under_way_is_explained(address: str) -> None:
+    seen = Seen()
+    async with connected(address) as client:
+        generation = client.submit([1, 2, 3], ENDLESS, Nobody())
+        client.watching.begin(seen)
+        await until(lambda: bool(seen.snapshots))
+        ((number, *_),) = seen.content(0)["bars"]
+        told = json.loads(await client.watching.explain(number) or b"{}")
+        assert told["headline"][0].startswith(f"request {number}: 3 prompt tokens")
+        assert await client.watching.explain(number + 1) is None
+        generation.abort()
+
+
+async def test_a_viewer_is_shown_the_next_engine_too(tmp_path: Path) -> None:
+    address, seen = f"ipc://{tmp_path}/engine", Seen()
+    process = ledger_process.start(address)
+    try:
+        async with connected(address) as client:
+            client.watching.begin(seen)
+            await until(lambda: bool(seen.snapshots))
+            process.kill()
+            process.wait()
+            await until(lambda: seen.num_lost == 1)
+            assert await client.watching.explain(1) is None
+            process = ledger_process.start(address)
+            count = len(seen.snapshots)
+            await until(lambda: len(seen.snapshots) > count, within_s=20)
+            assert seen.snapshots[count].is_whole
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,214 @@
+import asyncio
+import base64
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
+from typing import Any
+
+import httpx
+import pytest
+
+from chairlift.live.messages import Explain, Explained, Snapshot, Watch
+from fakes.http_world import HttpWorld
+from fakes.wire import MemoryWire
+
+WHOLE, NEWS = Snapshot(True, b'{"whole":1}'), Snapshot(False, b'{"news":1}')
+
+
+async def browser_gets(world: HttpWorld) -> httpx.Response:
+    async with world.http() as http:
+        return await http.get("/", headers={"Accept": "text/html,application/xhtml+xml"})
+
+
+async def test_a_browser_gets_the_page_and_others_a_welcome() -> None:
+    world = HttpWorld()
+    page = await browser_gets(world)
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.text.startswith("<!doctype html>")
+    assert (await world.get("/")).json()["models"] == ["small", "org/small"]
+
+
+async def test_the_page_is_the_same_for_all_and_needs_nothing_from_elsewhere() -> None:
+    page, other = await browser_gets(HttpWorld()), await browser_gets(HttpWorld("Other words.", model="other"))
+    assert page.content == other.content
+    links = re.findall(r"(?:src|href)=\"([^\"]*)\"", page.text)
+    assert all(link.startswith(("#", "data:")) for link in links)
+
+
+async def test_only_the_pages_own_script_and_style_may_run() -> None:
+    page = await browser_gets(HttpWorld())
+    policy = page.headers["content-security-policy"]
+    for tag, rule in (("script", "script-src"), ("style", "style-src")):
+        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", page.text, flags=re.S)
+        digest = base64.b64encode(sha256(inside.encode()).digest()).decode()
+        assert f"{rule} 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(r" (?:style|on\w+)=", re.sub(r"<script>.*?</script>", "", page.text, flags=re.S))
+
+
+class OpenPage:
+    """A page that is being read."""
+
+    def __init__(self, world: HttpWorld) -> None:
+        self.wire = MemoryWire()
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/live",
+            "headers": [],
+            "query_string": b"",
+            "extensions": {"chairlift.wire": self.wire},
+        }
+        self.sent: list[Any] = []
+        self.task = asyncio.ensure_future(world.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    @property
+    def events(self) -> list[tuple[str, Any]]:
+        blocks = [block.split("\n") for block in self.wire.data.decode().split("\n\n") if block]
+        return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+    async def leave(self) -> None:
+        assert self.wire.sender is not None
+        self.wire.sender.leave()
+        await asyncio.wait([self.task])
+
+
+@asynccontextmanager
+async def opened(world: HttpWorld) -> AsyncIterator[OpenPage]:
+    page = OpenPage(world)
+    await until(lambda: bool(page.wire.data))
+    yield page
+    if not page.task.done():
+        await page.leave()
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if is_true():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never became true")
+
+
+async def test_a_page_is_told_of_the_server_then_of_everything_then_of_news() -> None:
+    world = HttpWorld(policy="shortest-first", max_running=8)
+    async with opened(world) as page:
+        world.client.watching.hear(NEWS)  # was on its way before the page came
+        world.client.watching.hear(WHOLE)
+        world.client.watching.hear(NEWS)
+        world.client.watching.hear(WHOLE)  # for another page
+    assert page.names == ["about", "about", "whole", "news"]
+    about = page.events[0][1]
+    assert (about["version"], about["models"], about["has_chat"]) == ("1.2.3", ["small", "org/small"], True)
+    assert about["limits"]["num_blocks"] == 100
+    assert about["rules"][0]["value"] == "shortest-first"
+    assert about["rules"][0]["summary"]
+    settings = {name: (value, is_default) for name, value, is_default in about["settings"]}
+    assert settings["policy"] == ("shortest-first", False)
+    assert settings["max_step_tokens"] == ("64", True)
+
+
+async def test_the_engine_is_watched_while_a_page_is_open() -> None:
+    world = HttpWorld()
+    async with opened(world) as first:
+        async with opened(world) as second:
+            assert world.client.watched == [Watch(True), Watch(True)]
+            world.client.watching.hear(WHOLE)
+            assert first.names[-1] == second.names[-1] == "whole"
+        assert world.client.watched[-1] == Watch(True)
+        world.client.watching.hear(NEWS)
+        assert first.names[-1] == "news"
+    assert world.client.watched[-1] == Watch(False)
+
+
+async def test_a_page_that_reads_slowly_is_told_everything_again() -> None:
+    world = HttpWorld()
+    async with opened(world) as page:
+        world.client.watching.hear(WHOLE)
+        page.wire.is_full = True
+        world.client.watching.hear(NEWS)
+        page.wire.is_full = False
+        world.client.watching.hear(NEWS)
+        assert page.names == ["about", "about", "whole"]
+        asked = len(world.client.watched)
+        assert page.wire.sender is not None
+        page.wire.sender.release()
+        assert world.client.watched[asked:] == [Watch(True)]
+        world.client.watching.hear(WHOLE)
+        assert page.names[-1] == "whole"
+
+
+async def test_a_page_outlives_the_engine() -> None:
+    world = HttpWorld()
+    async with opened(world) as page:
+        world.client.watching.hear(WHOLE)
+        world.client.watching.lose()
+        assert page.names[-1] == "away"
+        world.client.watching.go_on()
+        assert world.client.watched[-1] == Watch(True)
+        world.client.watching.hear(WHOLE)
+        assert page.names[-1] == "whole"
+
+
+async def test_a_request_is_explained_by_the_engine() -> None:
+    world = HttpWorld()
+    answer = asyncio.ensure_future(world.get("/live/requests/7"))
+    await until(lambda: world.client.watched == [Explain(7)])
+    world.client.watching.hear(Explained(7, b'{"headline":[]}'))
+    assert (await answer).json() == {"headline": []}
+
+
+@pytest.mark.parametrize("name", ["7", "x", "²", "9" * 40])
+async def test_a_request_that_nobody_knows_is_not_found(name: str) -> None:
+    world = HttpWorld()
+    answer = asyncio.ensure_future(world.get(f"/live/requests/{name}"))
+    if name == "7":
+        await until(lambda: bool(world.client.watched))
+        world.client.watching.hear(Explained(7, None))
+    assert (await answer).status_code == 404
+    assert len(world.client.watched) == (name == "7")
+
+
+async def test_without_an_engine_nothing_is_explained() -> None:
+    world = HttpWorld()
+    world.client.is_ready = False
+    assert (await world.get("/live/requests/7")).status_code == 404
+
+
+def test_a_real_connection_is_followed_and_let_go() -> None:
+    world = HttpWorld()
+    with world.on_a_port() as url:
+        with httpx.Client() as http, http.stream("GET", url + "/live") as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "event: about"
+            assert world.client.watched == [Watch(True)]
+        for _ in range(500):
+            if world.client.watched[-1] == Watch(False):
+                return
+            time.sleep(0.01)
+    raise AssertionError("the page that left is still watched for")
+
+
+def test_an_open_page_does_not_hold_up_a_stop() -> None:
+    world = HttpWorld()
+    with httpx.Client(timeout=10) as http:
+        with world.on_a_port() as url:
+            stream = http.send(http.build_request("GET", url + "/live"), stream=True)
+            lines = stream.iter_lines()
+            assert next(lines) == "event: about"
+        with suppress(httpx.RemoteProtocolError):
+            assert list(lines)  # to its end, rather than for ever
+        stream.close()
