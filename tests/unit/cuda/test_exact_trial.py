@@ -35,9 +35,9 @@ CONFIG = ModelConfig(
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stretches, of which the second is not full."""
     for module in (exact_attend, tiling):
-        monkeypatch.setattr(module, "EXACT_SPLIT", 16)
+        monkeypatch.setattr(module, "EXACT_SPLIT", 32)
         monkeypatch.setattr(module, "EXACT_TILE", 16)
-    monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 18)
+    monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 35)
 
 
 def model(config: ModelConfig = CONFIG) -> Decoder:
@@ -56,7 +56,7 @@ def a_bit_off(attend: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.mark.slow
 def test_kernels_that_agree_are_used(caplog: pytest.LogCaptureFixture) -> None:
-    assert can_fuse(model(), 4, 8, CPU)
+    assert can_fuse(model(), 4, 16, CPU)
     assert not caplog.records
 
 
@@ -64,7 +64,7 @@ def test_one_kernel_for_a_single_token_is_left_out_where_it_differs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(exact_trial, "attend_one_row", lambda qkv, *_: qkv[:, :32])
-    assert not can_fuse(model(), 4, 8, CPU)
+    assert not can_fuse(model(), 4, 16, CPU)
     assert "other bits" in caplog.text
 
 
@@ -74,15 +74,15 @@ def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPat
 
     def attend_and_spoil(qkv: Tensor, rotation: Tensor, keys: Tensor, *rest: object) -> Tensor:
         out = attend(qkv, rotation, keys, *rest)  # type: ignore[arg-type]
-        keys[4, 0, 0, 2] += int(rest[1]) == 17  # type: ignore[call-overload]  # once all is answered
+        keys[8, 0, 0, 2] += int(rest[1]) == 34  # type: ignore[call-overload]  # once all is answered
         return out
 
     monkeypatch.setattr(exact_trial, "attend_one_row", attend_and_spoil)
-    assert not can_fuse(model(), 4, 8, CPU)
+    assert not can_fuse(model(), 4, 16, CPU)
 
 
 def test_norms_of_queries_are_never_part_of_one_kernel() -> None:
-    assert not can_fuse(model(replace(CONFIG, has_qk_norm=True)), 4, 8, CPU)
+    assert not can_fuse(model(replace(CONFIG, has_qk_norm=True)), 4, 16, CPU)
 
 
 @pytest.mark.parametrize(("kernel", "name"), [("attend_prompts", "prompts"), ("attend_rows", "rows")])
@@ -91,4 +91,4 @@ def test_where_others_differ_exact_is_refused(monkeypatch: pytest.MonkeyPatch, k
     calls = iter((plain, a_bit_off(plain)) if kernel == "attend_rows" else (a_bit_off(plain),))
     monkeypatch.setattr(exact_trial, kernel, lambda *args: next(calls)(*args))
     with pytest.raises(InvalidConfig, match=f"exact.*{name}"):
-        can_fuse(model(), 4, 8, CPU)
+        can_fuse(model(), 4, 16, CPU)

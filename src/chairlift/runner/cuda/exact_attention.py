@@ -181,6 +181,16 @@ def walk(
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
 ):  # fmt: skip
     """One more tile of keys, of which first..end may be read; at the edge not every query sees every key."""
+    k, v = read(keys, values, table, low, first, end, kv_head, KV_HEADS, DIM, SIZE, TILE, IS_EDGE)
+    return weigh(queries, k, v, low, own, steep, window, top, total, summed, TILE, IS_EDGE)
+
+
+@triton.jit
+def read(
+    keys, values, table, low, first, end, kv_head,
+    KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
+):  # fmt: skip
+    """A tile of keys and one of values, each [TILE, DIM]; at the edge 0 where a place is not in first..end."""
     places = low + tl.arange(0, TILE)
     dims = tl.arange(0, DIM)
     if IS_EDGE:
@@ -190,11 +200,20 @@ def walk(
         blocks = tl.load(table + places // SIZE).to(tl.int64)
     offsets = ((blocks * KV_HEADS + kv_head) * SIZE * DIM + (places % SIZE) * DIM)[:, None] + dims[None, :]
     if IS_EDGE:
-        k = tl.load(keys + offsets, mask=is_there[:, None], other=0.0)  # [TILE, DIM]
+        k = tl.load(keys + offsets, mask=is_there[:, None], other=0.0)
         v = tl.load(values + offsets, mask=is_there[:, None], other=0.0)
     else:
         k = tl.load(keys + offsets)
         v = tl.load(values + offsets)
+    return k, v
+
+
+@triton.jit
+def weigh(
+    queries, k, v, low, own, steep, window, top, total, summed, TILE: tl.constexpr, IS_EDGE: tl.constexpr
+):  # fmt: skip
+    """What is known of the keys so far, and a tile of them that begins at `low`."""
+    places = low + tl.arange(0, TILE)
     scores = tl.dot(queries, tl.trans(k.to(queries.dtype)), input_precision="ieee") * steep
     if IS_EDGE:
         is_seen = places[None, :] <= own[:, None]

@@ -2,7 +2,7 @@
 by fewer launches.
 
 One program a head of keys and a stretch. The one whose stretch holds the row's own position stores its key and value
-and reads them back; no other needs them. Who finishes last of a head joins the stretches.
+and uses them as they will be read; no other needs them. Who finishes last of a head joins the stretches.
 
 Always: `counters` is all 0 between launches. Multiplications and additions are not fused, here as there.
 """
@@ -10,8 +10,8 @@ Always: `counters` is all 0 between launches. Multiplications and additions are 
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.exact_attention import fold, nothing, walk
-from chairlift.runner.cuda.kernels import _kept, _rotate
+from chairlift.runner.cuda.exact_attention import fold, nothing, read, weigh
+from chairlift.runner.cuda.kernels import _kept
 
 
 @triton.jit(do_not_specialize=["num_splits"])
@@ -28,48 +28,49 @@ def exact_one_row_kernel(
     kv_head = tl.program_id(0)
     split = tl.program_id(1)
     position = tl.load(positions)
+    table = tables + tl.load(table_rows).to(tl.int64) * width
     first = 0
     if window > 0:
         first = tl.maximum(position + 1 - window, 0)
-    start = tl.maximum(first, split * SPLIT)
-    end = tl.minimum(position + 1, split * SPLIT + SPLIT)
+    low = split * SPLIT
+    start = tl.maximum(first, low)
+    end = tl.minimum(position + 1, low + SPLIT)
     if start >= end:  # padding too
         return
-    low = tl.arange(0, HALF)
-    cos = tl.load(rotation + position * DIM + low)[None, :]
-    sin = tl.load(rotation + position * DIM + HALF + low)[None, :]
-    if end == position + 1:
-        slot = tl.load(slots)
-        source = qkv + (HEADS + kv_head) * DIM + low[None, :]
-        memory = ((slot // SIZE).to(tl.int64) * KV_HEADS + kv_head) * SIZE * DIM + (slot % SIZE) * DIM + low[None, :]
-        k1, k2 = _rotate(tl.load(source), tl.load(source + HALF), cos, sin)
-        tl.store(keys + memory, _kept(k1, keys))
-        tl.store(keys + memory + HALF, _kept(k2, keys))
-        source += KV_HEADS * DIM
-        tl.store(values + memory, _kept(tl.load(source), values))
-        tl.store(values + memory + HALF, _kept(tl.load(source + HALF), values))
-        tl.debug_barrier()  # they are read below, by other threads
+    # All of the stretch is asked for before anything else: most of the time is waiting for it.
+    tl.static_assert(SPLIT == 2 * TILE)
+    known = tl.minimum(position, end)
+    k1, v1 = read(keys, values, table, low, first, known, kv_head, KV_HEADS, DIM, SIZE, TILE, True)
+    k2, v2 = read(keys, values, table, low + TILE, first, known, kv_head, KV_HEADS, DIM, SIZE, TILE, True)
+    dims = tl.arange(0, DIM)
+    cos = tl.load(rotation + position * DIM + dims % HALF)
+    sin = tl.load(rotation + position * DIM + HALF + dims % HALF)
     members = tl.arange(0, GROUP)
     is_member = members < num_members
     heads = kv_head * num_members + members
-    # Both halves in one piece, each number beside its partner: joined from halves, the compiler would take them to the
-    # tensor cores in another order than those of other rows.
-    dims = tl.arange(0, DIM)
-    spot = heads[:, None] * DIM + dims[None, :]
-    other = heads[:, None] * DIM + ((dims + HALF) % DIM)[None, :]
-    plain = tl.load(qkv + spot, mask=is_member[:, None], other=0.0).to(tl.float32)  # [GROUP, DIM]
-    partner = tl.load(qkv + other, mask=is_member[:, None], other=0.0).to(tl.float32)
-    turned = partner * tl.load(rotation + position * DIM + HALF + dims % HALF)[None, :]
-    plain = plain * tl.load(rotation + position * DIM + dims % HALF)[None, :]
-    queries = tl.where(dims[None, :] < HALF, plain - turned, plain + turned).to(kind)
-    table = tables + tl.load(table_rows).to(tl.int64) * width
+    queries = _rotated(qkv, heads, is_member, cos, sin, DIM).to(kind)
+    line = HEADS + kv_head + tl.arange(0, 1)
+    own_k = _kept(_rotated(qkv, line, line >= 0, cos, sin, DIM), keys)  # [1, DIM]
+    own_v = _kept(tl.load(qkv + (line[:, None] + KV_HEADS) * DIM + dims[None, :]), values)
+    if end == position + 1:
+        slot = tl.load(slots)
+        memory = ((slot // SIZE).to(tl.int64) * KV_HEADS + kv_head) * SIZE * DIM + (slot % SIZE) * DIM + dims[None, :]
+        tl.store(keys + memory, own_k)
+        tl.store(values + memory, own_v)
     own = tl.zeros([GROUP], dtype=tl.int32) + position
     steep = scale * 1.4426950408889634
     top, total, summed = nothing(GROUP, DIM)
-    for tile in range(start // TILE * TILE, end, TILE):
-        top, total, summed = walk(
-            queries, keys, values, table, tile, first, end, own, steep, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, True,
+    if start < low + TILE:
+        is_own = (low + tl.arange(0, TILE) == position)[:, None]
+        top, total, summed = weigh(
+            queries, tl.where(is_own, own_k, k1), tl.where(is_own, own_v, v1), low, own, steep, window,
+            top, total, summed, TILE, True,
+        )  # fmt: skip
+    if low + TILE < end:
+        is_own = (low + TILE + tl.arange(0, TILE) == position)[:, None]
+        top, total, summed = weigh(
+            queries, tl.where(is_own, own_k, k2), tl.where(is_own, own_v, v2), low + TILE, own, steep, window,
+            top, total, summed, TILE, True,
         )  # fmt: skip
     place = heads * num_splits + split
     tl.store(stats + place * 2, top, mask=is_member)
@@ -83,3 +84,17 @@ def exact_one_row_kernel(
             head = kv_head * num_members + member
             shares, joined = fold(partials, stats, head * num_splits, first // SPLIT, position // SPLIT, DIM)
             tl.store(out + head * DIM + dims[None, :], (joined / shares[:, None]).to(kind))
+
+
+@triton.jit
+def _rotated(qkv, heads, is_head, cos, sin, DIM: tl.constexpr):
+    """As `_rotate` has it, but both halves in one piece, each number beside its partner [heads, DIM]: joined from
+    halves, the compiler would take them to the tensor cores in another order than those of other rows."""
+    HALF: tl.constexpr = DIM // 2
+    dims = tl.arange(0, DIM)
+    source = qkv + heads[:, None] * DIM
+    plain = tl.load(source + dims[None, :], mask=is_head[:, None], other=0.0).to(tl.float32)
+    partner = tl.load(source + ((dims + HALF) % DIM)[None, :], mask=is_head[:, None], other=0.0).to(tl.float32)
+    straight = plain * cos[None, :]
+    turned = partner * sin[None, :]
+    return tl.where(dims[None, :] < HALF, straight - turned, straight + turned)
