@@ -179,6 +179,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
                 _say(line)
             _say("try it:\n" + _example(settings.host, listener))
 
+        reloader = Reloader(_reloads(address), settings, look or (lambda: settings))
         starts = itertools.count(1)
 
         def start_engine() -> Child:
@@ -200,8 +201,9 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
             ],
             progress=lambda: note.num_made,
             clear_up=clear_up,
+            drain_timeout=lambda: reloader.settings.drain_timeout,
         )
-        with _reloading(Reloader(_reloads(address), settings, look or (lambda: settings)), server):
+        with _reloading(reloader, server):
             return server.run(_say, on_ready)
 
 

@@ -42,6 +42,7 @@ class ScriptedClient:
     num_cached: int = 0
     num_running: int = 0
     num_waiting: int = 0
+    num_held: int = 0
     is_ready: bool = True
     dies_at: int | None = None  # the step at which the engine goes away
     times_out_at: int | None = None  # the step at which the engine finds the time over

@@ -18,7 +18,7 @@ import msgspec
 import zmq
 from msgspec.structs import replace as replace_fields
 
-from chairlift.core.errors import EngineUnavailable
+from chairlift.core.errors import ChairliftError, EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.live.messages import (
     Abort,
@@ -41,7 +41,12 @@ from chairlift.live.suspicion import Suspicion
 from chairlift.live.watching import Watching
 
 _RECONNECT_MS = 20
+MAX_HELD = 2**20  # outputs that wait for slow readers in one front end, some 160 MB at most
 _PROVEN = "this request ended the engine twice, each time with nothing else under way; it is not tried again"
+
+
+class TooSlow(ChairliftError):
+    """A request was ended because nobody took what came of it."""
 
 
 class Listener(Protocol):
@@ -79,6 +84,7 @@ class Generation:
         if self._open:
             self._open.clear()
             self._tokens.clear()
+            self._let_go()
             self._client.abort(self._key, None)
 
     def abort_sample(self, sample: int) -> None:
@@ -95,6 +101,7 @@ class Generation:
         """Hands out what was kept; the listener may hold it again meanwhile."""
         self._is_held = False
         while self._held and not self._is_held:
+            self._client.num_held -= 1
             self._hand_out(self._held.popleft())
         if self._lost is not None and not self._is_held:
             self._fail(self._lost)
@@ -109,10 +116,14 @@ class Generation:
             self._submit = with_scored_prompt(self._submit)
         if output.finish is not None:
             del self._tokens[output.sample]
-        if self._is_held:
+        if not self._is_held:
+            self._hand_out(output)
+        elif self._client.num_held < MAX_HELD:
+            self._client.num_held += 1
             self._held.append(output)
         else:
-            self._hand_out(output)
+            self.abort()
+            self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
 
     def go_on(self, in_step: bool, is_alone: bool) -> Submit | None:
         """What the next engine is told, if it has anything to do; the one before died, perhaps with this in a step."""
@@ -150,7 +161,13 @@ class Generation:
     def _fail(self, error: Exception) -> None:
         if self._open:
             self._open.clear()
+            self._let_go()
             self._listener.fail(error)
+
+    def _let_go(self) -> None:
+        """What was kept is for nobody any more."""
+        self._client.num_held -= len(self._held)
+        self._held.clear()
 
     def _close(self, sample: int) -> None:
         self._open.discard(sample)
@@ -163,6 +180,7 @@ class EngineClient:
         self.info: EngineInfo | None = None  # what the last engine said of itself
         self.num_running = 0
         self.num_waiting = 0
+        self.num_held = 0  # outputs kept until their clients can take them
         self.watching = Watching(self._send_if_ready)
         self._address = address
         self._name = name.encode()

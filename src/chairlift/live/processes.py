@@ -6,6 +6,7 @@ Told to stop, front ends finish what they have begun, however long it takes; tol
 once. Knows nothing of what the processes do.
 """
 
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -51,12 +52,15 @@ class Server:
         start_front_ends: list[Callable[[], Child]],
         progress: Callable[[], int] = lambda: 0,
         clear_up: Callable[[int], int] = lambda front_end: 0,
+        drain_timeout: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`progress` is a number that grows while the engine makes tokens. `clear_up` is told of each front end that
-        died, by its index, before it is started again, and says how many requests it had."""
+        died, by its index, before it is started again, and says how many requests it had. Front ends that were
+        told to stop have `drain_timeout` seconds and a moment for it."""
         self._starts = [start_engine, *start_front_ends]
         self._progress = progress
         self._clear_up = clear_up
+        self._drain_timeout = drain_timeout
         self._children: list[Child] = []  # the engine first
         self._deaths = [Deaths() for _ in self._starts]
         self._is_serving = False  # all have been ready
@@ -159,7 +163,9 @@ class Server:
             child.stop()
         if not _are_gone(self._children[1:], _PATIENCE_S):
             say("finishing the requests under way; once more to stop at once")
-        while len(self._children) > 1:
+        timeout_s = self._drain_timeout()
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s + _GOODBYE_S
+        while len(self._children) > 1 and time.monotonic() < deadline:
             self._watch(say)
         engine = self._children[0]
         engine.stop()

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
+from chairlift.live.client import TooSlow
 from chairlift.server.answer import RequestFailed
 from chairlift.server.exchange import BodyTooLarge
 from chairlift.server.turned_away import TurnedAway
@@ -61,7 +62,7 @@ def describe(error: Exception, request_id: str) -> ErrorBody:
             return _body(413, str(error))
         case EngineUnavailable():
             return _body(503, str(error))
-        case RequestFailed():
+        case RequestFailed() | TooSlow():
             return _body(500, str(error))
         case HTTPException():
             return _body(error.status_code, error.detail)

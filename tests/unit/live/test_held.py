@@ -1,0 +1,66 @@
+"""What comes for a client that reads slowly is kept, up to a bound."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.core.params import SamplingParams
+from chairlift.live import client
+from chairlift.live.client import Generation, TooSlow
+from chairlift.live.messages import Output, Submit
+
+
+class Wire:
+    def __init__(self) -> None:
+        self.num_held = 0
+        self.aborted: list[int] = []
+
+    def abort(self, key: int, sample: int | None) -> None:
+        self.aborted.append(key)
+
+    def forget(self, key: int) -> None:
+        pass
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.tokens: list[int | None] = []
+        self.error: Exception | None = None
+
+    def put(self, output: Output) -> None:
+        self.tokens.append(output.token)
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+
+
+def generation(wire: Wire, key: int, reader: Reader) -> Generation:
+    who: Any = wire
+    return Generation(who, Submit(key, [1], SamplingParams()), reader)
+
+
+def test_who_would_hold_more_than_can_be_kept_is_ended_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_HELD", 3)
+    wire, slow, slower = Wire(), Reader(), Reader()
+    first, second = generation(wire, 1, slow), generation(wire, 2, slower)
+    for each in (first, second):
+        each.hold()
+    for token in (5, 6):
+        first.put(Output(1, 0, token))
+        second.put(Output(2, 0, token))
+    assert (slow.error, type(slower.error)) == (None, TooSlow)
+    assert wire.aborted == [2]
+    assert wire.num_held == 2
+    first.release()
+    assert slow.tokens == [5, 6]
+    assert wire.num_held == 0
+
+
+def test_what_was_kept_for_a_client_that_left_is_not_counted_any_more() -> None:
+    wire = Wire()
+    left = generation(wire, 1, Reader())
+    left.hold()
+    left.put(Output(1, 0, 5))
+    left.abort()
+    left.release()
+    assert wire.num_held == 0
