@@ -12,7 +12,6 @@ import torch
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner import kernels
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.kernels import pick_attention
 from fakes.flashinfer_library import Spec, make_library
@@ -151,7 +150,6 @@ def test_a_flashinfer_that_does_not_import_is_told_of_in_one_line(monkeypatch: p
 
 def test_auto_compiles_what_long_prompts_need_beside_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     built = install(monkeypatch)
-    monkeypatch.setattr(kernels, "FASTER_ON", {(9, 0)})
     flash = pick("auto")
     assert flash is not None and not flash.is_whole
     until_ended()
@@ -163,7 +161,6 @@ def test_auto_goes_on_without_it_where_the_compiler_fails(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     install(monkeypatch, RuntimeError(OUTPUT))
-    monkeypatch.setattr(kernels, "FASTER_ON", {(9, 0)})
     flash = pick("auto")
     until_ended()
     assert flash is not None and not flash.is_ready
@@ -172,7 +169,5 @@ def test_auto_goes_on_without_it_where_the_compiler_fails(
 
 def test_auto_leaves_it_alone_on_gpus_where_nothing_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
-    assert pick("auto") is None  # anywhere yet
-    monkeypatch.setattr(kernels, "FASTER_ON", {(9, 0)})
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     assert pick("auto") is None
