@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -5,6 +6,30 @@ import pytest
 import torch
 import triton.language as tl
 from triton.runtime import interpreter
+
+
+@pytest.fixture(scope="session", autouse=True)
+def language_once_a_launch() -> Iterator[None]:
+    """Triton's interpreter puts its own functions in the place of the language's for every function that a kernel
+    calls, which takes half of its time: once a launch will do."""
+    launch, put_in_place = interpreter.GridExecutor.__call__, interpreter._patch_lang
+    done: set[frozenset[str]] = set()
+
+    def launch_anew(self: Any, *args: Any, **options: Any) -> Any:
+        done.clear()
+        return launch(self, *args, **options)
+
+    def put_in_place_once(function: Any) -> Any:
+        languages = frozenset(each.__name__ for each in function.__globals__.values() if each is tl or each is tl.core)
+        if languages in done:
+            return None  # the first of a launch puts everything back
+        done.add(languages)
+        return put_in_place(function)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter.GridExecutor, "__call__", launch_anew)
+        patch.setattr(interpreter, "_patch_lang", put_in_place_once)
+        yield
 
 
 @pytest.fixture
