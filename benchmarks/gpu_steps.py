@@ -3,6 +3,7 @@
 Kernel times are those of torch's profiler. The parts of `gpu_kernels.py` that need a model.
 """
 
+import gc
 import statistics
 import time
 from collections import defaultdict
@@ -194,6 +195,9 @@ def host(config: ModelConfig) -> list[Row]:
     gpu = GpuEngine(config, max_running=MANY, max_step_tokens=4096)
     lengths = [(32, 56)] * MANY
     drain(gpu.engine(Fcfs(), lengths))
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # as the server's engine has it
     watch = Stopwatch()
 
     def timed(limits: Limits, policy: Policy) -> Scheduler:
