@@ -7,7 +7,7 @@ import torch
 from chairlift.core.params import SamplingParams
 from chairlift.runner.noise import uniform
 from chairlift.runner.sampler import Row, _largest, sample
-from chairlift.runner.scores import score
+from chairlift.runner.scores import count_above, score
 from chairlift.runner.torch_ops import TorchOps
 from unit.runner.twins import request
 
@@ -230,3 +230,9 @@ def test_which_of_several_equal_tokens_are_told_does_not_depend_on_what_others_w
     tokens, num_top = [4, 0, 9, 4999, 7, 1], [3, 400, 3, 20, 0, 4000]
     alone = [score(logits[i : i + 1], [tokens[i]], [num_top[i]])[0] for i in range(6)]
     assert score(logits, tokens, num_top) == alone
+
+
+def test_ranks_of_many_rows_are_those_of_each() -> None:
+    logits = torch.randn(70, 50, generator=torch.Generator().manual_seed(3))
+    own = logits[:, 7:8]
+    assert count_above(logits, own)[:, 0].tolist() == [(row > row[7]).sum().item() for row in logits]

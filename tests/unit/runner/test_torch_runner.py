@@ -217,6 +217,9 @@ def test_dummy_weights_are_a_model_of_the_right_shape(twin: Twin) -> None:
     assert not torch.equal(matrix, DummyTensors().read("lm_head.weight", (500, 128)))
     rounded = DummyTensors(torch.bfloat16).read("model.embed_tokens.weight", (500, 128))
     assert torch.equal(rounded, matrix.to(torch.bfloat16))
+    tensors = DummyTensors()
+    tensors.read("lm_head.weight", (900, 128))
+    assert torch.equal(matrix, tensors.read("model.embed_tokens.weight", (500, 128)))  # whatever was read before it
     decoder = build_model(twin.config, TorchOps(), DummyTensors(), torch.float32, CPU, 16)
     runner = TorchRunner(decoder, KvCache(twin.config, 32, 4, torch.float32, CPU), CPU)
     tokens = random_tokens(6)
