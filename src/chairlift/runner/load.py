@@ -17,7 +17,7 @@ from chairlift.config.settings import Settings
 from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
-from chairlift.core.ports import Runner, RunnerFailed, RunnerFull
+from chairlift.core.ports import DeviceLost, Runner, RunnerFailed, RunnerFull
 from chairlift.runner import hardware
 from chairlift.runner.budget import Budget
 from chairlift.runner.gpu_memory import SHARE, GpuMemory
@@ -108,7 +108,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         has_choice = settings.preemption == "auto"
         block_copy_s, token_s = time_recovery(runner, limits, num_host) if has_choice else (0.0, 0.0)
         _return_freed_memory()
-    except (RunnerFailed, RuntimeError, MemoryError) as error:
+    except (RunnerFailed, DeviceLost, RuntimeError, MemoryError) as error:
         first = (str(error) or "out of memory").splitlines()[0]
         what = f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}"
         less = _GIVE_LESS if isinstance(error, RunnerFull | torch.OutOfMemoryError) else ""

@@ -1,11 +1,13 @@
 """Carries out plans on a model: copies blocks, runs the decoder, samples, all inside `submit`.
 
-Always: a plan that cannot be carried out raises `RunnerFailed` and leaves the runner able to take the next one. Keeps
-no requests: only what the last step sampled.
+Always: a plan that cannot be carried out raises `RunnerFailed` and leaves the runner able to take the next one, unless
+the device is lost. Keeps no requests: only what the last step sampled.
 """
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.ports import RunnerFailed, RunnerFull
+from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
 from chairlift.runner.answers import answer, sampled_rows, score_prompts
 from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
@@ -47,6 +49,9 @@ class TorchRunner:
                 self._results.append(replace(self._run(plan, batch), prepare_s=prepare_s))
         except (RuntimeError, MemoryError) as error:
             self._previous = {}
+            if self._device.type == "cuda":
+                with waiting():
+                    torch.cuda.synchronize()
             raise failure(error) from error
 
     def collect(self) -> StepResult:
@@ -77,7 +82,19 @@ def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
 
 def failure(error: Exception) -> RunnerFailed:
     """What a step's error means to the engine."""
-    first = (str(error) or type(error).__name__).strip().splitlines()[0]
     # Not all of torch's and the driver's errors of this kind have a type of their own.
     is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in _FULL)
-    return RunnerFull(first) if is_full else RunnerFailed(first)
+    return RunnerFull(_first_line(error)) if is_full else RunnerFailed(_first_line(error))
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """For the device. Raises `DeviceLost` for what it met meanwhile: that spoils it, and every call after it fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise DeviceLost(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

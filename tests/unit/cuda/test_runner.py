@@ -23,7 +23,7 @@ from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScor
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.ports import Runner, RunnerFailed
+from chairlift.core.ports import DeviceLost, Runner, RunnerFailed
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
@@ -247,8 +247,10 @@ def test_a_device_that_is_lost_fails_no_step_but_the_engine(monkeypatch: pytest.
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(Event_, "synchronize", lost)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
+    with pytest.raises(DeviceLost, match="illegal memory access"):
         do(failing(monkeypatch), (0, 3))
+    with pytest.raises(DeviceLost, match="illegal memory access"):  # found when the result is asked for
+        do(make_runner(), (0, 3))
 
 
 class FakeStreams:

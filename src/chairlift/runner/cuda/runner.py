@@ -45,7 +45,7 @@ from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.scores import measure, told
 from chairlift.runner.to_device import on_host, to_device
-from chairlift.runner.torch_runner import failure
+from chairlift.runner.torch_runner import failure, waiting
 from chairlift.runner.watch import LogitsSeen
 
 _TILE = 16384  # logits that are looked at in one go
@@ -129,7 +129,8 @@ class CudaRunner:
 
     def collect(self) -> StepResult:
         step = self._steps.popleft()
-        step.done.synchronize()
+        with waiting():
+            step.done.synchronize()
         tokens: list[int] = step.tokens.numpy().tolist()
         failed: dict[RequestId, str] = {}
         if min(tokens, default=0) < 0:
@@ -347,8 +348,9 @@ def _wait() -> None:
     """Until nothing of a step that failed is under way: nobody collects it, and its buffers go to the next. Where the
     device itself is lost this fails too, so that the engine ends and is started again."""
     event = torch.cuda.Event()
-    event.record()
-    event.synchronize()
+    with waiting():
+        event.record()
+        event.synchronize()
 
 
 def _likely_keys(max_decodes: int, max_model_len: int, has_groups: bool, exact: bool = False) -> list[Key]:
