@@ -1,0 +1,116 @@
+"""A whole server that drains, that is in a hurry, and that reads its settings again."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fakes.served import Served, serve
+from fakes.sse import events
+
+LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
+LONG["stream_options"] = {"include_usage": True}
+ENDLESS = LONG | {"max_tokens": 90_000}
+OPTIONS = ("--kv-memory", "64MiB", "--frontends", "2", "--kernels", "torch", "--max-running", "4")
+
+
+@contextmanager
+def serving(model: Path, tmp_path: Path, *options: object) -> Iterator[Served]:
+    with serve(tmp_path / "log", "--model", model, *OPTIONS, *options) as served:
+        yield served
+
+
+def until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+class Streams:
+    """Requests under way, each in a thread of its own."""
+
+    def __init__(self, url: str, body: dict[str, Any], num: int) -> None:
+        self.num_begun = 0
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(num)
+        self._answers = [self._pool.submit(self._read, url, body) for _ in range(num)]
+        until(lambda: self.num_begun == num, 30)
+
+    def _read(self, url: str, body: dict[str, Any]) -> str:
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+            assert response.status_code == 200
+            parts = response.iter_text()
+            text = next(parts)
+            with self._lock:
+                self.num_begun += 1
+            return text + "".join(parts)
+
+    def texts(self) -> list[str]:
+        return [answer.result(60) for answer in self._answers]
+
+
+def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny_model: Path, tmp_path: Path) -> None:
+    with serving(tiny_model, tmp_path) as served:
+        streams = Streams(served.url, LONG, 4)
+        served.process.send_signal(signal.SIGTERM)
+        until(lambda: httpx.get(f"{served.url}/health/ready").status_code == 503)
+        refused = httpx.post(f"{served.url}/v1/completions", json=LONG)
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert httpx.get(f"{served.url}/health/live").status_code == 200
+        for text in streams.texts():
+            *_, last, usage, done = events(text)
+            assert last["choices"][0]["finish_reason"] == "length"
+            assert (usage["usage"]["completion_tokens"], done) == (400, "[DONE]")
+        assert served.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("how", ["drain timeout", "second signal"])
+def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
+    tiny_model: Path, tmp_path: Path, how: str
+) -> None:
+    options = ("--drain-timeout", "0.5") if how == "drain timeout" else ()
+    with serving(tiny_model, tmp_path, *options) as served:
+        streams = Streams(served.url, ENDLESS, 3)
+        served.process.send_signal(signal.SIGTERM)
+        if how == "second signal":
+            until(lambda: httpx.get(f"{served.url}/health/ready").status_code == 503)
+            served.process.send_signal(signal.SIGTERM)
+        for text in streams.texts():
+            *chunks, error, done = events(text)
+            assert (error["error"]["code"], done) == (503, "[DONE]")
+            assert chunks
+        assert served.process.wait(10) == 0
+
+
+def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tiny_model: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("max_waiting: 100\nadmin_port: 0\n")
+    with serving(tiny_model, tmp_path, "--config", config) as served:
+        assert limits(served.url) == {100}
+        config.write_text("max_waiting: 5\nadmin_port: 0\nmax_running: 3\nblock_size: 8\n")
+        served.process.send_signal(signal.SIGHUP)
+        until(lambda: limits(served.url) == {5})
+        assert "max_waiting is 5 now; block_size needs a restart to change" in served.output
+        admin = next(line for line in served.output.splitlines() if "admin" in line).rpartition(" ")[2]
+        config.write_text("max_waiting: many\n")
+        refused = httpx.post(f"{admin}/admin/reload")
+        assert refused.status_code == 400
+        assert "max_waiting" in refused.json()["error"]["message"]
+        config.write_text("max_waiting: 6\nadmin_port: 0\n")
+        assert httpx.post(f"{admin}/admin/reload").json()["changed"] == ["max_waiting"]
+        until(lambda: limits(served.url) == {6})
+        assert httpx.post(f"{served.url}/admin/reload").status_code == 404
+
+
+def limits(url: str) -> set[int]:
+    """As any front end tells them that happens to answer."""
+    return {httpx.get(f"{url}/openapi.json").json()["info"]["x-limits"]["max_waiting"] for _ in range(12)}
