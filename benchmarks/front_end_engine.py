@@ -51,6 +51,9 @@ class PacedSwitchboard:
         self.running = {line: state for line, state in self.running.items() if line[0] != front_end}
         self.waiting = deque(item for item in self.waiting if item[0][0] != front_end)
 
+    def count_lost(self, front_end: FrontEnd, count: int) -> None:
+        """Nobody asks."""
+
     def step(self) -> dict[FrontEnd, list[Output]]:
         self._wait()
         while self.waiting and len(self.running) < self._max_running:

@@ -47,11 +47,11 @@ from chairlift.telemetry.log_lines import said, set_up_logging
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.metrics.parent import ENGINE, ParentMetrics
-from chairlift.telemetry.metrics.stopwatch import Stopwatch
 from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.spans import Spans, check_endpoint
+from chairlift.telemetry.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from chairlift.live.client import EngineClient
@@ -105,10 +105,10 @@ def make_engine(model: Model, metrics: Path | None = None) -> tuple[Switchboard,
     """`metrics` is the folder where the engine counts what it does."""
     loaded = load(model)
     rules = rules_of(model.settings, loaded)
-    stopwatch = Stopwatch(loaded.runner)
-    engine = join(loaded.runner if metrics is None else stopwatch, loaded.limits, rules)
+    engine = join(loaded.runner, loaded.limits, rules)
     observers: list[Observer] = []
     if metrics is not None:
+        engine.runner = stopwatch = Stopwatch(loaded.runner, engine.clock)
         observers.append(EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch))
     if model.settings.trace is not None:
         depth = loaded.runner.depth

@@ -53,7 +53,7 @@ def where(scope: Scope) -> tuple[str, bool]:
     endpoint = scope.get("endpoint")
     if endpoint is None:  # it did not get there
         endpoint = next((route.endpoint for route in _ROUTES if route.matches(scope)[0] is Match.FULL), None)
-    return ("other", False) if endpoint is None else _WHERE[endpoint]
+    return ("other", False) if endpoint is None else _WHERE.get(endpoint, ("other", False))
 
 
 class _App(Starlette):

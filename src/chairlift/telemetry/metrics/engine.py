@@ -4,6 +4,7 @@ Always: changes nothing of what it watches. Counts are shown a tenth of a second
 engine has nothing left to do.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -13,18 +14,16 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
-from chairlift.telemetry.metrics.stopwatch import Stopwatch
 from chairlift.telemetry.metrics.store import FLUSH_S, Store
+from chairlift.telemetry.stopwatch import Stopwatch
 
 
 @dataclass(slots=True)
 class _Live:
     num_prompt: int  # 0: its tokens were counted with another sample, or in the engine that it comes from
     queued: float
-    is_search: bool  # whose tokens come all at once
     admitted: float | None = None
     first: float | None = None
-    last: float = 0.0
 
 
 class EngineMetrics:
@@ -34,7 +33,9 @@ class EngineMetrics:
         self._store = store
         self._scheduler = scheduler
         self._stopwatch = stopwatch
+        self._runner_s = (0.0, 0.0)  # what it had after the last step
         self._live: dict[RequestId, _Live] = {}
+        self._last: dict[RequestId, float] = {}  # when each made its last token
         self._flushed = 0.0
         self._parts = {
             part: store.tally("chairlift_step_seconds", part) for part in ("schedule", "prepare", "run", "commit")
@@ -60,11 +61,11 @@ class EngineMetrics:
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         for request in samples:
-            is_search = bool(request.params.beam_width)
             if request.output:  # goes on where another engine ended
-                self._live[request.id] = _Live(0, now, is_search, admitted=now, first=now, last=now)
+                self._live[request.id] = _Live(0, now, admitted=now, first=now)
+                self._last[request.id] = now
             else:
-                self._live[request.id] = _Live(len(request.prompt) if request is samples[0] else 0, now, is_search)
+                self._live[request.id] = _Live(len(request.prompt) if request is samples[0] else 0, now)
 
     def aborted(self, request: RequestId, now: float) -> None:
         """An event follows."""
@@ -76,8 +77,10 @@ class EngineMetrics:
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         self._parts["commit"].add(monotonic() - now)
-        self._parts["prepare"].add(self._stopwatch.prepare_s)
-        self._parts["run"].add(self._stopwatch.run_s)
+        (prepare_s, run_s), runner = self._runner_s, self._stopwatch
+        self._parts["prepare"].add(runner.prepare_s - prepare_s)
+        self._parts["run"].add(runner.run_s - run_s)
+        self._runner_s = runner.prepare_s, runner.run_s
 
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         """Events follow."""
@@ -86,25 +89,22 @@ class EngineMetrics:
         """Events follow."""
 
     def happened(self, events: Sequence[Event]) -> None:
-        live, gaps, num_tokens = self._live, dict[float, int](), 0
+        last, gaps, num_tokens = self._last, list[float](), 0
         for event in events:
-            # Most are tokens, and most of these came equally long after the one before.
-            if type(event) is Token:
+            if isinstance(event, Token):  # most are
+                request, at, _, _, finish = event
                 num_tokens += 1
-                request = live.get(event.request)
-                if request is None:
-                    continue
-                if request.first is None:
-                    self._begin(request, event.at)
-                elif not request.is_search:
-                    gap = event.at - request.last
-                    gaps[gap] = gaps.get(gap, 0) + 1
-                request.last = event.at
-                if event.finish is not None:
-                    self._end(event.request)
-            elif not isinstance(event, Token):
+                before = last.get(request)
+                if before is None:
+                    self._begin(request, at)
+                elif at > before:  # the words of a search come all at once
+                    gaps.append(at - before)
+                last[request] = at
+                if finish is not None:
+                    self._end(request)
+            else:
                 self._change(event)
-        for gap, count in gaps.items():
+        for gap, count in Counter(gaps).items():  # most came equally long after the one before
             self._between.add(gap, count)
         self._generated.add(num_tokens)
         now = monotonic()
@@ -123,15 +123,17 @@ class EngineMetrics:
             self._prompt.add(request.num_prompt)
             self._cached.add(min(event.num_cached, request.num_prompt))
 
-    def _begin(self, request: _Live, at: float) -> None:
-        request.first = at
-        if request.admitted is not None:
-            self._prefill.add(at - request.admitted)
+    def _begin(self, id: RequestId, at: float) -> None:
+        request = self._live.get(id)
+        if request is not None:
+            request.first = at
+            if request.admitted is not None:
+                self._prefill.add(at - request.admitted)
 
     def _end(self, id: RequestId) -> None:
-        request = self._live.pop(id, None)
-        if request is not None and request.first is not None:
-            self._decode.add(request.last - request.first)
+        request, last = self._live.pop(id, None), self._last.pop(id, None)
+        if request is not None and request.first is not None and last is not None:
+            self._decode.add(last - request.first)
 
     def _flush(self, now: float) -> None:
         self._flushed = now

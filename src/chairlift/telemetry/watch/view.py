@@ -18,12 +18,12 @@ from chairlift.core.request import FinishReason, Request
 from chairlift.telemetry.explain import headline, parts, sentences
 from chairlift.telemetry.lines import Abort, Commit, Fail, PutBack
 from chairlift.telemetry.observers import Observers
+from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.blocks import draw
 from chairlift.telemetry.watch.log import Log, tell
 from chairlift.telemetry.watch.rows import Bar, Row, Shown
 from chairlift.telemetry.watch.sliding import Sliding
 from chairlift.telemetry.watch.ticks import KEEP_S, PERIOD_S, WINDOW_S, Counts, Tick, make_tick
-from chairlift.telemetry.watch.timed import TimedRunner
 
 _TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
 
@@ -35,7 +35,7 @@ class View:
         self._now = engine.clock.now
         self._encode = msgspec.json.Encoder().encode
         self._start = start
-        self._runner = TimedRunner(engine.runner, engine.clock)
+        self._runner = Stopwatch(engine.runner, engine.clock)
         engine.runner = self._runner
         engine.observer = self if engine.observer is None else Observers(engine.observer, self)
         self._runner_s = (0.0, 0.0)  # what it had at the last tick
@@ -174,13 +174,9 @@ class View:
         return max(0.0, self._began + PERIOD_S - self._now())
 
     def _close_tick(self, now: float) -> None:
-        counts, runner, (submit_s, collect_s) = self._counts, self._runner, self._runner_s
-        counts.compute_s = runner.collect_s - collect_s
-        if runner.depth > 1:
-            counts.prepare_s = runner.submit_s - submit_s
-        else:  # computes before it returns
-            counts.compute_s += runner.submit_s - submit_s
-        self._runner_s = runner.submit_s, runner.collect_s
+        counts, runner, (prepare_s, run_s) = self._counts, self._runner, self._runner_s
+        counts.prepare_s, counts.compute_s = runner.prepare_s - prepare_s, runner.run_s - run_s
+        self._runner_s = runner.prepare_s, runner.run_s
         latencies = self._ttft, self._tpot, self._itl
         for latency in latencies:
             for _ in range(min(WINDOW_S, max(1, round(now - self._began)))):

@@ -14,8 +14,8 @@ from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.telemetry.metrics.engine import EngineMetrics
-from chairlift.telemetry.metrics.stopwatch import Stopwatch
 from chairlift.telemetry.metrics.store import Store
+from chairlift.telemetry.stopwatch import Stopwatch
 from fakes.ledger import LedgerRunner
 from fakes.requests import make_request, make_samples, make_search
 from fakes.scrapes import Scrape, own_values
@@ -32,10 +32,12 @@ def _own_values() -> Iterator[None]:
 def make_engine(folder: Path, preemption: Preemption | None = None, **limits: int) -> Engine:
     sizes = Limits(**{**SMALL, "max_step_tokens": 32, **limits})
     scheduler = Scheduler(sizes, Fcfs(), preemption=preemption)
-    host = preemption.num_host_blocks if preemption else 0
-    stopwatch = Stopwatch(LedgerRunner(sizes.num_blocks, sizes.block_size, sizes.vocab_size, num_host_blocks=host))
+    host, clock = preemption.num_host_blocks if preemption else 0, WallClock()
+    stopwatch = Stopwatch(
+        LedgerRunner(sizes.num_blocks, sizes.block_size, sizes.vocab_size, num_host_blocks=host), clock
+    )
     observer = EngineMetrics(Store(folder, "engine"), scheduler, stopwatch)
-    return Engine(scheduler, stopwatch, WallClock(), observer)
+    return Engine(scheduler, stopwatch, clock, observer)
 
 
 def run(engine: Engine, *arrivals: tuple[Request, ...]) -> None:
