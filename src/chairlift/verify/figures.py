@@ -1,7 +1,7 @@
 """How far two runs of the same requests are apart: bits, errors, likeliest tokens, divergence, tokens and texts.
 
 Always: a row is compared only where both runs had chosen the same tokens up to it; after that they are rows of
-different texts, and are counted as such.
+different texts, and are counted as such. A row that only one run has differs from what is not there.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from chairlift.verify.answer import Answer, Answers, Row
+
+_NO_ROW: Row = np.empty(0, np.float32)
 
 
 @dataclass(slots=True)
@@ -79,14 +81,16 @@ class Figures:
         self.num_other_tokens += sum(x != y for x, y in zip(a, b, strict=False)) + abs(len(a) - len(b))
         self.num_other_texts += a != b
         last = expected.num_prompt - 1 + same  # the row in which they part is the last of the same text
-        for position in sorted(expected.rows.keys() & found.rows.keys()):
-            if position <= last:
+        for position in sorted(expected.rows.keys() | found.rows.keys()):
+            pair = expected.rows.get(position, _NO_ROW), found.rows.get(position, _NO_ROW)
+            has_both = all(row is not _NO_ROW for row in pair)
+            if position < last or (position == last and has_both):
                 before = self.num_differing
-                self.add_row(expected.rows[position], found.rows[position], not found.is_served)
+                self.add_row(*pair, not found.is_served)
                 if self.num_differing > before:
                     self.first = self.first or f"{name}, position {position}"
             else:
-                self.num_apart += 1
+                self.num_apart += has_both
 
     def add_answers(self, expected: Answers, found: Answers) -> None:
         for key in expected:

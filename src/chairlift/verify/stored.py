@@ -6,7 +6,7 @@ is compared up to there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
@@ -57,7 +57,7 @@ def _compare_one(folder: Path, kept: Kept, answer: Answer, figures: Figures, cou
             was.rows[int(position)] = row
             counts.files += 1
             counts.far_files += not contest.is_close(row, answer.rows[int(position)])
-    figures.add_answer(was, answer)
+    figures.add_answer(was, replace(answer, rows={position: answer.rows[position] for position in was.rows}))
     # The row in which two texts part is the last of the same text, but its token is another.
     for i in range(same):
         before, now = kept.logprobs[i], answer.marks[first + i].logprob

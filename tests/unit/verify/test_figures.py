@@ -65,3 +65,12 @@ def test_an_answer_that_is_shorter_is_another_text() -> None:
     figures = Figures()
     figures.add_answer(Answer(1, [5, 6]), Answer(1, [5]))
     assert (figures.num_other_tokens, figures.num_tokens, figures.num_other_texts) == (1, 2, 1)
+
+
+def test_a_row_that_only_one_run_has_differs() -> None:
+    same = row(0, 1)
+    figures = Figures()
+    figures.add_answer(
+        Answer(1, [5, 6, 7], {0: same, 1: same, 2: same}), Answer(1, [5, 6, 7], {0: same, 2: same}), "it"
+    )
+    assert (figures.num_rows, figures.num_differing, figures.first) == (3, 1, "it, position 1")
