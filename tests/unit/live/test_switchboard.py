@@ -258,3 +258,59 @@ def test_a_request_ends_when_its_time_is_over_and_its_front_end_hears_why() -> N
     assert [(o.sample, o.finish, o.token) for o in outputs if o.finish] == [(0, "timeout", None), (1, "timeout", None)]
     assert 0 < len(tokens_of(outputs, 1)) < 20
     assert num_free(switchboard) == 256
+
+
+def test_a_request_goes_on_after_the_tokens_it_has() -> None:
+    switchboard = ledger_switchboard()
+    want = [expected(request, VOCAB_SIZE) for request in make_samples(1, PROMPT, 3, 9, seed=11)]
+    params = SamplingParams(max_tokens=9, n=3, seed=11)
+    switchboard.submit(HERE, Submit(7, PROMPT, params, outputs={0: want[0][:4], 2: want[2][:7]}))
+    outputs = drain(switchboard)[HERE]
+    assert tokens_of(outputs, 7, 0) == want[0][4:]
+    assert tokens_of(outputs, 7, 1) == []
+    assert tokens_of(outputs, 7, 2) == want[2][7:]
+    assert sorted((o.sample, o.finish) for o in outputs if o.finish) == [(0, "length"), (2, "length")]
+    assert all(output.num_cached == 0 for output in outputs)
+    assert num_free(switchboard) == 256
+
+
+def test_samples_that_have_no_token_yet_start_together() -> None:
+    switchboard = ledger_switchboard()
+    params = SamplingParams(max_tokens=9, n=3, seed=11)
+    switchboard.submit(HERE, Submit(7, PROMPT, params, outputs={0: [], 1: [], 2: []}))
+    switchboard.step()
+    assert isinstance(switchboard.engine.runner, LedgerRunner)
+    assert [len(chunk.samples) for plan in switchboard.engine.runner.plans for chunk in plan.chunks] == [3]
+
+
+def test_a_request_that_had_more_room_in_another_engine_ends_at_once() -> None:
+    switchboard = ledger_switchboard(max_model_len=20)
+    switchboard.submit(HERE, Submit(7, PROMPT, SamplingParams(), outputs={0: list(range(12))}))
+    (output,) = drain(switchboard)[HERE]
+    assert (output.token, output.finish) == (None, "length")
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 5])
+def test_a_request_that_is_taken_back_goes_on_when_it_is_submitted_again(num_steps: int) -> None:
+    switchboard = ledger_switchboard(max_step_tokens=64, max_running=8)
+    params = SamplingParams(max_tokens=8, n=2, seed=11, prompt_logprobs=0)
+    switchboard.submit(HERE, Submit(7, PROMPT * 10, params))
+    heard = [output for _ in range(num_steps) for output in switchboard.step().get(HERE, [])]
+    assert switchboard.all_open() == [(HERE, 7)]
+    message = switchboard.take_back(HERE, 7)
+    assert switchboard.all_open() == []
+    assert num_free(switchboard) == 256
+    switchboard.submit(HERE, message)
+    heard += drain(switchboard)[HERE]
+    for request in make_samples(1, PROMPT * 10, 2, 8, seed=11):
+        assert tokens_of(heard, 7, request.sample_index) == expected(request, VOCAB_SIZE)
+    assert sum(output.prompt_scores is not None for output in heard) == 1
+
+
+def test_requests_of_a_front_end_that_is_gone_are_counted() -> None:
+    switchboard = ledger_switchboard()
+    for key in range(3):
+        switchboard.submit(HERE, Submit(key, PROMPT, SamplingParams(n=2)))
+    switchboard.submit(THERE, Submit(1, PROMPT, SamplingParams()))
+    switchboard.drop(HERE)
+    assert switchboard.num_lost == 3

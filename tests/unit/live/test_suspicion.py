@@ -1,0 +1,32 @@
+"""When a request is suspected to end engines, and when it is proven."""
+
+from chairlift.live.suspicion import Suspicion
+
+
+def after(*deaths: tuple[int, bool]) -> tuple[bool, bool]:
+    """Tokens the request had, and whether nothing else was in the step; strong and proven."""
+    suspicion = Suspicion()
+    for num_tokens, is_alone in deaths:
+        suspicion.add(num_tokens, is_alone)
+    return suspicion.is_strong, suspicion.is_proven
+
+
+def test_one_death_says_little() -> None:
+    assert after((0, True)) == (False, False)
+    assert after((5, False)) == (False, False)
+
+
+def test_two_deaths_without_a_token_between_make_a_suspect() -> None:
+    assert after((5, False), (5, False)) == (True, False)
+    assert after((5, False), (6, False)) == (False, False)
+
+
+def test_two_deaths_by_itself_are_proof() -> None:
+    assert after((5, False), (5, False), (5, True)) == (True, False)
+    assert after((5, False), (5, False), (5, True), (5, True)) == (True, True)
+    assert after((0, True), (0, True)) == (True, True)
+    assert after((0, True), (1, True), (1, False)) == (True, False)
+
+
+def test_a_sample_that_ended_meanwhile_is_progress() -> None:
+    assert after((9, True), (4, True)) == (False, False)
