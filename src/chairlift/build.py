@@ -22,12 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chairlift.config.keys import read_keys
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.rules import make_admission, make_pacing, make_policy
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
+from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost, Observer, Runner
 from chairlift.core.preemption import Preemption
@@ -37,9 +39,11 @@ from chairlift.live.clock import WallClock
 from chairlift.live.counts import Counts, make_counts
 from chairlift.live.messages import EngineInfo
 from chairlift.live.processes import Server
+from chairlift.live.rates import Rates, make_rates
 from chairlift.live.step_note import NotedRunner, StepNote
 from chairlift.live.switchboard import Switchboard
 from chairlift.runner.cuda.wake import wake
+from chairlift.server.access import check_access, warning_of
 from chairlift.server.listen import listen
 from chairlift.server.reload import Reloader, in_force
 from chairlift.telemetry.lines import Rules
@@ -150,17 +154,19 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
     """Runs the server until it is told to stop; the exit code. `look` finds the settings again as they are then."""
     started = time.monotonic()
     _set_up_logging(settings)
-    for warning in settings.warnings:
-        _say(f"warning: {warning}")
+    for warning in (*settings.warnings, warning_of(settings)):
+        if warning is not None:
+            _say(f"warning: {warning}")
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
+    check_access(settings)
     _check_device(settings)
     model = find_model(settings)
     listener = listen(settings.host, settings.port)
     admin = None if settings.admin_port is None else listen(settings.admin_host, settings.admin_port, "admin-")
-    _say(f"starting {model.name} on {_url(settings.host, listener)}")
+    _say(f"starting {model.name} on {_url(settings, settings.host, listener)}")
     if admin is not None:
-        _say(f"admin routes on {_url(settings.admin_host, admin)}")
+        _say(f"admin routes on {_url(settings, settings.admin_host, admin)}")
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
     with (
@@ -179,9 +185,10 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
             _say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
             for line in summary[1:]:
                 _say(line)
-            _say("try it:\n" + _example(settings.host, listener))
+            _say("try it:\n" + _example(settings, listener))
 
-        reloader = Reloader(_reloads(address), settings, look or (lambda: settings))
+        make_rates(_rates(address))
+        reloader = Reloader(_reloads(address), settings, partial(_look, look or (lambda: settings)))
         starts = itertools.count(1)
 
         def start_engine() -> Child:
@@ -207,6 +214,13 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
         )
         with _reloading(reloader, server):
             return server.run(_say, on_ready)
+
+
+def _look(look: Callable[[], Settings]) -> Settings:
+    """With the files that settings name looked at as well, so that a bad one changes nothing."""
+    settings = look()
+    check_access(settings)
+    return settings
 
 
 @contextlib.contextmanager
@@ -237,6 +251,10 @@ def _counts(address: str) -> Path:
 
 def _metrics(address: str) -> Path:
     return _folder(address) / "metrics"
+
+
+def _rates(address: str) -> Path:
+    return _folder(address) / "rates"
 
 
 def _reloads(address: str) -> Path:
@@ -352,7 +370,7 @@ async def _front_end(
 
     client = EngineClient(address, f"front-end-{index}")
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
-    load = Load(model.settings, Counts(_counts(address), index))
+    load = Load(model.settings, Counts(_counts(address), index), Rates(_rates(address)))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
     metrics = FrontEndMetrics(_metrics(address), index)
     spans = _spans(model.settings, index, metrics)
@@ -375,6 +393,10 @@ async def _front_end(
 
     def take_settings() -> None:
         load.settings = in_force(_reloads(address), model.settings)
+        try:
+            load.keys = read_keys(load.settings.api_key, load.settings.api_key_file)
+        except InvalidConfig as error:  # the file has changed since the parent looked
+            logging.getLogger(__name__).error("the API keys stay as they are: %s", error)
         _set_log_level(load.settings)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)
@@ -435,14 +457,17 @@ def _summary(loaded: "Loaded") -> list[str]:
     return [first] if loaded.budget is None else [first, loaded.budget.in_words(limits)]
 
 
-def _example(host: str, listener: socket.socket) -> str:
-    url = _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
+def _example(settings: Settings, listener: socket.socket) -> str:
+    host = settings.host
+    url = _url(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
     body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
-    return f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
+    key = "" if settings.api_key is None and settings.api_key_file is None else " -H 'Authorization: Bearer KEY'"
+    return f"  curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
 
 
-def _url(host: str, listener: socket.socket) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+def _url(settings: Settings, host: str, listener: socket.socket) -> str:
+    scheme = "http" if settings.tls_cert is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def _set_up_logging(settings: Settings) -> None:

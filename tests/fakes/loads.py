@@ -4,11 +4,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
 from chairlift.live.counts import make_counts
+from chairlift.live.rates import Rates, make_rates
 from chairlift.server.load import Load
 
 
 def make_load(**settings: Any) -> Load:
     with tempfile.TemporaryDirectory() as folder:  # the page lives as long as somebody has it open
-        return Load(Settings(**settings), make_counts(Path(folder) / "counts", 1))
+        make_rates(Path(folder) / "rates")
+        load = Load(Settings(**settings), make_counts(Path(folder) / "counts", 1), Rates(Path(folder) / "rates"))
+        load.keys = read_keys(load.settings.api_key, load.settings.api_key_file)
+        return load

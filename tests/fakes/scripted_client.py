@@ -28,6 +28,7 @@ class Submitted:
     deadline_s: float | None
     expires: float | None
     name: str
+    share: float
     aborts: list[int | None] = field(default_factory=list)  # a sample, or None for the whole request
 
 
@@ -73,6 +74,7 @@ class ScriptedClient:
         cache_salt: str = "",
         priority: int = 0,
         user: str = "",
+        share: float = 1.0,
         deadline_s: float | None = None,
         expires: float | None = None,
         name: str = "",
@@ -82,9 +84,9 @@ class ScriptedClient:
             raise EngineUnavailable("the engine is starting")
         # The real client's message, so that what cannot cross the wire fails here too.
         key = len(self.requests)
-        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s, expires)
+        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, share, deadline_s, expires)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(submit), type=Submit).params == params
-        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s, expires, name))
+        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s, expires, name, share))
         generation = Generation(self, submit, listener)  # type: ignore[arg-type]
         self._plays[key] = asyncio.ensure_future(self._play(self.requests[key], generation))
         return generation

@@ -57,11 +57,13 @@ class Keys:
         return found
 
 
-def read_keys(plain: Sequence[str], file: Path | None) -> Keys:
-    """The keys given as they are, and those of a file; raises `InvalidConfig` naming the place of what is wrong."""
-    found = [_key(text, f"api_key {i + 1}", i) for i, text in enumerate(plain)]
+def read_keys(plain: str | None, file: Path | None) -> Keys:
+    """The keys given as they are, with commas between, and those of a file; raises `InvalidConfig` naming what is wrong
+    where."""
+    given = [] if plain is None else [text.strip() for text in plain.split(",")]
+    found = [_key(text, f"api_key {i + 1}", i) for i, text in enumerate(given)]
     if file is not None:
-        found += [_key(item, f"{file}: item {i + 1}", len(plain) + i) for i, item in enumerate(_items(file))]
+        found += [_key(item, f"{file}: item {i + 1}", len(given) + i) for i, item in enumerate(_items(file))]
     for what, values in (("name", [key.name for key in found]), ("key", [key.digest for key in found])):
         if len(set(values)) != len(values):
             raise InvalidConfig(f"{file or 'api_key'}: two keys have the same {what}")

@@ -54,6 +54,12 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     frontends: int | None = None
+    api_key: str | None = field(default=None, repr=False)  # one, or several with commas between
+    api_key_file: Path | None = None
+    cors_origin: str | None = None  # one, or several with commas between; None: no other site may call
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    admin_key: str | None = field(default=None, repr=False)
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # None: no admin routes
     max_body_bytes: int = 8 * 2**20
@@ -82,6 +88,8 @@ class Settings:
             raise InvalidConfig("host_memory holds blocks that are swapped out: set preemption to swap or auto")
         if self.log_prompts and not self.log_requests:
             raise InvalidConfig("log_prompts adds prompts and answers to the lines of log_requests: set that too")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidConfig("tls_cert and tls_key belong together: give both, or neither")
         if self.exact:
             self._check_exact()
         steps, running = self.max_step_tokens, self.max_running

@@ -202,6 +202,7 @@ class EngineClient:
         cache_salt: str = "",
         priority: int = 0,
         user: str = "",
+        share: float = 1.0,
         deadline_s: float | None = None,
         expires: float | None = None,
         name: str = "",
@@ -213,7 +214,7 @@ class EngineClient:
         if params.seed is None and not params.is_greedy:  # drawn here, so that every engine draws the same with it
             params = replace(params, seed=secrets.randbits(64))
         key = next(self._keys)
-        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, deadline_s, expires, name, is_traced)
+        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, share, deadline_s, expires, name, is_traced)
         generation = self._generations[key] = Generation(self, submit, listener)
         if self.is_ready:
             self._send(submit)

@@ -27,6 +27,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     adapter: int = 0
     priority: int = 0
     user: str = ""
+    share: float = 1.0
     deadline_s: float | None = None
     expires: float | None = None  # when it is given up, by the monotonic clock of this machine
     name: str = ""  # the request's id, as clients and logs know it
@@ -71,7 +72,7 @@ class Watch(msgspec.Struct, tag=True, array_like=True, frozen=True):
 
 
 class Snapshot(msgspec.Struct, tag=True, array_like=True, frozen=True):
-    """What the engine shows of itself, as JSON (docs/formats.md): everything, or what the last second has brought."""
+    """What the engine shows of itself, as JSON (docs/live-page.md): everything, or what the last second has brought."""
 
     is_whole: bool
     data: bytes

@@ -219,6 +219,7 @@ class Switchboard:
             cache_salt=message.cache_salt,
             priority=message.priority,
             user=message.user,
+            share=message.share,
             deadline_s=message.deadline_s,
             timeout_s=None if message.expires is None else message.expires - self.engine.clock.now(),
         )

@@ -16,11 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from chairlift.config.keys import read_keys
 from chairlift.core.errors import ChairliftError
 from chairlift.server.book import Book
 from chairlift.server.envelope import Envelope
 from chairlift.server.errors import error_json
 from chairlift.server.load import Load
+from chairlift.server.lock import Lock
 from chairlift.server.reload import Outcome, outcome
 
 _TIME_LIMIT_S = 10.0
@@ -28,7 +30,8 @@ _TIME_LIMIT_S = 10.0
 
 class _App(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        return Envelope(self.router, self.state.load, Book(), lambda scope: ("admin", False))
+        inner = Lock(self.router, lambda: self.state.keys)
+        return Envelope(inner, self.state.load, Book(), lambda scope: ("admin", False))
 
 
 def create_admin_app(load: Load, reloads: Path) -> Starlette:
@@ -43,6 +46,7 @@ def create_admin_app(load: Load, reloads: Path) -> Starlette:
 
     app = _App(routes=[Route("/admin/reload", reload, methods=["POST"])])
     app.state.load = load
+    app.state.keys = read_keys(load.settings.admin_key, None)
     return app
 
 

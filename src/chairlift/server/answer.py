@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from chairlift.config.keys import ApiKey
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
@@ -63,11 +64,13 @@ class Answer:
         cache_salt: str = "",
         priority: int = 0,
         user: str = "",
+        key: ApiKey | None = None,
         deadline_s: float | None = None,
         expires: float | None = None,
     ) -> None:
         output_room(prompt, params, context.engine.limits)
         self.load = context.load
+        self.key = key
         self.prompt = prompt
         self.asked = (max(params.num_samples, params.beam_width), len(prompt))
         self.num_cached = 0
@@ -88,7 +91,8 @@ class Answer:
             params,
             cache_salt=cache_salt,
             priority=priority,
-            user=user,
+            user=user if key is None else key.name,  # nobody takes the share of another
+            share=1.0 if key is None else key.weight,
             deadline_s=deadline_s,
             expires=expires,
         )
@@ -119,6 +123,7 @@ class Answer:
         if self._place is not None:
             self._place.leave()
             self._place = None
+            self.load.charge(self.key, self.num_output)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -186,8 +191,10 @@ class Answer:
 
 def start_all(answers: Sequence[Answer], reader: Reader) -> None:
     """Takes a place for each and submits them, or raises `Overloaded` and does neither."""
-    places = answers[0].load.take([answer.asked for answer in answers])
+    load, key = answers[0].load, answers[0].key
+    places = load.take([answer.asked for answer in answers])
     try:
+        load.spend(key, len(answers), sum(len(answer.prompt) for answer in answers))
         for index, (answer, place) in enumerate(zip(answers, places, strict=True)):
             answer.start(reader, index, place)
     except BaseException:

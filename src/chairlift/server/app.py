@@ -6,8 +6,10 @@ from starlette.types import ASGIApp, Scope
 
 from chairlift.server import health
 from chairlift.server.context import ServerContext
+from chairlift.server.cors import allow_sites
 from chairlift.server.envelope import Envelope
 from chairlift.server.llm_serving import generate, status
+from chairlift.server.lock import Lock
 from chairlift.server.openai import models
 from chairlift.server.openai.chat import chat_completions
 from chairlift.server.openai.completions import completions
@@ -60,7 +62,10 @@ class _App(Starlette):
     """Errors leave by the envelope alone; the framework's own layers for them would ask every message twice more."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Envelope(self.router, self.state.context.load, self.state.context.book, where)
+        context: ServerContext = self.state.context
+        load = context.load
+        inner = Lock(self.router, lambda: load.keys)
+        return allow_sites(Envelope(inner, load, context.book, where), load.settings.cors_origin)
 
 
 def create_app(context: ServerContext) -> Starlette:

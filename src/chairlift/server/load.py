@@ -10,8 +10,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from chairlift.config.keys import ApiKey, Keys
 from chairlift.config.settings import Settings
 from chairlift.live.counts import Count, Counts
+from chairlift.live.rates import Rates
 from chairlift.live.service import mark, rate
 from chairlift.server.turned_away import Overloaded, Stopping
 
@@ -20,14 +22,16 @@ Asked = tuple[int, int]  # samples, and tokens of their prompt
 
 
 class Load:
-    def __init__(self, settings: Settings, counts: Counts) -> None:
+    def __init__(self, settings: Settings, counts: Counts, rates: Rates | None = None) -> None:
         self.settings = settings  # in force; replaced when they are read again
+        self.keys = Keys()  # likewise
         self.counts = counts
         self.is_draining = False
         self.num_cut_off = 0  # connections of clients that did not read
         self.has_heard = False  # of a token, since somebody asked last
         self.is_idle = asyncio.Event()  # no request that asks for work is under way
         self.is_idle.set()
+        self._rates = rates
         self._num_under_way = 0
         self._open: dict[Place, None] = {}
 
@@ -56,6 +60,19 @@ class Load:
         places = [Place(self, *each) for each in asked]
         self._open.update(dict.fromkeys(places))
         return places
+
+    def spend(self, key: ApiKey | None, num_requests: int, num_tokens: int) -> None:
+        """Of a key's allowance; raises `Overloaded`, and takes nothing, when that is used up."""
+        if key is None or self._rates is None:
+            return
+        wait_s = self._rates.take(key, num_requests, num_tokens, time.monotonic())
+        if wait_s:
+            raise Overloaded("the limit of this API key is reached", min(_MAX_RETRY_AFTER_S, math.ceil(wait_s)))
+
+    def charge(self, key: ApiKey | None, num_tokens: int) -> None:
+        """Tokens that were made for it."""
+        if key is not None and self._rates is not None:
+            self._rates.charge(key, num_tokens, time.monotonic())
 
     def begin(self) -> None:
         """An HTTP request that asks for work has come; raises `Stopping`."""

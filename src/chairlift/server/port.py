@@ -64,6 +64,7 @@ class EngineClient(Protocol):
         cache_salt: str = "",
         priority: int = 0,
         user: str = "",
+        share: float = 1.0,
         deadline_s: float | None = None,
         expires: float | None = None,
         name: str = "",

@@ -104,6 +104,8 @@ def _server(app: ASGIApp, load: Load) -> _Server:
         log_level="warning",
         access_log=False,
         proxy_headers=False,
+        ssl_certfile=load.settings.tls_cert,
+        ssl_keyfile=load.settings.tls_key,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
     return _Server(config)

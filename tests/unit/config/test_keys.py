@@ -18,7 +18,7 @@ def written(folder: Path, items: Any) -> Path:
 
 def test_keys_come_from_flags_and_a_file(tmp_path: Path) -> None:
     more = {"name": "bob", "key": BOB, "requests_per_minute": 60, "tokens_per_minute": 1e5, "weight": 2}
-    keys = read_keys([ALICE], written(tmp_path, [more]))
+    keys = read_keys(ALICE, written(tmp_path, [more]))
     alice, bob = keys.find(ALICE), keys.find(BOB)
     assert alice is not None
     assert (alice.name, alice.requests_per_minute, alice.weight) == ("key-1", None, 1.0)
@@ -28,12 +28,12 @@ def test_keys_come_from_flags_and_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sent", ["", "sk-", ALICE[:-1], ALICE + " ", ALICE.upper(), "\udcff"])
 def test_another_key_is_nobodys(sent: str) -> None:
-    assert read_keys([ALICE], None).find(sent) is None
+    assert read_keys(ALICE, None).find(sent) is None
 
 
 def test_no_keys_at_all_are_no_lock() -> None:
     assert not Keys()
-    assert read_keys([ALICE], None)
+    assert read_keys(ALICE, None)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_no_keys_at_all_are_no_lock() -> None:
 )
 def test_a_file_that_is_wrong_is_refused_without_showing_a_key(tmp_path: Path, items: Any, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as refusal:
-        read_keys([], written(tmp_path, items))
+        read_keys(None, written(tmp_path, items))
     assert complaint in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert ALICE not in str(refusal.value)
@@ -64,9 +64,9 @@ def test_a_file_that_is_wrong_is_refused_without_showing_a_key(tmp_path: Path, i
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="nowhere: cannot be read"):
-        read_keys([], tmp_path / "nowhere")
+        read_keys(None, tmp_path / "nowhere")
 
 
 def test_a_key_is_not_kept() -> None:
-    keys = read_keys([ALICE], None)
+    keys = read_keys(ALICE, None)
     assert ALICE not in repr(list(keys))

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chairlift.config.keys import ApiKey
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.context import ServerContext, context_of
@@ -27,6 +28,7 @@ from chairlift.server.llm_serving.lines import (
     token_object,
 )
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, parse, sampling_params
+from chairlift.server.lock import key_of
 from chairlift.server.record import follow
 from chairlift.server.stream import ByteStream, Header
 from chairlift.server.turned_away import TurnedAway
@@ -63,7 +65,7 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     has_logits = context.settings.llm_serving_logprob == "logit"
     task = Task(request.parameters, streams, request_id(http), has_logits)
     try:
-        answers = [await _answer(context, request, time_left)]
+        answers = [await _answer(context, request, time_left, key_of(http))]
         follow(http, answers)
         return ByteStream(answers, task, headers=task.headers)
     except Exception as error:
@@ -72,7 +74,7 @@ async def _generate(http: Request, streams: bool | None) -> Response:
         return response
 
 
-async def _answer(context: ServerContext, request: GenerateRequest, time_left: Time) -> Answer:
+async def _answer(context: ServerContext, request: GenerateRequest, time_left: Time, key: ApiKey | None) -> Answer:
     parameters, compat = request.parameters, context.settings.compat
     prompt: list[int] = []
     if request.inputs:
@@ -82,7 +84,7 @@ async def _answer(context: ServerContext, request: GenerateRequest, time_left: T
     if compat.seq_length is not None and len(prompt) + parameters.max_new_tokens >= compat.seq_length:
         raise _Refused(_OUT_OF_RANGE)
     params = sampling_params(parameters, context.model_config.vocab_size)
-    return Answer(context, prompt, params, deadline_s=time_left.given_s, expires=time_left.expires)
+    return Answer(context, prompt, params, key=key, deadline_s=time_left.given_s, expires=time_left.expires)
 
 
 class Task:

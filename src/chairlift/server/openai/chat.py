@@ -10,6 +10,7 @@ from chairlift.core.score import TokenScore
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
 from chairlift.server.gate import enter
+from chairlift.server.lock import key_of
 from chairlift.server.openai.chunks import Frame, Scores
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
@@ -29,7 +30,8 @@ async def chat_completions(http: Request) -> Response:
         params = chat_params(request, context.model_config.sampling)
         prompt = await chat_prompt(context, request)
         asked = [(prompt, params)]
-        job = Job(context, request, "chatcmpl", asked, time_left=time_left, user=user_of(http, request))
+        user, key = user_of(http, request), key_of(http)
+        job = Job(context, request, "chatcmpl", asked, time_left=time_left, user=user, key=key)
     follow(http, job.answers)
     scores = _scores(context, request)
     if request.stream:

@@ -11,6 +11,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
 from chairlift.server.gate import enter
+from chairlift.server.lock import key_of
 from chairlift.server.openai.chunks import Frame
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
 from chairlift.server.openai.job import Choice, Job
@@ -30,7 +31,7 @@ async def completions(http: Request) -> Response:
     prompts = await completion_prompts(context, request)
     asked = [(prompt, _with_default_length(context, prompt, params)) for prompt in prompts]
     user, hides = user_of(http, request), is_echo_only(request)
-    job = Job(context, request, "cmpl", asked, time_left=time_left, user=user, hides_output=hides)
+    job = Job(context, request, "cmpl", asked, time_left=time_left, user=user, key=key_of(http), hides_output=hides)
     follow(http, job.answers)
     if request.stream:
         frames = [_frame(context, request, job, index) for index in range(len(prompts) * params.n)]

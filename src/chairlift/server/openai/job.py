@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chairlift.config.keys import ApiKey
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
 from chairlift.server.answer import Answer, Delta, start_all
@@ -45,6 +46,7 @@ class Job:
         *,
         time_left: Time,
         user: str = "",
+        key: ApiKey | None = None,
         hides_output: bool = False,  # the engine's token is not part of the answer
     ) -> None:
         self.id = f"{prefix}-{secrets.token_hex(16)}"
@@ -63,6 +65,7 @@ class Job:
                 cache_salt=request.cache_salt or "",
                 priority=request.priority or 0,
                 user=user,
+                key=key,
                 # Who says when an answer is of no use any more has said when it is due.
                 deadline_s=time_left.given_s if request.deadline_s is None else request.deadline_s,
                 expires=time_left.expires,

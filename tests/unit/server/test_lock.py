@@ -1,0 +1,142 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+from chairlift.server.access import check_access, warning_of
+from chairlift.server.app import create_app
+from fakes.http_world import HttpWorld
+
+ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789abc"
+CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+WORDS = {"prompt": "Hello", "max_tokens": 4}
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def routes() -> list[tuple[str, str]]:
+    app = create_app(HttpWorld().context)
+    found = []
+    for route in app.routes:
+        path = route.path.replace("{name:path}", "small").replace("{name}", "1")  # type: ignore[attr-defined]
+        found += [(method, path) for method in sorted(route.methods - {"HEAD"})]  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.parametrize(("method", "path"), routes())
+@pytest.mark.parametrize("headers", [{}, bearer(BOB), {"Authorization": ALICE}, {"X-API-Key": BOB}])
+async def test_every_route_but_health_wants_a_key(method: str, path: str, headers: dict[str, str]) -> None:
+    async with HttpWorld(api_key=ALICE).http() as http:
+        answer = await http.request(method, path, headers=headers, json=CHAT if method == "POST" else None)
+    if path.startswith("/health"):
+        assert answer.status_code == 200
+    else:
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert "small" not in answer.text
+        assert "x-request-id" in answer.headers
+
+
+async def test_the_page_is_open_but_the_words_at_its_place_are_not() -> None:
+    async with HttpWorld(api_key=ALICE).http() as http:
+        page = await http.get("/", headers={"Accept": "text/html"})
+        words = await http.get("/")
+    assert (page.status_code, words.status_code) == (200, 401)
+    assert "org/small" not in page.text
+
+
+@pytest.mark.parametrize("headers", [bearer(ALICE), {"Authorization": f"bearer  {ALICE}"}, {"X-API-Key": BOB}])
+async def test_whoever_has_a_key_is_served(headers: dict[str, str]) -> None:
+    async with HttpWorld(api_key=f"{ALICE}, {BOB}").http() as http:
+        assert (await http.post("/v1/chat/completions", json=CHAT, headers=headers)).status_code == 200
+        assert (await http.post("/models/small/generate", json={"inputs": "Hi"}, headers=headers)).status_code == 200
+
+
+async def test_a_path_that_is_not_there_says_so_only_to_who_has_a_key() -> None:
+    async with HttpWorld(api_key=ALICE).http() as http:
+        assert (await http.get("/nowhere")).status_code == 401
+        assert (await http.get("/nowhere", headers=bearer(ALICE))).status_code == 404
+
+
+def keys_file(folder: Path, *items: dict[str, object]) -> Path:
+    file = folder / "keys.yaml"
+    file.write_text(yaml.safe_dump(list(items)))
+    return file
+
+
+async def test_a_key_has_its_own_name_and_share_whatever_the_body_says(tmp_path: Path) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "weight": 3})
+    world = HttpWorld(api_key_file=file)
+    async with world.http() as http:
+        await http.post("/v1/completions", json=WORDS | {"user": "bob"}, headers=bearer(ALICE))
+    assert (world.client.requests[0].user, world.client.requests[0].share) == ("alice", 3.0)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/models/small/generate"])
+async def test_beyond_its_limit_a_key_is_told_when_to_come_back(tmp_path: Path, path: str) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "requests_per_minute": 2}, {"name": "bob", "key": BOB})
+    body = {"/v1/completions": WORDS, "/v1/chat/completions": CHAT, "/models/small/generate": {"inputs": "Hi"}}[path]
+    async with HttpWorld(api_key_file=file).http() as http:
+        answers = [await http.post(path, json=body, headers=bearer(ALICE)) for _ in range(3)]
+        other = await http.post(path, json=body, headers=bearer(BOB))
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert 20 <= int(answers[2].headers["retry-after"]) <= 30
+    assert other.status_code == 200
+
+
+async def test_the_tokens_of_answers_count(tmp_path: Path) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "tokens_per_minute": 5})
+    async with HttpWorld(api_key_file=file).http() as http:
+        first = await http.post("/v1/completions", json=WORDS, headers=bearer(ALICE))
+        second = await http.post("/v1/completions", json=WORDS, headers=bearer(ALICE))
+    assert first.json()["usage"]["total_tokens"] >= 5
+    assert (first.status_code, second.status_code) == (200, 429)
+
+
+async def test_pages_of_other_sites_are_let_in_by_name_only() -> None:
+    ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
+    async with HttpWorld().http() as http:
+        assert "access-control-allow-origin" not in (await http.get("/version", headers=ask)).headers
+    async with HttpWorld(api_key=ALICE, cors_origin="https://a.example, https://b.example").http() as http:
+        preflight = await http.options(
+            "/v1/completions", headers=ask | {"Access-Control-Request-Headers": "authorization"}
+        )
+        answer = await http.get("/version", headers=ask | bearer(ALICE))
+        refused = await http.get("/version", headers=ask)
+        other = await http.get("/version", headers=bearer(ALICE) | {"Origin": "https://c.example"})
+    assert preflight.status_code == 200
+    for found in (preflight, answer, refused):
+        assert found.headers["access-control-allow-origin"] == "https://a.example"
+    assert (answer.status_code, refused.status_code) == (200, 401)
+    assert "access-control-allow-origin" not in other.headers
+
+
+def test_admin_routes_that_others_can_reach_need_a_key() -> None:
+    with pytest.raises(InvalidConfig, match="can be reached from elsewhere: set admin_key"):
+        check_access(Settings(admin_port=9, admin_host="0.0.0.0"))
+    check_access(Settings(admin_port=9, admin_host="0.0.0.0", admin_key=ALICE))
+    check_access(Settings(admin_port=9))
+
+
+def test_a_certificate_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("no certificate")
+    with pytest.raises(InvalidConfig, match=r"tls_cert .*cert\.pem") as refusal:
+        check_access(Settings(tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "cert.pem"))
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(InvalidConfig, match="belong together"):
+        Settings(tls_cert=tmp_path / "cert.pem")
+
+
+def test_an_open_server_is_warned_of() -> None:
+    assert "may use this server" in (warning_of(Settings(host="0.0.0.0")) or "")
+    assert warning_of(Settings()) is None
+    assert warning_of(Settings(host="localhost")) is None
+    assert warning_of(Settings(host="0.0.0.0", api_key=ALICE)) is None
+
+
+def test_settings_do_not_show_keys() -> None:
+    assert ALICE not in repr(Settings(api_key=ALICE, admin_key=ALICE))
