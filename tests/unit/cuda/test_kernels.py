@@ -28,13 +28,13 @@ def test_decodes_and_short_prompts_are_answered_row_by_row(heads: int, kv_heads:
     check(Case([(10, 1), (3, 1), (0, 7)], heads, kv_heads, dim=16, size=16), has_norm=has_norm)
 
 
-@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("kv_heads", [2, 1])
 @pytest.mark.parametrize("window", [0, 50, 200])
 @pytest.mark.parametrize("num_decodes", [1, 14])
 def test_long_contexts_are_split_and_joined(kv_heads: int, window: int, num_decodes: int) -> None:
-    split = tiling(num_decodes + 3, 300, kv_heads != 4).split
+    split = tiling(num_decodes + 3, 300, kv_heads != 2).split
     spans = [(2 * split + 40, 1)] + [(split - 1, 1)] * (num_decodes - 1) + [(split, 3)]
-    check(Case(spans, 4, kv_heads, dim=16, size=16), window)
+    check(Case(spans, 2, kv_heads, dim=16, size=16), window)
 
 
 @pytest.mark.parametrize("width", [64, 2048, 5000])
