@@ -39,7 +39,8 @@ class DummyTensors:
         count = int(torch.Size(shape).numel())
         start = zlib.crc32(f"{self._seed} {name}".encode()) % _DRAWN
         if len(self._place) < count:
-            self._place = torch.empty(count, dtype=drawn.dtype, device=drawn.device)
+            with torch.inference_mode(False):  # it is written to inside that mode and outside
+                self._place = torch.empty(count, dtype=drawn.dtype, device=drawn.device)
         low, part = 0, drawn[start:]
         while low < count:
             high = min(count, low + len(part))
