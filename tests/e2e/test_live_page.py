@@ -9,8 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 from PIL import Image
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fakes.browser import Browser, browse
+from fakes.http_world import HttpWorld
 from fakes.served import Served, serve
 
 pytestmark = [
@@ -157,3 +160,33 @@ def test_news_move_nothing(page: Browser) -> None:
     before = page.run(places)
     page.run("new Promise(done => setTimeout(done, 2500))")
     assert page.run(places) == before
+
+
+def guarded(app: ASGIApp) -> ASGIApp:
+    """Everything but the page itself wants a key."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        has_key = (b"authorization", b"Bearer sesame") in scope["headers"]
+        inner = app if has_key or scope["path"] == "/" else Response("who are you?", 401)
+        await inner(scope, receive, send)
+
+    return call
+
+
+def test_the_page_asks_for_a_key_and_keeps_it_for_the_tab() -> None:
+    world = HttpWorld()
+    world.app = guarded(world.app)  # type: ignore[assignment]
+    with world.on_a_port() as url, browse() as browser:
+        browser.open(url + "/")
+        for key in ("wrong", "sesame"):
+            browser.until("document.getElementById('key-dialog')?.open")
+            browser.run("document.getElementById('key').focus()")
+            browser.type(key)
+            browser.press("Enter")
+        browser.until("document.getElementById('model').innerText === 'small'")
+        assert not browser.run("document.getElementById('key-dialog').open")
+        assert browser.run("sessionStorage.getItem('chairlift-key')") == "sesame"
+        browser.run("document.getElementById('chat-text').focus()")
+        browser.type("Hi")
+        browser.press("Enter")
+        browser.until("document.getElementById('chat-log').innerText.includes('Hello world, hello there.')")

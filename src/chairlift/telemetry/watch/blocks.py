@@ -13,7 +13,7 @@ from chairlift.core.ids import BlockId
 from chairlift.core.pool import BlockPool
 
 MAX_CELLS = 480
-MAX_LOOKS = 3840
+MAX_LOOKS = 1920
 
 
 class BlockMap(msgspec.Struct, frozen=True):

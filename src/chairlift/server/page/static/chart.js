@@ -11,7 +11,7 @@ class Chart {
     const head = element("div", undefined, "head");
     this.unit = element("span", unit, "unit");
     head.append(element("h2", title), this.unit);
-    this.key = element("ul", undefined, "key");
+    this.key = element("ul", undefined, series.length > 4 ? "key many" : "key");
     for (const one of series) {
       const item = element("li");
       one.value = element("b", "–");
@@ -148,7 +148,7 @@ function makeCharts() {
   new Chart({ title: "Tokens", unit: "per second", least: 10, series: [
     { name: "output", colour: "blue", of: perSecond("output_tokens") },
     { name: "prompt", colour: "violet", of: perSecond("prompt_tokens") },
-    { name: "from the cache", colour: "teal", of: perSecond("cached_tokens") }] });
+    { name: "cached", colour: "teal", of: perSecond("cached_tokens") }] });
   new Chart({ title: "Time to first token", unit: "last 30 s", show: seconds, least: 0.001, series: spread("ttft_s") });
   new Chart({ title: "Time per output token", unit: "last 30 s", show: seconds, least: 0.001, series: spread("tpot_s") });
   new Chart({ title: "Time between tokens", unit: "last 30 s", show: seconds, least: 0.001, series: spread("itl_s") });
