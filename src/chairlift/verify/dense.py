@@ -28,7 +28,7 @@ def logits_of(
     wide = torch.float64 if rounded is torch.float64 else torch.float32
 
     def read(name: str, *shape: int) -> Tensor:
-        return tensors.read(name, shape).to(device).to(rounded).to(wide)
+        return tensors.read(name, shape).to(device).to(rounded).to(wide, copy=True)  # it is good until the next is read
 
     with torch.inference_mode():
         embedding = read("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
