@@ -84,8 +84,10 @@ class Trial:
         config = self._model.config
         position, row = self._apart[:, at, :1]
         cut = tiling(1, 1 << at.bit_length(), config.num_heads != config.num_kv_heads, exact=True)
+        # A copy, so that a kernel which waits lies between two of these, as in steps: they read keys before they wait.
+        qkv = self._qkv[at : at + 1].clone()
         return attend_one_row(
-            self._qkv[at : at + 1], self._model.rotation, self._keys, self._values, position, position, row,
+            qkv, self._model.rotation, self._keys, self._values, position, position, row,
             self._tables, cut, config.num_heads, self._scale, config.sliding_window, self._counters,
         )  # fmt: skip
 
