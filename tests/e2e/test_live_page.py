@@ -1,6 +1,8 @@
 """The live page in a real browser, on a real server under load."""
 
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,7 +121,7 @@ def test_the_chat_box_streams_an_answer_and_can_be_stopped(page: Browser) -> Non
     page.run("document.getElementById('chat-text').focus()")
     page.type("Hello there")
     page.press("Enter")
-    page.until("/first token .* 8 tokens .* tokens.s/.test(document.getElementById('chat-log').innerText)", within_s=30)
+    page.until("/first token .* \\d+ tokens/.test(document.getElementById('chat-log').innerText)", within_s=30)
     page.until("!document.getElementById('chat-send').disabled")
     page.run("document.getElementById('chat-max').value = 150")
     page.type("And on")
@@ -190,3 +192,13 @@ def test_the_page_asks_for_a_key_and_keeps_it_for_the_tab() -> None:
         browser.type("Hi")
         browser.press("Enter")
         browser.until("document.getElementById('chat-log').innerText.includes('Hello world, hello there.')")
+
+
+def test_the_page_goes_on_when_the_engine_dies(page: Browser, served: Served) -> None:
+    page.until("document.querySelector('#charts b').innerText > 0")
+    engine, _ = served.pids()
+    os.kill(engine, signal.SIGKILL)
+    page.until("document.body.dataset.status === 'away'")
+    page.until("document.body.dataset.status === 'live'", within_s=60)
+    page.until("document.getElementById('restarts').innerText === '1'")
+    page.until("document.querySelector('#charts b').innerText > 0")

@@ -103,6 +103,7 @@ class EngineProcess:
                 self._showing.hear(front_end, message)
             elif isinstance(message, Hello):
                 self._switchboard.drop(front_end)  # whoever had this name before is gone
+                self._showing.drop(front_end)
                 self._told[front_end] = (0, 0)
                 self._send(front_end, Ready(self._info, self._suspects.get(front_end, []), self._is_alone))
             timeout_ms = 0

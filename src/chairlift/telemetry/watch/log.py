@@ -30,7 +30,14 @@ class Planned(NamedTuple):
     prompts: tuple[tuple[RequestId, int, int, bool], ...]  # request, start, count, whether it samples
 
 
-Record = Planned | Commit | Fail | PutBack | Abort | events.Event
+class Done(NamedTuple):
+    """A step is committed."""
+
+    at: float
+    step: int
+
+
+Record = Planned | Done | Fail | PutBack | Abort | events.Event
 
 
 class Log:
@@ -105,13 +112,13 @@ class _Eye:
         if isinstance(record, Planned):
             self._open[record.step] = record
             self.teller.see(self._glance(record))
-        elif isinstance(record, Commit | Fail | PutBack):
+        elif isinstance(record, Done | Fail | PutBack):
             plan = self._open.pop(record.step, None)
             if plan is None and not self._is_waiting:  # planned before it came
                 self.teller.see(_passing(record))
             elif plan is not None and isinstance(record, PutBack):
                 self._put_back(plan)
-            self.teller.take(record)
+            self.teller.take(Commit(at=record.at, step=record.step, tokens=[]) if isinstance(record, Done) else record)
         elif record.request == self._id:
             self._own(record)
         elif self._is_waiting:
@@ -166,7 +173,7 @@ class _Eye:
         return Glance(plan.at, plan.step, own, is_decode, *sizes)
 
 
-def _passing(end: Commit | Fail | PutBack) -> Glance:
+def _passing(end: Done | Fail | PutBack) -> Glance:
     return Glance(end.at, end.step, None, False, 0, 0, 0, 0, 0)
 
 

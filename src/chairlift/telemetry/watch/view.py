@@ -16,11 +16,11 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import FinishReason, Request
 from chairlift.telemetry.explain import headline, parts, sentences
-from chairlift.telemetry.lines import Abort, Commit, Fail, PutBack
+from chairlift.telemetry.lines import Abort, Fail, PutBack
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.blocks import draw
-from chairlift.telemetry.watch.log import Log, tell
+from chairlift.telemetry.watch.log import Done, Log, tell
 from chairlift.telemetry.watch.rows import Bar, Row, Shown
 from chairlift.telemetry.watch.sliding import Sliding
 from chairlift.telemetry.watch.ticks import KEEP_S, PERIOD_S, WINDOW_S, Counts, Tick, make_tick
@@ -48,7 +48,7 @@ class View:
         self._decoded: float | None = None  # the last that decoded, if those who run have run since
         self._left: float | None = None  # when the last step ended, if there was more to do
         self._log = Log()
-        self._held: Commit | Fail | None = None  # goes into the log after the events of its planning
+        self._held: Done | Fail | None = None  # goes into the log after the events of its planning
         self._live: dict[RequestId, Row] = {}
         self._fresh: dict[RequestId, Row] = {}  # whose first token is due, and no event will tell
         self._shown = Shown()
@@ -86,7 +86,7 @@ class View:
                 self._itl.add(now - (self._sampled if self._decoded is None else self._decoded), plan.num_decodes)
                 self._decoded = now
             self._sampled = now
-        self._hold(Commit(at=now, step=plan.step, tokens=[]))
+        self._hold(Done(now, plan.step))
         counts.commit_s += self._now() - now
 
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
@@ -134,7 +134,7 @@ class View:
         if row.first is None and row.state == "d":
             self._fresh[event.request] = row
 
-    def _hold(self, record: Commit | Fail | None) -> None:
+    def _hold(self, record: Done | Fail | None) -> None:
         if self._held is not None:
             self._log.add(self._held)
         self._held = record

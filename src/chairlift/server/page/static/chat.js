@@ -44,7 +44,7 @@ function inWords(run) {
 
 async function* answerOf(text, run) {
   const temperature = byId("chat-temperature").value;
-  const common = { max_tokens: Number(byId("chat-max").value) || 256, stream: true, ...(temperature === "" ? {} : { temperature: Number(temperature) }) };
+  const common = { max_tokens: Number(byId("chat-max").value) || 256, stream: true, stream_options: { include_usage: true }, ...(temperature === "" ? {} : { temperature: Number(temperature) }) };
   const isChat = state.about?.has_chat !== false;
   const path = isChat ? "/v1/chat/completions" : "/v1/completions";
   const body = isChat ? { ...common, messages: chat.messages } : { ...common, prompt: text };
@@ -54,6 +54,7 @@ async function* answerOf(text, run) {
     if (event.data === "[DONE]") return;
     const chunk = JSON.parse(event.data);
     if (chunk.error) throw new Error(chunk.error.message);
+    if (chunk.usage) run.tokens = chunk.usage.completion_tokens; // a chunk may have carried more than one
     const choice = chunk.choices?.[0];
     if (!choice) continue;
     run.tokens += 1;
