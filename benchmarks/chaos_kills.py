@@ -32,6 +32,7 @@ import psutil
 
 _LEFT_OVERS_S = 0.1  # what the dead engine had sent may still arrive
 _PATIENCE_S = 120.0
+_TOKENS_BETWEEN = 16  # most tokens of each stream between two deaths
 _WORDS = ("the", "lift", "goes", "up", "a", "hill", "and", "down", "where", "snow", "lies", "deep", "still")
 
 
@@ -97,7 +98,7 @@ def requests(rng: random.Random, count: int, num_tokens: int) -> list[dict[str, 
     made = []
     for i in range(count):
         body = {
-            "prompt": " ".join(rng.choice(_WORDS) for _ in range(rng.choice([1, 20, 120]))),
+            "prompt": " ".join(rng.choice(_WORDS) for _ in range(rng.choice([1, 20, 80]))),
             "max_tokens": rng.randint(num_tokens // 2, num_tokens), "ignore_eos": True, "seed": i,
             "temperature": 0.0 if i % 2 else 0.8, "n": 1 + (i % 5 == 0), "stream": True, "return_token_ids": True,
             "stream_options": {"include_usage": True},
@@ -169,11 +170,14 @@ async def stream(
         tally.problems += [f"request {index}: {p}" for p in compare(bodies[index], wanted[index], got, exact)]
 
 
-async def kill(server: Server, rng: random.Random, tally: Tally, count: int) -> list[float]:
-    """Kills the engine some moment after it made tokens; how long each time until there were tokens again."""
+async def kill(server: Server, rng: random.Random, tally: Tally, num_streams: int, count: int) -> list[float]:
+    """Kills the engine once it has made some tokens; how long each time until there were tokens again."""
     took = []
     for number in range(count):
-        await asyncio.sleep(rng.random() ** 2 * 2.0)  # soon after the first token more often than late
+        # Counted in tokens, a moment means the same on any machine; few more often than many.
+        enough = tally.tokens + num_streams * _TOKENS_BETWEEN * rng.random() ** 2
+        while tally.tokens < enough:
+            await asyncio.sleep(0.001)
         died = time.monotonic()
         os.kill(server.engine(), signal.SIGKILL)
         tally.num_deaths += 1
@@ -191,7 +195,7 @@ async def run(server: Server, options: argparse.Namespace) -> tuple[Tally, list[
     bodies = requests(rng, min(48, options.streams), options.tokens)
     tally, is_over = Tally(), asyncio.Event()
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=server.url, timeout=_PATIENCE_S, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=None, limits=limits) as client:
         wanted = await asyncio.gather(*(ask(client, body, Tally()) for body in bodies))
         tally.problems += [f"undisturbed: {problem}" for answer in wanted for problem in answer.problems]
         began, asked = time.monotonic(), iter(range(10**9))
@@ -201,7 +205,7 @@ async def run(server: Server, options: argparse.Namespace) -> tuple[Tally, list[
         ]
         while not tally.tokens:
             await asyncio.sleep(0.01)
-        took = await kill(server, rng, tally, options.kills)
+        took = await kill(server, rng, tally, options.streams, options.kills)
         is_over.set()
         await asyncio.gather(*streams)
     return tally, took, time.monotonic() - began

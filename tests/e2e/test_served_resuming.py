@@ -1,0 +1,89 @@
+"""The engine is killed under answers of every kind: with `--exact` each is the undisturbed one to the last byte."""
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fakes.served import Served, serve
+
+pytestmark = pytest.mark.slow
+
+FULL: dict[str, Any] = {"max_tokens": 250, "ignore_eos": True}
+LONG = FULL | {"stream": True, "stream_options": {"include_usage": True}}
+TEXT = "the lift goes up the hill "
+COMPLETIONS = "/v1/completions"
+_CHANGING = re.compile(r'"(id|created|cached_tokens|time_per_token)":("[^"]*"|[\d.]+)')
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    (COMPLETIONS, LONG | {"prompt": TEXT, "temperature": 0.0}),
+    (COMPLETIONS, LONG | {"prompt": TEXT * 9, "temperature": 0.9, "seed": 3}),
+    (COMPLETIONS, LONG | {"prompt": [TEXT, TEXT * 3], "n": 2, "seed": 4, "logprobs": 2, "return_token_ids": True}),
+    (COMPLETIONS, LONG | {"prompt": TEXT, "seed": 5, "stop": ["zzzz", "qqq"], "frequency_penalty": 0.5}),
+    (COMPLETIONS, FULL | {"prompt": TEXT * 2, "seed": 6, "echo": True, "logprobs": 1}),
+    (COMPLETIONS, FULL | {"prompt": TEXT, "seed": 7, "n": 2, "best_of": 3}),
+    ("/v1/chat/completions", LONG | {"messages": [{"role": "user", "content": TEXT}], "seed": 8, "logprobs": True}),
+    ("/models/llama2/generate_stream", {"inputs": TEXT, "parameters": {"max_new_tokens": 250, "seed": 9}}),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def exact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    options = ("--exact", "--kv-memory", "64MiB", "--frontends", "2", "--max-running", "16")
+    with serve(log, "--model", tiny_model, *options) as served:
+        yield served
+
+
+def answer(url: str, path: str, body: dict[str, Any], has_begun: threading.Event) -> list[str]:
+    """Its lines without what differs between answers; sorted by sample, for samples do not wait for each other."""
+    lines = []
+    with httpx.stream("POST", f"{url}{path}", json=body, timeout=90) as response:
+        for line in response.iter_lines():
+            has_begun.set()
+            lines.append(_CHANGING.sub("", line))
+    assert response.status_code == 200, lines
+    return sorted(lines, key=lambda line: re.findall(r'"index":\d+', line)[:1])
+
+
+def ask_all(served: Served, num_kills: int) -> list[list[str]]:
+    begun = [threading.Event() for _ in ASKED]
+    with ThreadPoolExecutor(len(ASKED)) as threads:
+        asked = zip(ASKED, begun, strict=True)
+        answers = [threads.submit(answer, served.url, path, body, event) for (path, body), event in asked]
+        for _ in range(num_kills):
+            begun[0].wait(60)
+            deaths = served.output.count("the engine died")
+            os.kill(served.pids()[0], signal.SIGKILL)
+            while served.output.count("the engine is ready again") <= deaths:
+                time.sleep(0.02)
+            time.sleep(0.3)
+        return [each.result() for each in answers]
+
+
+def test_answers_of_every_kind_are_what_they_would_have_been(exact: Served) -> None:
+    undisturbed = ask_all(exact, num_kills=0)
+    assert ask_all(exact, num_kills=0) == undisturbed
+    for _ in range(2):
+        for (path, body), got, want in zip(ASKED, ask_all(exact, num_kills=2), undisturbed, strict=True):
+            assert got == want, (path, body)
+    assert "Traceback" not in exact.output
+
+
+def test_without_a_seed_and_without_exact_as_many_tokens_come_as_were_asked_for(server: Served) -> None:
+    body = LONG | {"prompt": TEXT, "n": 3}
+    with httpx.stream("POST", f"{server.url}{COMPLETIONS}", json=body, timeout=90) as response:
+        lines = response.iter_lines()
+        next(lines)
+        os.kill(server.pids()[0], signal.SIGKILL)
+        events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert events[-1]["usage"]["completion_tokens"] == 750
+    assert [choice["finish_reason"] for event in events for choice in event["choices"]].count("length") == 3
