@@ -4,7 +4,8 @@
 
 One load (`chairlift bench`, closed loop) runs all the time; after a warm-up, windows with a page open and windows
 without follow each other, so that both see the same machine. Tokens are those the server counts at /metrics, read at
-both ends of a window. Prints each pair and the median of their ratios; a page here is a reader of /live, as the browser's is.
+both ends of a window. Prints each pair and the median of their ratios; a page here is a reader of /live, as the
+browser's is.
 """
 
 import argparse

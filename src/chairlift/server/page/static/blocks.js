@@ -16,7 +16,7 @@ function drawMap(canvas, map, held) {
   // As many columns as make the cells nearly square.
   let across = Math.max(1, Math.min(cells, Math.ceil(Math.sqrt((cells * width) / height))));
   while (Math.ceil(cells / across) * Math.floor(width / across) > height && across < cells) across++;
-  const size = Math.min(26, width / across, height / Math.ceil(cells / across));
+  const size = Math.min(36, width / across, height / Math.ceil(cells / across));
   const gap = size > 8 ? 2 : 1;
   for (let cell = 0; cell < cells; cell++) {
     const own = map.held[cell] / 9, cached = map.cached[cell] / 9;

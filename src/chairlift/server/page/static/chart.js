@@ -135,6 +135,7 @@ class Chart {
 
 function drawCharts() { for (const chart of charts) chart.draw(); }
 
+const milliseconds = (value) => (value >= 0.01 || value === 0 ? short(Math.round(1000 * value)) : (1000 * value).toFixed(1));
 const perSecond = (name) => (tick) => tick[name] / tick.seconds;
 const percentile = (name, place) => (tick) => (tick[name] ? tick[name][place] : null);
 const perStep = (name) => (tick) => (tick.steps ? tick[name] / tick.steps : 0);
@@ -152,7 +153,7 @@ function makeCharts() {
   new Chart({ title: "Time to first token", unit: "last 30 s", show: seconds, least: 0.001, series: spread("ttft_s") });
   new Chart({ title: "Time per output token", unit: "last 30 s", show: seconds, least: 0.001, series: spread("tpot_s") });
   new Chart({ title: "Time between tokens", unit: "last 30 s", show: seconds, least: 0.001, series: spread("itl_s") });
-  new Chart({ title: "A step", unit: "mean", show: seconds, stacked: true, least: 0.0005, series: [
+  new Chart({ title: "A step", unit: "ms, mean", show: milliseconds, stacked: true, least: 0.0005, series: [
     { name: "schedule", colour: "amber", of: perStep("schedule_s") },
     { name: "prepare", colour: "violet", of: perStep("prepare_s") },
     { name: "compute", colour: "blue", of: perStep("compute_s") },
