@@ -105,6 +105,32 @@ def test_counts_do_not_go_back_when_the_engine_is_killed(served: Served) -> None
 
 
 @pytest.mark.slow
+def test_what_a_front_end_had_open_when_it_died_is_counted_as_failed(tiny_model: Path, tmp_path: Path) -> None:
+    with serve(tmp_path / "log", "--model", tiny_model, *SMALL) as server:
+        ask(server)
+        _, (front_end,) = server.pids()
+        body = {**ASK, "max_tokens": 90_000, "stream": True}
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=20) as response:
+            lines = response.iter_lines()
+            next(lines)
+            before = scrape_of(server)
+            os.kill(front_end, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                scrape = scrape_of(server)
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < deadline, server.output
+                time.sleep(0.05)
+        assert scrape.value("chairlift_front_end_restarts_total") == 1
+        assert scrape.value("chairlift_requests_total", outcome="failed", reason="front_end_died") == 1, server.output
+        assert scrape.value("chairlift_requests_total", outcome="finished") == 1
+        now = scrape.counters()
+        assert all(now[key] >= value for key, value in before.counters().items())
+
+
+@pytest.mark.slow
 def test_a_request_is_traced_and_logged_as_json_under_its_id(tiny_model: Path, tmp_path: Path) -> None:
     with receiver() as got:
         options = ("--otlp-endpoint", got.url, "--log-requests", "--log-format", "json")

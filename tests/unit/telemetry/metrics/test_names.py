@@ -24,3 +24,8 @@ def test_a_name_follows_the_conventions(series: Series) -> None:
     assert series.help.endswith(".")
     assert all(re.fullmatch(r"[a-z_]+", label) and label != "le" for label in series.labels)
     assert bool(series.bounds) == (series.kind == "histogram")
+
+
+def test_the_handbook_tells_of_every_series_and_of_no_other() -> None:
+    told = set(re.findall(r"`(chairlift_[a-z_]+?)(?:\{[a-z,=\"]+\})?`", PAGE.read_text()))
+    assert told == set(SERIES)
