@@ -1,0 +1,92 @@
+"""What the chaos scripts share: a request on a connection of its own and what became of it, and a look at the server.
+
+Always: every request that is begun has one outcome, whatever the server does.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+
+
+@dataclass(slots=True)
+class Outcome:
+    status: int | None = None  # None: the connection ended without an answer
+    status_s: float = 0.0  # from the start, connecting included, to the status line
+    first_s: float = 0.0  # to the first piece of text
+    is_full: bool = False  # a stream that came to its proper end
+    error: str = ""
+
+    @property
+    def kind(self) -> str:
+        if self.status == 200:
+            return "answered" if self.is_full else "cut"
+        return "lost" if self.status is None else str(self.status)
+
+
+async def ask(url: str, body: dict[str, Any], timeout_s: float = 120.0) -> Outcome:
+    """A streamed completion."""
+    outcome = Outcome()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _ask(url, json.dumps(body | {"stream": True}).encode(), outcome)
+    except (OSError, EOFError, TimeoutError, ValueError) as error:
+        outcome.error = f"{type(error).__name__}: {error}"
+    return outcome
+
+
+async def _ask(url: str, body: bytes, outcome: Outcome) -> None:
+    began = time.monotonic()
+    where = urlsplit(url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port, limit=2**20)
+    try:
+        writer.write(request(body))
+        status = await reader.readuntil(b"\r\n")
+        outcome.status, outcome.status_s = int(status.split()[1]), time.monotonic() - began
+        await reader.readuntil(b"\r\n\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"data: ") and not outcome.first_s:
+                outcome.first_s = time.monotonic() - began
+            if line.startswith(b'data: {"error"'):
+                outcome.error = line.decode()
+            outcome.is_full |= line.startswith(b"data: [DONE]") and not outcome.error
+    finally:
+        writer.close()
+
+
+def request(body: bytes) -> bytes:
+    return (
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        + body
+    )
+
+
+def processes(parent: int) -> list[psutil.Process]:
+    return [psutil.Process(parent), *psutil.Process(parent).children(recursive=True)]
+
+
+def memory_mib(parent: int) -> float:
+    """What the server's processes have to themselves."""
+    return sum(process.memory_full_info().uss for process in processes(parent)) / 2**20
+
+
+def num_files(parent: int) -> int:
+    return sum(process.num_fds() for process in processes(parent))
+
+
+def metric(url: str, name: str) -> float:
+    """A series of /metrics, labels included."""
+    for line in httpx.get(f"{url}/metrics", timeout=30).text.splitlines():
+        if line.startswith(f"{name} "):
+            return float(line.rpartition(" ")[2])
+    raise LookupError(f"/metrics has no {name}")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0

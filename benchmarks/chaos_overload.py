@@ -1,0 +1,148 @@
+"""Ten times the load that a server can serve: the answered stay within the SLO, the others are told so at once.
+
+    PYTHONPATH=tests python benchmarks/chaos_overload.py [--quick] [--seconds 60] [--factor 10] [--slo 5]
+
+First measures what the server serves in a closed loop, then sets the `max_waiting` that suits the SLO (a third of what
+is served in that time), then offers `factor` times as much, in an open loop with a connection for each request. Prints
+a table in Markdown. Exit code 1 when a request was lost or cut, an answered one began too late, a 429 took 50 ms or
+more (99th percentile), or the processes grew by more than 5 %. How late this script itself wakes up is in the table
+too: where that is as late, the machine was too busy to say anything about 429.
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from chaos_client import Outcome, ask, memory_mib, percentile
+
+from fakes.served import serve
+
+MAX_429_S = 0.05
+MAX_GROWTH = 0.05
+CONCURRENCY = 32  # of the closed loop
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Offer a server more than it can serve.")
+    parser.add_argument("--quick", action="store_true", help="8 s of load")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--factor", type=float, default=10.0)
+    parser.add_argument("--slo", type=float, default=5.0, help="seconds to the first token")
+    parser.add_argument("--frontends", type=int, default=1)
+    parser.add_argument("--model", help="default: the embedded one")
+    options = parser.parse_args()
+    seconds = 8.0 if options.quick else options.seconds
+    arguments = ["--frontends", options.frontends, *(["--model", options.model] if options.model else [])]
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.touch()
+        # So small a cache has been used to the last block before memory is looked at.
+        with serve(Path(folder) / "log", "--kv-memory", "64MiB", "--config", config, *arguments) as served:
+            with suppress(psutil.AccessDenied):
+                psutil.Process().nice(-10)  # else this waits for the engine where cores are few
+            capacity = asyncio.run(measure(served.url, min(20.0, seconds)))
+            max_waiting = max(1, int(capacity * options.slo / 3))
+            config.write_text(f"max_waiting: {max_waiting}\n")
+            served.process.send_signal(signal.SIGHUP)
+            rate = capacity * options.factor
+            asyncio.run(offer(served.url, rate, seconds / 8))
+            before = memory_mib(served.process.pid)
+            outcomes, delays = asyncio.run(offer(served.url, rate, seconds))
+            after = memory_mib(served.process.pid)
+    return report(outcomes, delays, seconds, capacity, max_waiting, options.slo, before, after)
+
+
+def body(rng: random.Random) -> dict[str, Any]:
+    words = " ".join(rng.choice(("the", "lift", "goes", "up", "and", "down", "again")) for _ in range(40))
+    return {"prompt": words, "max_tokens": rng.randint(8, 32), "ignore_eos": True}
+
+
+async def measure(url: str, seconds: float) -> float:
+    """Requests a second that are served when there are always some."""
+    rng, ends = random.Random(1), time.monotonic() + seconds
+    num_done = 0
+
+    async def loop() -> None:
+        nonlocal num_done
+        while time.monotonic() < ends:
+            outcome = await ask(url, body(rng))
+            num_done += outcome.is_full
+
+    began = time.monotonic()
+    await asyncio.gather(*(loop() for _ in range(CONCURRENCY)))
+    return num_done / (time.monotonic() - began)
+
+
+async def offer(url: str, rate: float, seconds: float) -> tuple[list[Outcome], list[float]]:
+    """Requests at random times, whether or not the ones before are done; and how late each was sent."""
+    rng, began = random.Random(2), time.monotonic()
+    at, under_way, delays = 0.0, [], []
+    while (at := at + rng.expovariate(rate)) < seconds:
+        await asyncio.sleep(max(0.0, began + at - time.monotonic()))
+        delays.append(time.monotonic() - began - at)
+        under_way.append(asyncio.ensure_future(ask(url, body(rng))))
+    return await asyncio.gather(*under_way), delays
+
+
+def report(
+    outcomes: list[Outcome],
+    delays: list[float],
+    seconds: float,
+    capacity: float,
+    max_waiting: int,
+    slo: float,
+    before: float,
+    after: float,
+) -> int:
+    kinds = Counter(outcome.kind for outcome in outcomes)
+    firsts = [outcome.first_s for outcome in outcomes if outcome.kind == "answered"]
+    refusals = [outcome.status_s for outcome in outcomes if outcome.status == 429]
+    num_late = sum(first > slo for first in firsts)
+    others = {kind: count for kind, count in kinds.items() if kind not in ("answered", "429")}
+    rows = {
+        "served without overload, requests/s": f"{capacity:.1f}",
+        "offered, requests/s": f"{len(outcomes) / seconds:.1f} for {seconds:.0f} s",
+        "`max_waiting`": str(max_waiting),
+        "sent": str(len(outcomes)),
+        "answered in full": f"{kinds['answered']} ({kinds['answered'] / seconds:.1f} a second)",
+        "429": str(kinds["429"]),
+        "anything else": str(others or 0),
+        "TTFT of the answered, p50 / p99 / max, s": " / ".join(f"{percentile(firsts, q):.2f}" for q in (0.5, 0.99, 1)),
+        f"answered, but begun after {slo:g} s": str(num_late),
+        "429 after, p50 / p99 / max, ms": " / ".join(f"{percentile(refusals, q) * 1e3:.1f}" for q in (0.5, 0.99, 1)),
+        "this script late by, p50 / p99 / max, ms": " / ".join(
+            f"{percentile(delays, q) * 1e3:.1f}" for q in (0.5, 0.99, 1)
+        ),
+        "memory of all processes, MiB": f"{before:.0f}, at the end {after:.0f}",
+    }
+    print("| overload | |\n|---|---:|")
+    for name, value in rows.items():
+        print(f"| {name} | {value} |")
+    wrong = []
+    wrong += ["requests were lost or cut"] if others else []
+    wrong += ["answered ones began too late"] if num_late else []
+    wrong += ["nothing was refused: the load was no overload"] if not refusals else []
+    if percentile(refusals, 0.99) >= MAX_429_S:
+        if percentile(delays, 0.99) < MAX_429_S / 2:
+            wrong.append("429 came too late")
+        else:
+            print("UNCLEAR: this machine is too busy to tell how late 429 came", file=sys.stderr)
+    wrong += ["memory grew"] if after > before * (1 + MAX_GROWTH) else []
+    for line in wrong:
+        print(f"WRONG: {line}", file=sys.stderr)
+    for outcome in [o for o in outcomes if o.kind not in ("answered", "429")][:5]:
+        print(f"  {outcome}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
