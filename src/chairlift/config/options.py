@@ -93,7 +93,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("port", "server", whole(0, 65535), "N", "port to listen on"),
     Option("frontends", "server", whole(1, 256), "N", "HTTP processes that share the port (default: by device)"),
     Option("api_key", "server", text, "KEY,...", "clients must send one; better in CHAIRLIFT_API_KEY or a file"),
-    Option("api_key_file", "server", existing_path, "FILE", "keys with limits and shares (see docs/operating.md)"),
+    Option("api_key_file", "server", existing_path, "FILE", "keys with limits and shares (see docs/access.md)"),
     Option("cors_origin", "server", text, "ORIGIN,...", "sites whose pages may call this server (default: none)"),
     Option("tls_cert", "server", existing_path, "FILE", "certificate chain for HTTPS, in PEM"),
     Option("tls_key", "server", existing_path, "FILE", "its private key, in PEM"),
