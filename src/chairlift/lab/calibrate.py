@@ -1,12 +1,12 @@
 """Times a runner over a grid of steps and fits the cost model that predicts them.
 
 Every shape is run once to warm up and then timed several times, all shapes in turn, so that a machine whose speed
-drifts spoils none of them; the median counts. What the engine itself needs for a scheduled request is timed on a
+drifts spoils none of them; the median counts. Up and down by size: a device that slows itself down under heavy steps
+meets them after others of their kind, as it does in a run, and not after light ones. What the engine itself needs for a scheduled request is timed on a
 simulated run and added, unless the runner takes the next plan while a step is under way.
 """
 
 import gc
-import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -70,17 +70,18 @@ class Calibrator:
         self._num_moved = max(0, min(_MAX_MOVED, limits.num_blocks // 2 - 1, num_host_blocks))
         self._moving = _moving(self._num_moved, limits) if self._num_moved else []
         self._seconds: list[list[float]] = [[] for _ in (*self._plans, *self._moving)]
-        self._rng = random.Random(0)
+        plans = [*self._plans, *self._moving]
+        self._order = sorted(range(len(plans)), key=lambda index: self._size(plans[index]))
 
     def time(self, num_rounds: int, watch: Watch | None = None) -> None:
         """Before the first round of all goes one that only warms up."""
         plans = [*self._plans, *self._moving]
-        order, done = list(range(len(plans))), 0
         num_rounds += not self._is_warm
+        done = 0
         for _ in range(num_rounds):
-            self._rng.shuffle(order)
+            self._order.reverse()
             with _without_collector():
-                for index in order:
+                for index in self._order:
                     seconds = step_s(self._runner, plans[index])
                     if self._is_warm:
                         self._seconds[index].append(seconds)
@@ -88,6 +89,11 @@ class Calibrator:
                     if watch is not None:
                         watch(done, num_rounds * len(plans))
             self._is_warm = True
+
+    def _size(self, plan: StepPlan) -> tuple[bool, int]:
+        """Steps that wait for their launch, so that the device has little to do, by themselves."""
+        shape = shape_of(plan, self._limits.block_size, self._max_row_pairs)
+        return self._max_row_pairs > 0 and shape.prompt_pairs > 0, shape.num_rows
 
     def result(self) -> Calibration:
         size, count = self._limits.block_size, len(self._plans)

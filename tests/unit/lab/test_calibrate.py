@@ -76,6 +76,15 @@ def test_only_the_first_round_of_all_warms_up() -> None:
     assert len(runner.plans) == 4 * count
 
 
+def test_shapes_are_timed_up_and_down_by_size() -> None:
+    runner = SleepyLedger(LIMITS.num_blocks, LIMITS.block_size, LIMITS.vocab_size, num_host_blocks=0)
+    Calibrator(runner, LIMITS, 0, is_quick=True).time(1)
+    rows = [plan.num_tokens for plan in runner.plans]
+    half = len(rows) // 2
+    assert rows[:half] == sorted(rows[:half], reverse=True)
+    assert rows[half:] == sorted(rows[half:])
+
+
 class Device:
     """Takes `depth` plans: 2 s of the host for each, 6 s of its own, and 100 s more for the first one it sees."""
 
