@@ -2,8 +2,9 @@
 
 Every shape is run once to warm up and then timed several times, all shapes in turn, so that a machine whose speed
 drifts spoils none of them; the median counts. Up and down by size: a device that slows itself down under heavy steps
-meets them after others of their kind, as it does in a run, and not after light ones. What the engine itself needs for a scheduled request is timed on a
-simulated run and added, unless the runner takes the next plan while a step is under way.
+meets them after others of their kind, as it does in a run, and not after light ones. What the engine itself needs for a
+scheduled request is timed on a simulated run and added, unless the runner takes the next plan while a step is under
+way.
 """
 
 import gc
