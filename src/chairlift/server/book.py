@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.types import Scope
 
+from chairlift.config.keys import ApiKey
 from chairlift.server.record import Record
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.phases import Phase, phases
@@ -53,7 +54,7 @@ class Book:
             if self.metrics is not None:
                 self._count(record, route, outcome, reason)
             if self._logs:
-                self._write(record, route, outcome, reason)
+                self._write(scope, record, route, outcome, reason)
             if self._spans is not None:
                 self._spans.take(self._trip(scope, record, route, outcome, reason))
         record.answers = ()  # they know the response, and it knows the connection
@@ -73,7 +74,7 @@ class Book:
                 self.metrics.finished(len(answer.prompt), answer.num_output, *figures)
         self.metrics.ended(route, outcome, reason)
 
-    def _write(self, record: Record, route: str, outcome: str, reason: str) -> None:
+    def _write(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> None:
         fields: dict[str, object] = {
             "id": record.id,
             "route": route,
@@ -84,6 +85,9 @@ class Book:
             "cached_tokens": sum(answer.num_cached for answer in record.answers),
             "output_tokens": sum(answer.num_output for answer in record.answers),
         }
+        key: ApiKey | None = scope.get("api_key")
+        if key is not None:
+            fields["key"] = key.name
         figures = [record.figures(answer) for answer in record.answers]
         first = figures[0] if figures else None
         if first is not None:

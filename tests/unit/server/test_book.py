@@ -205,6 +205,18 @@ async def test_a_line_is_logged_for_each_request_and_none_of_its_text(caplog: py
     assert "secret" not in json.dumps(fields_of(caplog))
 
 
+async def test_a_line_names_the_key_but_does_not_show_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    key = "sk-alice-0123456789"
+    async with HttpWorld(book=Book(model="small", logs=True), api_key=key).http() as http:
+        await http.post(COMPLETIONS, json=ASK, headers={"Authorization": f"Bearer {key}"})
+        await http.post(COMPLETIONS, json=ASK, headers={"Authorization": f"Bearer {key}0"})
+    done, refused = fields_of(caplog)
+    assert (done["key"], done["status"]) == ("key-1", 200)
+    assert ("key" in refused, refused["status"]) == (False, 401)
+    assert key not in json.dumps([done, refused])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_prompts_and_answers_are_logged_only_on_request(caplog: pytest.LogCaptureFixture, stream: bool) -> None:
     caplog.set_level(logging.INFO)
