@@ -8,6 +8,7 @@ from chairlift.build import _summary, find_model, serve
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.core.ports import DeviceLost
 from chairlift.runner.budget import Budget
 from chairlift.runner.load import Loaded
 from fakes.gpu import GIB
@@ -62,3 +63,14 @@ def test_front_ends_start_by_the_device_and_its_cores(
 def test_a_host_that_is_none_is_refused_in_one_line(host: str) -> None:
     with pytest.raises(InvalidConfig, match=f"cannot listen on {host} port 8000: .*; choose another"):
         serve(Settings(host=host))
+
+
+def test_an_engine_that_has_lost_its_device_says_why_and_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(build.os, "_exit", ended.append)
+    with build._ending_with_the_device():
+        raise DeviceLost("CUDA error: an illegal memory access was encountered")
+    assert ended == [1]
+    assert "nothing can be computed any more: CUDA error: an illegal memory access" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from chairlift.core.engine import Engine
 from chairlift.live.messages import Abort, Output, Submit
-from chairlift.live.switchboard import FrontEnd, Switchboard
+from chairlift.live.switchboard import FrontEnd, Switchboard, tell_lost
 
 Held = tuple[FrontEnd, Submit]
 
@@ -67,7 +67,7 @@ class Quarantine:
         self._suspects = [held for held in self._suspects if held[0] != front_end]
         self._cleared = deque(held for held in self._cleared if held[0] != front_end)
         self._others = deque(held for held in self._others if held[0] != front_end)
-        self._switchboard.count_lost(front_end, num_held - self.num_held)
+        tell_lost(front_end, num_held - self.num_held)
 
     def step(self) -> dict[FrontEnd, list[Output]]:
         if not self.is_on:

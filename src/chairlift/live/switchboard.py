@@ -66,7 +66,6 @@ class Switchboard:
         self._asked: dict[tuple[FrontEnd, int], Asked] = {}
         self._next_id = 0
         self._at_once: list[tuple[FrontEnd, Output]] = []  # what is answered without a step
-        self.num_lost = 0  # requests that ended because their front end was gone
 
     @property
     def has_work(self) -> bool:
@@ -113,14 +112,9 @@ class Switchboard:
         """A front end is gone: so are its requests."""
         self._at_once = [(to, output) for to, output in self._at_once if to != front_end]
         lost = [asked for (to, _), asked in self._asked.items() if to == front_end]
-        self.count_lost(front_end, len(lost))
+        tell_lost(front_end, len(lost))
         for request in [request for asked in lost for request in asked.requests]:
             self._end(request)
-
-    def count_lost(self, front_end: FrontEnd, count: int) -> None:
-        if count:
-            self.num_lost += count
-            _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), count)
 
     def take_back(self, front_end: FrontEnd, key: int) -> Submit:
         """Takes a request out of the engine; it goes on when the answer is submitted."""
@@ -244,3 +238,9 @@ class Switchboard:
 def _note(line: Line, change: Change, at: float) -> None:
     if line.marks is not None:
         line.marks.append((change, at))
+
+
+def tell_lost(front_end: FrontEnd, count: int) -> None:
+    """The parent counts them, for those who look at figures."""
+    if count:
+        _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), count)

@@ -96,7 +96,7 @@ def test_suspects_that_are_aborted_or_whose_front_end_leaves_hold_nobody_up() ->
     watched.quarantine.abort(HERE, Abort(2))
     watched.quarantine.abort(HERE, Abort(1, sample=0))
     watched.quarantine.drop(THERE)
-    assert watched.switchboard.num_lost == 1
+    assert watched.quarantine.num_held == 1
     watched.run()
     assert watched.tokens(HERE, 1, 1) == wanted(innocent)[1]
     assert {(to, output.key, output.sample) for to, output in watched.heard} == {(HERE, 1, 1)}

@@ -307,10 +307,11 @@ def test_a_request_that_is_taken_back_goes_on_when_it_is_submitted_again(num_ste
     assert sum(output.prompt_scores is not None for output in heard) == 1
 
 
-def test_requests_of_a_front_end_that_is_gone_are_counted() -> None:
+def test_requests_of_a_front_end_that_is_gone_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     switchboard = ledger_switchboard()
     for key in range(3):
         switchboard.submit(HERE, Submit(key, PROMPT, SamplingParams(n=2)))
     switchboard.submit(THERE, Submit(1, PROMPT, SamplingParams()))
     switchboard.drop(HERE)
-    assert switchboard.num_lost == 3
+    switchboard.drop(HERE)
+    assert [record.getMessage() for record in caplog.records] == ["here is gone; its requests (3) are ended"]
