@@ -9,6 +9,7 @@ import pytest
 
 from chairlift.live.counts import Count, Counts, make_counts
 from chairlift.live.service import Rate, mark, rate
+from fakes.page_processes import hold, take_while_below
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -20,16 +21,8 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def _take_while_below(path: Path, row: int, limit: int) -> None:
-    counts = Counts(path, row)
-    for _ in range(2000):
-        with counts.locked():
-            if counts.total(Count.WAITING) < limit:
-                counts.add(Count.WAITING, 1)
-
-
 def test_processes_that_look_and_take_under_the_lock_never_take_too_many(page: Path) -> None:
-    takers = [_spawn.Process(target=_take_while_below, args=(page, row, 1000)) for row in range(4)]
+    takers = [_spawn.Process(target=take_while_below, args=(page, row, 1000)) for row in range(4)]
     for taker in takers:
         taker.start()
     for taker in takers:
@@ -37,14 +30,8 @@ def test_processes_that_look_and_take_under_the_lock_never_take_too_many(page: P
     assert Counts(page).total(Count.WAITING) == 1000
 
 
-def _hold(path: Path) -> None:
-    with Counts(path, 1).locked():
-        (path.parent / "held").touch()
-        time.sleep(60)
-
-
 def test_the_lock_of_a_process_that_is_killed_is_free_again(page: Path) -> None:
-    holder = _spawn.Process(target=_hold, args=(page,))
+    holder = _spawn.Process(target=hold, args=(page,))
     holder.start()
     while not (page.parent / "held").exists():
         time.sleep(0.01)

@@ -6,6 +6,7 @@ import pytest
 from chairlift.config.keys import ApiKey
 from chairlift.live import rates
 from chairlift.live.rates import Rates, make_rates
+from fakes.page_processes import take_many
 
 
 @pytest.fixture
@@ -66,11 +67,6 @@ def test_of_too_many_keys_the_one_used_longest_ago_is_forgotten(page: Path, monk
     assert found.take(key("a", requests=1), 1, 0, 103.0) == 0.0
 
 
-def _take_many(page: Path, count: int) -> int:
-    found = Rates(page)
-    return sum(found.take(key(requests=100), 1, 0, 100.0) == 0.0 for _ in range(count))
-
-
 def test_front_ends_share_one_allowance(page: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        assert sum(pool.starmap(_take_many, [(page, 80)] * 3)) == 100
+        assert sum(pool.starmap(take_many, [(page, key(requests=100), 80)] * 3)) == 100
