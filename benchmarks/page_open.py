@@ -18,6 +18,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 
 def tokens(url: str) -> int:
@@ -86,16 +87,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of a window")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--warm-up", type=float, default=10.0, help="seconds")
+    parser.add_argument("--count", type=int, default=30_000, help="requests; the load must last")
     parser.add_argument("--lengths", default="prompt=50-200,output=100-300")
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()  # what is not known here is for the load
     with tempfile.TemporaryDirectory() as folder:
-        workload = f"lengths:{options.lengths},count=1000000"
+        workload = f"lengths:{options.lengths},count={options.count}"
         command = [sys.executable, "-m", "chairlift.cli.main", "bench", "--url", options.url, "--workload", workload]
-        command += ["--arrivals", f"closed:concurrency={options.concurrency}", "--out", folder]
-        load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command += ["--arrivals", f"closed:concurrency={options.concurrency}", "--out", folder, *more]
+        log = Path(folder) / "log"
+        load = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
         try:
+            before = tokens(options.url)
+            while tokens(options.url) == before and load.poll() is None:  # it makes its requests first
+                time.sleep(0.5)
             time.sleep(options.warm_up)
-            assert load.poll() is None, f"the load ended: {' '.join(command)}"
+            assert load.poll() is None, f"the load ended: {log.read_text()}"
             measure(options.url, options.seconds, options.pairs)
         finally:
             load.terminate()

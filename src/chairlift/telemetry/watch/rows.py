@@ -48,6 +48,7 @@ class Row:
     first: float | None = None
     end: float | None = None
     finish: str = ""
+    is_swapped: bool = False  # when it last stepped off
     is_new: bool = True  # something has changed since it was last shown
     number: int = 0
 
@@ -59,11 +60,14 @@ class Row:
     def take(self, event: Event) -> None:
         match event:
             case Admitted() | Forked():
-                self._cut(event.at, AGAIN if self.state == OFF else DECODE if isinstance(event, Forked) else PROMPT)
+                is_back = self.state == OFF and self.is_swapped  # with all that it had
+                then = DECODE if is_back or isinstance(event, Forked) else AGAIN if self.state == OFF else PROMPT
+                self._cut(event.at, then)
                 if isinstance(event, Admitted) and not self.num_cached:
                     self.num_cached = event.num_cached
             case Preempted():
                 self._cut(event.at, OFF)
+                self.is_swapped = event.is_swapped
             case Computed():
                 # Caught up when all that was known then is computed: a token has come since, or is the next step's.
                 is_done = event.start + event.num_tokens >= len(self.progress.tokens) - 1

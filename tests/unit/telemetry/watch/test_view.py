@@ -240,6 +240,8 @@ def test_blocks_in_host_memory_are_counted_and_drawn() -> None:
         clock.time += 1.0
         view.advance()
         seen.append(json.loads(view.whole()))
+    place = seen[-1]["bar_columns"].index("spans")
+    assert [kind for kind, _ in seen[-1]["bars"][1][place]] == ["q", "p", "d", "o", "d", "d"]
     column = seen[0]["columns"].index("swapped")
     assert max(whole["ticks"][-1][column] for whole in seen) > 0
     assert any("9" in whole["host"]["held"] for whole in seen)
