@@ -373,6 +373,7 @@ async def _front_end(
     load = Load(model.settings, Counts(_counts(address), index), Rates(_rates(address)))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
     metrics = FrontEndMetrics(_metrics(address), index)
+    load.on_refused = metrics.refused
     spans = _spans(model.settings, index, metrics)
     context = ServerContext(
         load=load,

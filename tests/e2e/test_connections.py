@@ -87,7 +87,12 @@ def test_a_chunked_body_is_limited_as_it_comes() -> None:
 
 def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None:
     world = HttpWorld(max_connections=2)
+    refused = list[str]()
+    world.context.load.on_refused = refused.append
     with world.on_a_port() as url:
+        with connected(url) as sock:  # once it is answered, whoever came before has come
+            sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            all_of(sock)
         until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
         with connected(url), connected(url):
             with connected(url) as third:
@@ -95,6 +100,7 @@ def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None
             assert status(answer) == 503
             assert b"retry-after: 1" in answer.lower()
             assert b"connection: close" in answer.lower()
+        assert refused == ["503"]
         until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
         with connected(url) as sock:
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -138,19 +144,22 @@ def test_a_long_answer_is_not_taken_for_a_slow_request() -> None:
 
 def test_a_client_that_reads_nothing_is_cut_off_and_its_request_freed() -> None:
     world = HttpWorld("Hello world " * 100, slow_reader_seconds=0.5)
+    load, refused = world.context.load, list[str]()
+    load.on_refused = refused.append
     world.client.script = lambda prompt, sample: world.answer[:-1] * 400
     with world.on_a_port(room=4096) as url, connected(url, room=4096) as sock:
         body = b'{"prompt": "Hi", "stream": true, "max_tokens": 390, "ignore_eos": true, "n": 8, "logprobs": 5}'
         sock.sendall(ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         sock.recv(100)
-        load = world.context.load
-        until(lambda: load.num_cut_off == 1)
+        until(lambda: refused == ["slow_reader"])
         until(lambda: load.counts.total(Count.OPEN) == 0)
         assert load.counts.total(Count.CONNECTIONS) == 0
 
 
 def test_a_client_that_reads_slowly_but_steadily_gets_everything() -> None:
     world = HttpWorld("Hello world " * 100, slow_reader_seconds=1.0)
+    refused = list[str]()
+    world.context.load.on_refused = refused.append
     with world.on_a_port(room=32768) as url, connected(url, room=32768) as sock:
         body = b'{"prompt": "Hi", "stream": true, "max_tokens": 250, "ignore_eos": true, "n": 4, "logprobs": 5}'
         sock.sendall(ASK + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -159,4 +168,4 @@ def test_a_client_that_reads_slowly_but_steadily_gets_everything() -> None:
             end = (end + part)[-200:]
             time.sleep(0.02)
         assert b"[DONE]" in end
-        assert world.context.load.num_cut_off == 0
+        assert refused == []

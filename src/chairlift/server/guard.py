@@ -87,7 +87,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self._unread is None or size < self._unread[0]:
             self._unread = size, now
         elif now - self._unread[1] > settings.slow_reader_seconds:
-            self._load.num_cut_off += 1
+            self._load.on_refused("slow_reader")
             self.transport.abort()
 
     def _check_head(self, num_bytes: int) -> None:
@@ -101,6 +101,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._is_refused = True
         self._receiving_since = None
+        self._load.on_refused(str(status))
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()
             return

@@ -27,7 +27,7 @@ class Load:
         self.keys = Keys()  # likewise
         self.counts = counts
         self.is_draining = False
-        self.num_cut_off = 0  # connections of clients that did not read
+        self.on_refused: Callable[[str], None] = _unheard  # told why a connection was refused or cut off
         self.has_heard = False  # of a token, since somebody asked last
         self.is_idle = asyncio.Event()  # no request that asks for work is under way
         self.is_idle.set()
@@ -158,6 +158,10 @@ class Place:
         load.leave(self)
         self._load = None
         self.fail = _nobody  # whoever it was knows this place too
+
+
+def _unheard(reason: str) -> None:
+    """Where nobody counts."""
 
 
 def _nobody(error: Exception) -> None:

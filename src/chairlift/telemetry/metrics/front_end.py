@@ -24,6 +24,11 @@ class FrontEndMetrics:
         self._store.count("chairlift_http_responses_total", route, str(code)).add()
         self._flush_soon()
 
+    def refused(self, reason: str) -> None:
+        """A connection was ended below the routes."""
+        self._store.count("chairlift_connections_refused_total", reason).add()
+        self._flush_soon()
+
     def ended(self, route: str, outcome: str, reason: str) -> None:
         self._store.count("chairlift_requests_total", route, outcome, reason).add()
         self._flush_soon()

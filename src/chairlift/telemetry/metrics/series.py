@@ -28,6 +28,7 @@ _FRONT_END = (
         "chairlift_requests_total", "counter", "Requests for text that ended, by how they ended.",
         ("route", "outcome", "reason"),
     ),
+    Series("chairlift_connections_refused_total", "counter", "Connections ended below the routes.", ("reason",)),
     Series("chairlift_http_responses_total", "counter", "Responses of every route by status.", ("route", "code")),
     _histogram(
         "chairlift_time_to_first_token_seconds", buckets.FIRST_TOKEN,
