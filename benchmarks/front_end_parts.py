@@ -6,9 +6,11 @@ json     the text of a token alone, filled into a chunk whose rest was made befo
 text     the tokens of a real text, one by one, into text
 engine   the engine's side of a step: its events sorted by front end, the messages encoded, and decoded over there; and
          what a request costs it
+outlive  what it costs that requests outlive the engine: handing out a token that is kept, and noting who is in a step
 """
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,8 +27,12 @@ from chairlift.core.events import Admitted, Event, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
+from chairlift.core.plan import Chunk, StepPlan, StepResult
+from chairlift.core.request import Request
 from chairlift.core.score import TokenScore
+from chairlift.live.client import EngineClient, Generation
 from chairlift.live.messages import FromEngine, Output, Step, Submit, ToEngine
+from chairlift.live.step_note import NotedRunner, StepNote
 from chairlift.live.switchboard import Switchboard
 from chairlift.text.load import load_tokenizer
 from chairlift.text.stream import TextStream
@@ -160,6 +166,52 @@ def time_submit() -> None:
     show("a request: Switchboard.submit", smallest(submit, 500))
 
 
+class Deaf:
+    """Listens to a request and does nothing, so that what is left is the client's own time."""
+
+    def put(self, output: Output) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+
+class Idle:
+    """A runner that computes nothing."""
+
+    depth = 2
+
+    def submit(self, plan: StepPlan) -> None: ...
+
+    def collect(self) -> StepResult:
+        return StepResult(1, [1])
+
+
+def time_outliving(running: int) -> None:
+    generation = Generation(cast(EngineClient, None), Submit(1, [1], SamplingParams()), Deaf())
+    output = Output(1, 0, 1234)
+    show("a token: Generation.put", smallest(lambda: [generation.put(output) for _ in range(1000)], 1000))
+    switchboard = Switchboard(cast(Engine, Events()), Limits(
+        vocab_size=9, max_model_len=99, block_size=16, num_blocks=10**6, max_running=running, max_step_tokens=running
+    ), [2])  # fmt: skip
+    for key in range(2 * running):
+        switchboard.submit(b"front-end-0", Submit(key, [1], SamplingParams()))
+    made = [
+        Request(id=RequestId(i), prompt=(1,), params=SamplingParams(), max_output=9, seed=0)
+        for i in range(1, 2 * running + 1)
+    ]
+    chunks = [Chunk(request, 0, 1, [1], 1, [], 0, (request,)) for request in made]
+    one, two = (StepPlan(1, tuple(half), (), running, running) for half in (chunks[:running], chunks[running:]))
+    with tempfile.TemporaryDirectory() as folder:
+        runner = NotedRunner(Idle(), StepNote(Path(folder) / "steps"), switchboard.who)
+
+        def step(*plans: StepPlan) -> None:
+            for plan in plans:
+                runner.submit(plan)
+                runner.collect()
+
+        show(f"a step of {running}: note the same again", smallest(lambda: step(*[one] * 20), 20))
+        show(f"a step of {running}: note others", smallest(lambda: step(*[one, two] * 10), 20))
+
+
 def main() -> None:
     tokenizer = load_tokenizer(find_model(Settings()).source, None)
     ids = tokenizer.encode(_TEXT.read_text(), add_special=False)
@@ -171,6 +223,8 @@ def main() -> None:
             time_engine(running, num_front_ends, has_scores=False)
         time_engine(running, 1, has_scores=True)
     time_submit()
+    print("outlive, us")
+    time_outliving(512)
 
 
 if __name__ == "__main__":
