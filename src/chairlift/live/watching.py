@@ -1,7 +1,8 @@
 """The front end's side of watching the engine: one viewer, and questions about single requests.
 
 Always: a viewer that has begun to look is shown every engine that comes, and told when one goes; a question is
-answered, with None when the engine does not know, or is gone.
+answered, with None when the engine does not know, or is gone. An answer costs the engine milliseconds, so questions are
+put to it one after the other, with a pause between.
 """
 
 import asyncio
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from chairlift.live.messages import Explain, Explained, Snapshot, Watch
+
+PAUSE_S = 0.2
 
 
 class Viewer(Protocol):
@@ -24,7 +27,9 @@ class Watching:
         """`send` is False when there is no engine."""
         self._send = send
         self._viewer: Viewer | None = None
-        self._asked: dict[int, list[asyncio.Future[bytes | None]]] = {}
+        self._asked: tuple[int, asyncio.Future[bytes | None]] | None = None
+        self._turn = asyncio.Lock()
+        self._may_ask = 0.0  # from this time on
 
     def begin(self, viewer: Viewer) -> None:
         """The next snapshot is a whole one; also for a viewer that has begun before."""
@@ -36,11 +41,15 @@ class Watching:
         self._send(Watch(False))
 
     async def explain(self, request: int) -> bytes | None:
-        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self._asked.setdefault(request, []).append(answer)
-        if not self._send(Explain(request)):
-            self.lose()
-        return await answer
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await asyncio.sleep(self._may_ask - loop.time())
+            self._may_ask = loop.time() + PAUSE_S
+            answer: asyncio.Future[bytes | None] = loop.create_future()
+            self._asked = request, answer
+            if not self._send(Explain(request)):
+                return None
+            return await answer
 
     def hear(self, message: Snapshot | Explained) -> None:
         if isinstance(message, Explained):
@@ -54,12 +63,11 @@ class Watching:
             self._send(Watch(True))
 
     def lose(self) -> None:
-        for request in list(self._asked):
-            self._answer(request, None)
+        if self._asked is not None:
+            self._answer(self._asked[0], None)
         if self._viewer is not None:
             self._viewer.lose()
 
     def _answer(self, request: int, data: bytes | None) -> None:
-        for answer in self._asked.pop(request, ()):
-            if not answer.done():
-                answer.set_result(data)
+        if self._asked is not None and self._asked[0] == request and not self._asked[1].done():
+            self._asked[1].set_result(data)

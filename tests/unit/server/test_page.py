@@ -171,6 +171,18 @@ async def test_a_request_is_explained_by_the_engine() -> None:
     assert (await answer).json() == {"headline": []}
 
 
+async def test_questions_are_put_to_the_engine_one_at_a_time() -> None:
+    world = HttpWorld()
+    answers = [asyncio.ensure_future(world.get(f"/live/requests/{number}")) for number in (1, 2)]
+    await until(lambda: bool(world.client.watched))
+    await asyncio.sleep(0.05)
+    assert world.client.watched == [Explain(1)]
+    world.client.watching.hear(Explained(1, b"{}"))
+    await until(lambda: len(world.client.watched) == 2)
+    world.client.watching.hear(Explained(2, b"{}"))
+    assert [answer.status_code for answer in await asyncio.gather(*answers)] == [200, 200]
+
+
 @pytest.mark.parametrize("name", ["7", "x", "²", "9" * 40])
 async def test_a_request_that_nobody_knows_is_not_found(name: str) -> None:
     world = HttpWorld()
