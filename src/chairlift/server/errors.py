@@ -7,6 +7,7 @@ which answer `{"detail": ...}`.
 
 import logging
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -43,6 +44,12 @@ class Error(msgspec.Struct, frozen=True):
 
 class ErrorBody(msgspec.Struct, frozen=True):
     error: Error
+
+
+class Detail(msgspec.Struct, frozen=True):
+    """An error of the llm-serving routes: what is wrong, or each thing that is wrong with the body."""
+
+    detail: str | list[dict[str, Any]]
 
 
 class UnknownModel(Exception):
@@ -89,7 +96,7 @@ def respond(request: Request, error: Exception) -> Response:
     body = describe(error, request_id(request))
     content: object = body
     if is_llm_serving:
-        content = {"detail": body.error.message}
+        content = Detail(body.error.message)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, TurnedAway) and error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)

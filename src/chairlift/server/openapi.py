@@ -11,7 +11,7 @@ from starlette.responses import Response
 from chairlift.config.reload import CHANGEABLE
 from chairlift.config.settings import Settings
 from chairlift.server.context import context_of
-from chairlift.server.errors import ErrorBody
+from chairlift.server.errors import Detail, ErrorBody
 from chairlift.server.gate import DEADLINE_HEADER
 from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS
 from chairlift.server.health import Health
@@ -29,8 +29,8 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     answer: type[msgspec.Struct] | None = None
     streams: bool = False
-    media: str = "application/json"
-    fails: bool = True  # with an error in OpenAI's shape
+    media: str | None = "application/json"  # None: the answer does not say, or has no body
+    error: type[msgspec.Struct] = ErrorBody
 
     @property
     def generates(self) -> bool:
@@ -45,7 +45,7 @@ _DEADLINE = {
     "schema": {"type": "integer", "minimum": 1},
 }
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again", "schema": {"type": "integer"}}}
-_TURNED_AWAY = {
+_TURNED_AWAY: dict[str, dict[str, Any]] = {
     "429": {"description": "Too many requests wait already (max_waiting, max_waiting_tokens)", "headers": _RETRY_AFTER},
     "503": {"description": "The server is starting or stopping", "headers": _RETRY_AFTER},
     "504": {"description": "The time for this request was over before its answer began"},
@@ -54,7 +54,7 @@ _TURNED_AWAY = {
 
 _OPENAI = (
     Operation("get", "/", "Where to go from here; for browsers, the live page", None, responses.Welcome),
-    Operation("get", "/live", "What the engine does, as the page shows it", media="text/event-stream", fails=False),
+    Operation("get", "/live", "What the engine does, as the page shows it", media="text/event-stream"),
     Operation("get", "/live/requests/{name}", "Where the time of a recent request went"),
     Operation("post", "/v1/completions", "Continue text", requests.CompletionRequest, responses.Completion, True),
     Operation("post", "/v1/chat/completions", "Answer a chat", requests.ChatRequest, responses.ChatCompletion, True),
@@ -62,7 +62,7 @@ _OPENAI = (
     Operation("get", "/v1/models/{name}", "One served model", None, responses.ModelCard),
     Operation("post", "/tokenize", "Text or messages to token ids", requests.TokenizeRequest, responses.Tokens),
     Operation("post", "/detokenize", "Token ids to text", requests.DetokenizeRequest, responses.Text),
-    Operation("get", "/health", "200 when the engine is ready, else 503"),
+    Operation("get", "/health", "200 when the engine is ready, else 503", media=None),
     Operation("get", "/health/live", "200 when the process answers", None, Health),
     Operation("get", "/health/ready", "200 when the engine is ready and the server is not stopping", None, Health),
     Operation("get", "/health/generate", "200 when a token was made in the last 5 s, or is within 10 s", None, Health),
@@ -70,15 +70,16 @@ _OPENAI = (
     Operation("get", "/openapi.json", "This document"),
     Operation("get", "/metrics", "What the server counts, for Prometheus", media="text/plain"),
 )
+# Whole answers, and lines when return_protocol is not "sse", are sent without a media type, as clients know them.
 _LLM_SERVING = tuple(
-    Operation("post", f"/models/{{name}}{end}", summary, GenerateRequest, None, media=media, fails=False)
-    for end, summary, media in (
-        ("", "llm-serving: full or streamed, by the field stream", "text/event-stream"),
-        ("/generate", "llm-serving: the full answer", "application/json"),
-        ("/generate_stream", "llm-serving: one JSON line per token", "text/event-stream"),
+    Operation("post", f"/models/{{name}}{end}", f"llm-serving: {summary}", GenerateRequest, media=None, error=Detail)
+    for end, summary in (
+        ("", "full or streamed, by the field stream"),
+        ("/generate", "the full answer, as a JSON line"),
+        ("/generate_stream", "one JSON line per token"),
     )
 ) + tuple(
-    Operation("get", f"/serving/{name}", f"llm-serving: {summary}", media="text/event-stream", fails=False)
+    Operation("get", f"/serving/{name}", f"llm-serving: {summary}", media="text/event-stream", error=Detail)
     for name, summary in (
         ("get_bs", "batch slots"),
         ("get_request_numbers", "waiting requests"),
@@ -96,7 +97,7 @@ async def openapi(http: Request) -> Response:
 def _document(version: str, settings: Settings) -> bytes:
     operations = _OPENAI + _LLM_SERVING
     kinds = [kind for operation in operations for kind in (operation.body, operation.answer) if kind is not None]
-    kinds = list(dict.fromkeys([*kinds, ErrorBody]))
+    kinds = list(dict.fromkeys([*kinds, ErrorBody, Detail]))
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -112,18 +113,21 @@ def _document(version: str, settings: Settings) -> bytes:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    content: dict[str, Any] = {operation.media: {} if operation.answer is None else _schema(operation.answer)}
+    content: dict[str, Any] = {}
+    if operation.media is not None:
+        content[operation.media] = {} if operation.answer is None else _schema(operation.answer)
     if operation.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
-    described: dict[str, Any] = {
-        "summary": operation.summary,
-        "responses": {"200": {"description": "The answer", "content": content}},
+    error = {"content": {"application/json": _schema(operation.error)}}
+    answers: dict[str, Any] = {
+        "200": {"description": "The answer"} | ({"content": content} if content else {}),
+        "default": {"description": "What went wrong"} | error,
     }
-    if operation.fails:
-        described["responses"]["default"] = {
-            "description": "What went wrong",
-            "content": {"application/json": _schema(ErrorBody)},
-        }
+    if operation.path.startswith("/health"):
+        answers["503"] = answers["200"] | {"description": "Why not"}
+    if operation.generates:
+        answers |= {status: reason | error for status, reason in _TURNED_AWAY.items()}
+    described: dict[str, Any] = {"summary": operation.summary, "responses": answers}
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": {"application/json": _schema(operation.body)}}
     if "{name}" in operation.path:
@@ -131,7 +135,6 @@ def _described(operation: Operation) -> dict[str, Any]:
         described["parameters"] = [parameter]
     if operation.generates:
         described.setdefault("parameters", []).append(_DEADLINE)
-        described["responses"] |= _TURNED_AWAY
     return described
 
 

@@ -1,8 +1,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+import pytest
 from starlette.routing import Route
 
+from chairlift.server.errors import Detail
 from fakes.http_world import HttpWorld
 
 
@@ -58,3 +61,35 @@ async def test_a_request_schema_lists_the_fields_that_are_read() -> None:
     schema = (await document(HttpWorld()))["components"]["schemas"]["CompletionRequest"]
     assert {"prompt", "max_tokens", "stop", "logit_bias", "return_token_ids"} <= schema["properties"].keys()
     assert schema["required"] == ["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("get", "/health", None),
+        ("get", "/health/ready", None),
+        ("post", "/v1/completions", {"prompt": "a", "max_tokens": 2}),
+        ("post", "/v1/completions", {"prompt": "a", "max_tokens": 2, "stream": True}),
+        ("post", "/v1/completions", {"prompt": 5}),
+        ("post", "/models/{name}", {"inputs": "a"}),
+        ("post", "/models/{name}", {"inputs": ["a"]}),
+        ("post", "/models/{name}/generate", {"inputs": "a"}),
+        ("post", "/models/{name}/generate_stream", {"inputs": "a"}),
+    ],
+)
+async def test_answers_have_the_media_type_that_is_described(method: str, path: str, body: object) -> None:
+    world = HttpWorld()
+    answers = (await document(world))["paths"][path][method]["responses"]
+    answer = await (world.get(path) if method == "get" else world.post(path, body))
+    described = answers.get(str(answer.status_code), answers["default"])
+    media = answer.headers.get("content-type", "").split(";")[0]
+    assert "content" not in described or media in described["content"]
+
+
+async def test_an_error_of_llm_serving_is_described_as_it_looks() -> None:
+    world = HttpWorld()
+    answers = (await document(world))["paths"]["/models/{name}"]["post"]["responses"]
+    assert answers["default"]["content"] == {"application/json": {"schema": {"$ref": "#/components/schemas/Detail"}}}
+    for body in ({"inputs": ["a"]}, []):
+        found = msgspec.json.decode((await world.post("/models/small", body)).content, type=Detail, strict=True)
+        assert found.detail

@@ -15,7 +15,7 @@ from chairlift.config.keys import ApiKey
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.context import ServerContext, context_of
-from chairlift.server.errors import request_id
+from chairlift.server.errors import Detail, request_id
 from chairlift.server.exchange import read_body
 from chairlift.server.gate import Time, enter
 from chairlift.server.llm_serving.coerce import InvalidBody
@@ -59,7 +59,7 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     try:
         request = parse(body)
     except InvalidBody as error:
-        return Response(msgspec.json.encode({"detail": error.detail}), 422, media_type="application/json")
+        return Response(msgspec.json.encode(Detail(error.detail)), 422, media_type="application/json")
     time_left.allow(request.timeout)
     streams = request.stream if streams is None else streams
     has_logits = context.settings.llm_serving_logprob == "logit"
