@@ -208,7 +208,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
                 partial(Child, f"front end {i}", _front_end_main, model, address, listener, admin, i)
                 for i in range(num_front_ends)
             ],
-            progress=lambda: note.num_made,
+            progress=lambda: note.progress,
             clear_up=clear_up,
             drain_timeout=lambda: reloader.settings.drain_timeout,
         )
@@ -310,7 +310,7 @@ def _engine_main(report: Report, model: Model, address: str, where: Path, start:
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
     with _sweeping(address), _ending_with_the_device():
         info = EngineInfo(loaded.limits, loaded.dtype, loaded.device)
-        process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner), note.take(), start)
+        process = EngineProcess(address, switchboard, info, partial(prepare, loaded.runner), note, start)
         _collect_seldom()
         report(_summary(loaded))
         process.run()

@@ -65,7 +65,7 @@ def main(address: str) -> None:
     note = StepNote(Path(address.removeprefix("ipc://") + ".steps"))
     engine = switchboard.engine
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
-    EngineProcess(address, switchboard, info_of(switchboard), suspects=note.take()).run()
+    EngineProcess(address, switchboard, info_of(switchboard), note=note).run()
 
 
 if __name__ == "__main__":

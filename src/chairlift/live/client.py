@@ -28,6 +28,7 @@ from chairlift.live.messages import (
     FromEngine,
     Hello,
     Output,
+    Proven,
     Ready,
     Snapshot,
     Step,
@@ -134,6 +135,7 @@ class Generation:
         if suspicion is not None and suspicion.is_proven:
             for sample in list(self._tokens):
                 self.put(Output(self._key, sample, None, "error", error=_PROVEN))
+            self._client.tell_proven()
         if not self._tokens:
             return None
         message = go_on(self._submit, self._tokens, time.monotonic() - self._asked)
@@ -225,6 +227,9 @@ class EngineClient:
             self.forget(key)
         if self.is_ready:
             self._send(Abort(key, sample))
+
+    def tell_proven(self) -> None:
+        self._send(Proven())
 
     def forget(self, key: int) -> None:
         self._generations.pop(key, None)

@@ -5,8 +5,7 @@ when there is nothing to do. A front end that is gone is noticed when it is next
 name, and its requests are ended.
 """
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 import msgspec
 import zmq
@@ -18,6 +17,7 @@ from chairlift.live.messages import (
     FromEngine,
     Hello,
     Output,
+    Proven,
     Ready,
     Step,
     Submit,
@@ -26,10 +26,9 @@ from chairlift.live.messages import (
 )
 from chairlift.live.quarantine import Quarantine
 from chairlift.live.showing import Showing
+from chairlift.live.step_note import StepNote
 from chairlift.live.switchboard import FrontEnd, Switchboard
 from chairlift.telemetry.watch.view import View
-
-_NOBODY: Mapping[bytes, list[int]] = MappingProxyType({})
 
 
 class EngineProcess:
@@ -39,16 +38,17 @@ class EngineProcess:
         switchboard: Switchboard,
         info: EngineInfo,
         prepare: Callable[[], bool] = lambda: False,
-        suspects: Mapping[bytes, list[int]] = _NOBODY,
+        note: StepNote | None = None,
         start: int = 1,
     ) -> None:
         """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
-        `suspects` are the requests that were in a step when the engine before this one died, by front end. `start` is 2
-        for the first engine that took the place of another."""
+        `note` has the requests that were in a step when the engine before this one died. `start` is 2 for the first
+        engine that took the place of another."""
         self._switchboard = Quarantine(switchboard)
         self._prepare = prepare
-        self._suspects = suspects
-        self._is_alone = sum(map(len, suspects.values())) == 1
+        self._note = note
+        self._suspects = {} if note is None else note.take()
+        self._is_alone = sum(map(len, self._suspects.values())) == 1
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
@@ -99,6 +99,9 @@ class EngineProcess:
                 self._switchboard.submit(front_end, message)
             elif isinstance(message, Abort):
                 self._switchboard.abort(front_end, message)
+            elif isinstance(message, Proven):
+                if self._note is not None:
+                    self._note.count()
             elif isinstance(message, Watch | Explain):
                 self._showing.hear(front_end, message)
             elif isinstance(message, Hello):

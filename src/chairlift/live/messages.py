@@ -65,6 +65,10 @@ class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
     num_waiting: int
 
 
+class Proven(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A front end has failed a request that ended the engine again and again: the server is a step further."""
+
+
 class Watch(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """A front end begins to look on, or looks away."""
 
@@ -103,7 +107,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     is_alone: bool = False  # there was one, and no other of any front end
 
 
-ToEngine = Hello | Submit | Abort | Watch | Explain
+ToEngine = Hello | Submit | Abort | Proven | Watch | Explain
 FromEngine = Ready | Step | Snapshot | Explained
 
 

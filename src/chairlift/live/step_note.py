@@ -3,7 +3,7 @@
 Always: what is in a step was noted before the step began, and stays noted until its result is there. The engine writes,
 and the next one reads what it left; the parent made the file, and looks whether there is progress.
 
-    | steps that made a token, of all engines: u64 | slot | slot | ...     one slot for each step under way, and spare
+    | progress of all engines: u64 | slot | slot | ...                     one slot for each step under way, and spare
     slot: | length: u64 | MessagePack {front end: [keys]} |                length 0: no step
 """
 
@@ -36,8 +36,8 @@ class StepNote:
         self._num_begun = self._num_ended = 0
 
     @property
-    def num_made(self) -> int:
-        """Steps that made a token, of all engines so far."""
+    def progress(self) -> int:
+        """Steps that made a token and requests that were found to end engines, of all engines so far."""
         number: int = _NUMBER.unpack_from(self._memory, 0)[0]
         return number
 
@@ -71,7 +71,11 @@ class StepNote:
         self._set_length(self._num_ended % _NUM_SLOTS, 0)
         self._num_ended += 1
         if has_token:
-            _NUMBER.pack_into(self._memory, 0, self.num_made + 1)
+            self.count()
+
+    def count(self) -> None:
+        """There is progress."""
+        _NUMBER.pack_into(self._memory, 0, self.progress + 1)
 
     def _set_length(self, slot: int, length: int) -> None:
         _NUMBER.pack_into(self._memory, _place(slot), length)

@@ -10,6 +10,7 @@ import pytest
 
 from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient
+from chairlift.live.step_note import StepNote
 from fakes.heard import Heard, connected, until
 from fakes.ledger import expected, expected_beams
 from fakes.ledger_process import POISON, Restarted
@@ -134,6 +135,24 @@ async def test_what_is_kept_of_a_request_goes_with_it(address: str) -> None:
         assert [ref() for ref in kept] == [None] * 4
 
 
+async def test_what_is_held_for_a_slow_reader_is_neither_lost_nor_made_again(address: str) -> None:
+    short, long = SamplingParams(max_tokens=30, seed=3, n=2), SamplingParams(max_tokens=LONG, seed=4)
+    async with Restarted(address) as engines, connected(address) as client:
+        ended, open_ = Heard(client, [1], short), Heard(client, [2], long)
+        other = Heard(client, [3], long)
+        await until(lambda: ended.outputs and open_.outputs)
+        ended.generation.hold()
+        open_.generation.hold()
+        await until(lambda: len(other.outputs) > 60)  # by now one of the held is over, and the other is not
+        engines.kill()
+        await check(other, [3], long)
+        assert len(ended.outputs) < 60
+        ended.generation.release()
+        open_.generation.release()
+        await check(ended, [1], short)
+        await check(open_, [2], long)
+
+
 async def poison_beside(client: EngineClient, count: int) -> tuple[Heard, list[Heard]]:
     innocent = [Heard(client, [i, 5], SamplingParams(max_tokens=LONG, seed=i, n=1 + i % 2)) for i in range(count)]
     await until(lambda: all(len(each.outputs) > 5 for each in innocent))
@@ -154,6 +173,8 @@ async def test_a_request_that_ends_the_engine_again_and_again_fails_alone(addres
         if other is not None:
             await check(other, [9, 9], SamplingParams(max_tokens=LONG, seed=1))
         assert engines.num_deaths == (4 if count else 2)
+        note = StepNote(Path(address.removeprefix("ipc://") + ".steps"))
+        await until(lambda: note.progress > 0)  # also where nothing made a token
         assert (
             await Heard(one, [3], SamplingParams(max_tokens=5, seed=3)).tokens()
             == wanted([3], SamplingParams(max_tokens=5, seed=3))[0]

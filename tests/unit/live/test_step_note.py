@@ -76,7 +76,7 @@ def test_steps_that_make_a_token_are_progress_and_are_counted_over_all_engines(p
         for number in range(4):
             runner.submit(step(number, 1, samples=number % 2 == 0))
             runner.collect()
-        assert StepNote(path).num_made == 2 * (engine + 1)
+        assert StepNote(path).progress == 2 * (engine + 1)
 
 
 def test_a_step_that_failed_is_not_under_way(path: Path) -> None:
