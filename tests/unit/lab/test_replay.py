@@ -2,6 +2,7 @@ import contextlib
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from fakes.crowds import crowd, with_searches
 from fakes.full_world import full_world
+from fakes.ledger import expected
 from fakes.model_world import CONFIG, world_limits
 from fakes.requests import make_request
 from fakes.traces import record
@@ -91,6 +93,21 @@ def test_a_live_run_on_a_model_is_planned_the_same_in_a_replay(tmp_path: Path, r
 def test_random_worlds_are_planned_the_same_in_a_replay(tmp_path: Path, seed: int) -> None:
     trace = record(random_world(seed), tmp_path / "trace.jsonl")
     assert replay(trace, random_world(seed).scheduler).difference is None
+
+
+def test_requests_that_went_on_from_another_engine_are_planned_the_same_in_a_replay(tmp_path: Path) -> None:
+    world = World(SMALL, depth=2)
+    requests = [make_request(i, range(i, i + 5), 10) for i in range(1, 7)]
+    with Recorder(tmp_path / "trace", world.scheduler, Rules(), "ledger", "virtual", 2) as recorder:
+        world.engine.observer = recorder
+        for request in requests:
+            world.engine.add((replace(request, output=tuple(expected(request, 50)[: request.id])),))
+        while world.engine.has_work:
+            world.events += world.engine.step()
+    assert {r.id: world.outputs()[r.id] for r in requests} == {r.id: expected(r, 50)[r.id :] for r in requests}
+    again = replay(Trace(tmp_path / "trace"))
+    assert again.difference is None
+    assert again.num_steps > 9
 
 
 def small_trace(path: Path, rules: Rules | None = None) -> Trace:
