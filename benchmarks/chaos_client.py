@@ -14,6 +14,14 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
+GAUGES = (
+    'chairlift_kv_blocks{state="held"}',
+    'chairlift_kv_blocks{state="swapped"}',
+    "chairlift_requests_running",
+    "chairlift_requests_waiting",
+    "chairlift_requests_preempted",
+)
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -86,6 +94,16 @@ def metric(url: str, name: str) -> float:
         if line.startswith(f"{name} "):
             return float(line.rpartition(" ")[2])
     raise LookupError(f"/metrics has no {name}")
+
+
+def settle(url: str, timeout_s: float = 30.0) -> dict[str, float]:
+    """What is left when nothing more happens."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        time.sleep(1.5)  # connections that were refused linger for a second
+        left = {name: metric(url, name) for name in GAUGES}
+        if not any(left.values()) or time.monotonic() > deadline:
+            return left
 
 
 def percentile(values: Sequence[float], share: float) -> float:

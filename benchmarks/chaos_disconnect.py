@@ -20,17 +20,10 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chaos_client import ask, memory_mib, metric, num_files, processes, request
+from chaos_client import ask, memory_mib, num_files, processes, request, settle
 
 from fakes.served import serve
 
-GAUGES = (
-    'chairlift_kv_blocks{state="held"}',
-    'chairlift_kv_blocks{state="swapped"}',
-    "chairlift_requests_running",
-    "chairlift_requests_waiting",
-    "chairlift_requests_preempted",
-)
 SPARE_FILES = 8
 ENDS = ("nothing sent", "part of a request", "whole request", "some of the answer", "all of the answer")
 
@@ -112,16 +105,6 @@ async def visit(url: str, end: str, rng: random.Random) -> None:
             writer.close()
     except (OSError, TimeoutError):
         pass  # the server may close first, and we may not want to wait any more
-
-
-def settle(url: str, timeout_s: float = 30.0) -> dict[str, float]:
-    """What is left when nothing more happens."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        time.sleep(1.5)  # connections that were refused linger for a second
-        left = {name: metric(url, name) for name in GAUGES}
-        if not any(left.values()) or time.monotonic() > deadline:
-            return left
 
 
 if __name__ == "__main__":
