@@ -75,6 +75,29 @@ def test_too_many_headers_are_431_and_as_many_as_allowed_are_fine() -> None:
                 assert status(all_of(sock)) == wanted
 
 
+@pytest.mark.parametrize("stream", [b"false", b"true"])
+def test_garbage_behind_a_request_ends_both_without_a_word_in_the_log(
+    stream: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = HttpWorld("Hello world " * 60)
+    world.client.delay_s = 0.02
+    body = b'{"prompt": "Hi", "max_tokens": 100, "stream": %b}' % stream
+    with world.on_a_port() as url:
+        with connected(url) as sock:
+            sock.sendall(ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            until(lambda: len(world.client.requests) == 1)
+            if stream == b"true":
+                sock.recv(1)
+            sock.sendall(b"\0 garbage\r\n\r\n")
+            answer = all_of(sock)
+        until(lambda: world.client.requests[0].aborts == [None])
+    if stream == b"false":
+        assert status(answer) == 400
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"] == "this is not HTTP"
+    assert b"[DONE]" not in answer
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_a_chunked_body_is_limited_as_it_comes() -> None:
     world = HttpWorld(max_body_bytes=1000, max_receive_seconds=1.0)
     with world.on_a_port() as url, connected(url) as sock:

@@ -74,6 +74,15 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self._is_refused:
             super().on_message_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is not HTTP")
+
+    def drop(self) -> None:
+        """Whatever is under way has nobody to answer any more; to be called before the transport knows."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
     def look(self, now: float) -> None:
         """To be called every now and then."""
         settings = self._load.settings
@@ -88,6 +97,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._unread = size, now
         elif now - self._unread[1] > settings.slow_reader_seconds:
             self._load.on_refused("slow_reader")
+            self.drop()
             self.transport.abort()
 
     def _check_head(self, num_bytes: int) -> None:
@@ -102,7 +112,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_refused = True
         self._receiving_since = None
         self._load.on_refused(str(status))
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        has_begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        self.drop()
+        if has_begun:
             self.transport.abort()
             return
         body = error_json(status, message)

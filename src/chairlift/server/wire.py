@@ -72,8 +72,12 @@ class WireProtocol(GuardedProtocol):
         if self.sender is not None:
             self.sender.release()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def drop(self) -> None:
         self.is_gone = True
-        super().connection_lost(exc)
+        super().drop()
         if self.sender is not None:
             self.sender.leave()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.drop()
