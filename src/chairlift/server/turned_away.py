@@ -31,9 +31,3 @@ class OutOfTime(TurnedAway):
 
     def __init__(self) -> None:
         super().__init__("the request's time is over; give it more, or ask for less")
-
-
-class CutOff(TurnedAway):
-    """Nobody is left to be told: the connection is closed."""
-
-    status = 408
