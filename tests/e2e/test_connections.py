@@ -98,6 +98,22 @@ def test_garbage_behind_a_request_ends_both_without_a_word_in_the_log(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+@pytest.mark.parametrize("stream", [b"false", b"true"])
+def test_a_client_that_sent_two_requests_and_leaves_is_not_worked_for(
+    stream: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = HttpWorld("Hello world " * 60)
+    world.client.delay_s = 0.02
+    body = b'{"prompt": "Hi", "max_tokens": 100, "stream": %b}' % stream
+    with world.on_a_port() as url:
+        with connected(url) as sock:
+            sock.sendall(2 * (ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body))
+            until(lambda: len(world.client.requests) == 1)
+        until(lambda: world.client.requests[0].aborts == [None])
+    assert len(world.client.requests) == 1
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_a_chunked_body_is_limited_as_it_comes() -> None:
     world = HttpWorld(max_body_bytes=1000, max_receive_seconds=1.0)
     with world.on_a_port() as url, connected(url) as sock:

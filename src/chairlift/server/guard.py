@@ -8,7 +8,7 @@ import time
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from chairlift.server.errors import error_json
 from chairlift.server.load import Load
@@ -22,6 +22,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, load: Load, **given: Any) -> None:
         super().__init__(**given)
         self._load = load
+        self._cycles: list[RequestResponseCycle] = []  # requests under way; more than one if some did not wait
         self._is_counted = False
         self._is_refused = False
         self._is_in_head = False
@@ -45,6 +46,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._is_counted = False
             self._load.disconnect()
         super().connection_lost(exc)
+        self.drop()
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -64,6 +66,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._check_head(len(self.url) + sum(len(name) + len(value) for name, value in self.headers))
         if not self._is_refused:
             super().on_headers_complete()
+            self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete and cycle is not self.cycle]
+            self._cycles += [self.cycle] if self.cycle is not None else []
 
     def on_body(self, body: bytes) -> None:
         if not self._is_refused:
@@ -79,9 +83,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def drop(self) -> None:
         """Whatever is under way has nobody to answer any more; to be called before the transport knows."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def look(self, now: float) -> None:
         """To be called every now and then."""
@@ -112,7 +117,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_refused = True
         self._receiving_since = None
         self._load.on_refused(str(status))
-        has_begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        has_begun = any(cycle.response_started and not cycle.response_complete for cycle in self._cycles)
         self.drop()
         if has_begun:
             self.transport.abort()

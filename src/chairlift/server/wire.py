@@ -77,7 +77,3 @@ class WireProtocol(GuardedProtocol):
         super().drop()
         if self.sender is not None:
             self.sender.leave()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.drop()
