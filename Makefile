@@ -10,13 +10,15 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
-.PHONY: help serve setup test check format lint types arch unit slow nightly test-gpu wheel clean
+.PHONY: help serve setup test check format lint types arch unit slow nightly chaos soak test-gpu wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
 	@echo "make test    install and run everything that runs without a GPU"
 	@echo "make check   format, lint, types, contracts and the default tests: what to run while working"
 	@echo "make test-gpu what needs an NVIDIA GPU, with the Python and packages that are there; installs nothing"
+	@echo "make chaos   kills, overload, disconnects, stops, hostile requests and files against real servers (QUICK=1: a minute)"
+	@echo "make soak    half an hour of mixed traffic: does anything leak? (MINUTES=5 for less)"
 	@echo "make setup   only install;  make format   rewrite the code's layout;  make wheel   build wheel and sdist"
 
 serve: $(VENV)/.runtime
@@ -65,6 +67,13 @@ slow: $(VENV)/.dev
 nightly: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu"
 	$(BIN)/python tests/simulation/nightly.py
+
+# The servers that they start take all cores: nothing else should run meanwhile.
+chaos: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python benchmarks/chaos.py $(if $(QUICK),--quick) $(ARGS)
+
+soak: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
 
 # Without the project's pytest settings: they name plugins that need not be there.
 test-gpu:
