@@ -120,14 +120,7 @@ class Traffic:
             return "POST", "/v1/chat/completions", _json(body | extra | {"messages": messages})
         extra = {"logprobs": rng.randint(0, 5)} if rng.random() < 0.2 else {}
         if rng.random() < 0.05:
-            extra |= {
-                "use_beam_search": True,
-                "best_of": 3,
-                "n": 2,
-                "temperature": 0.0,
-                "stream": False,
-                "logprobs": None,
-            }
+            body, extra = {"max_tokens": rng.randint(1, 16), "use_beam_search": True, "best_of": 3, "n": 2}, {}
         prompt = [_text(rng), _text(rng)] if rng.random() < 0.1 else _text(rng)
         return "POST", "/v1/completions", _json(body | extra | {"prompt": prompt})
 
