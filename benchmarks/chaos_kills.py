@@ -1,6 +1,6 @@
 """Kills the engine at random moments under concurrent streams, and looks for tokens lost, repeated or different.
 
-    python benchmarks/chaos_kills.py [--kills 20] [--streams 64] [--seed 0] [--model NAME] [--no-exact] [--quick]
+    PYTHONPATH=tests python benchmarks/chaos_kills.py [--quick] [--kills 20] [--streams 64] [--seed 0] [--no-exact]
 
 A server is started (the embedded model unless one is named, with `--exact`), a set of requests is answered undisturbed,
 and then streams ask for the same again and again while the engine is killed. Every answer must be whole: its stream
@@ -14,38 +14,24 @@ import asyncio
 import json
 import os
 import random
-import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
+
+from fakes.served import Served, serve
 
 _LEFT_OVERS_S = 0.1  # what the dead engine had sent may still arrive
 _PATIENCE_S = 120.0
 _TOKENS_BETWEEN = 16  # most tokens of each stream between two deaths
 _WORDS = ("the", "lift", "goes", "up", "a", "hill", "and", "down", "where", "snow", "lies", "deep", "still")
-
-
-@dataclass
-class Server:
-    url: str
-    pid: int
-    log: Path
-
-    def engine(self) -> int:
-        """It holds the weights, so it is by far the largest."""
-        children = psutil.Process(self.pid).children()
-        return max(children, key=lambda child: child.memory_info().rss).pid
 
 
 @dataclass
@@ -67,30 +53,6 @@ class Tally:
     problems: list[str] = field(default_factory=list)
     last_token: float = 0.0
     num_deaths: int = 0
-
-
-@contextmanager
-def serving(model: str | None, options: list[str]) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        command = [sys.executable, "-m", "chairlift.cli.main", "serve", "--port", "0", *options]
-        with log.open("wb") as out:
-            process = subprocess.Popen(command + (["--model", model] if model else []), stdout=out, stderr=out)
-        try:
-            while "chairlift: ready in" not in log.read_text():
-                if process.poll() is not None:
-                    sys.exit(f"the server ended: {log.read_text()}")
-                time.sleep(0.05)
-            found = re.search(r"starting .* on (http://\S+)", log.read_text())
-            assert found is not None
-            yield Server(found[1], process.pid, log)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 def requests(rng: random.Random, count: int, num_tokens: int) -> list[dict[str, Any]]:
@@ -170,7 +132,7 @@ async def stream(
         tally.problems += [f"request {index}: {p}" for p in compare(bodies[index], wanted[index], got, exact)]
 
 
-async def kill(server: Server, rng: random.Random, tally: Tally, num_streams: int, count: int) -> list[float]:
+async def kill(server: Served, rng: random.Random, tally: Tally, num_streams: int, count: int) -> list[float]:
     """Kills the engine once it has made some tokens; how long each time until there were tokens again."""
     took = []
     for number in range(count):
@@ -179,7 +141,7 @@ async def kill(server: Server, rng: random.Random, tally: Tally, num_streams: in
         while tally.tokens < enough:
             await asyncio.sleep(0.001)
         died = time.monotonic()
-        os.kill(server.engine(), signal.SIGKILL)
+        os.kill(server.pids()[0], signal.SIGKILL)
         tally.num_deaths += 1
         while tally.last_token < died + _LEFT_OVERS_S:
             if time.monotonic() - died > _PATIENCE_S:
@@ -190,7 +152,7 @@ async def kill(server: Server, rng: random.Random, tally: Tally, num_streams: in
     return took
 
 
-async def run(server: Server, options: argparse.Namespace) -> tuple[Tally, list[float], float]:
+async def run(server: Served, options: argparse.Namespace) -> tuple[Tally, list[float], float]:
     rng = random.Random(options.seed)
     bodies = requests(rng, min(48, options.streams), options.tokens)
     tally, is_over = Tally(), asyncio.Event()
@@ -238,10 +200,12 @@ def main() -> int:
     options = parser.parse_args()
     if options.quick:
         options.kills, options.streams, options.tokens = 2, 8, 40
-    with serving(options.model, [*(["--exact"] if options.exact else []), *options.options]) as server:
+    arguments = [*(["--exact"] if options.exact else []), *(["--model", options.model] if options.model else [])]
+    arguments += options.options
+    with tempfile.TemporaryDirectory() as folder, serve(Path(folder) / "log", *arguments) as server:
         tally, took, wall_s = asyncio.run(run(server, options))
         if tally.problems:
-            print(server.log.read_text()[-4000:], file=sys.stderr)
+            print(server.output[-4000:], file=sys.stderr)
     print(table(options, tally, took, wall_s))
     for problem in tally.problems[:20]:
         print(f"\n{problem}")
