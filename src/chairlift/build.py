@@ -22,14 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chairlift.config.keys import read_keys
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.rules import make_admission, make_pacing, make_policy
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.config.version import VERSION
 from chairlift.core.engine import Engine
-from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost, Observer, Runner
 from chairlift.core.preemption import Preemption
@@ -45,7 +43,7 @@ from chairlift.live.switchboard import Switchboard
 from chairlift.runner.cuda.wake import wake
 from chairlift.server.access import check_access, warning_of
 from chairlift.server.listen import listen
-from chairlift.server.reload import Reloader, in_force
+from chairlift.server.reload import Reloader, in_force, keys_in_force
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.log_lines import said, set_up_logging
 from chairlift.telemetry.metrics.engine import EngineMetrics
@@ -232,7 +230,10 @@ def _reloading(reloader: Reloader, server: Server) -> Iterator[None]:
     def run() -> None:
         while True:
             signal.sigwait({signal.SIGHUP})
-            _say(reloader().in_words())
+            try:
+                _say(reloader().in_words())
+            except OSError as error:  # a full disk, say; the next signal may fare better
+                _say(f"the settings stay as they are: {error}")
             for pid in server.pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGHUP)
@@ -394,10 +395,7 @@ async def _front_end(
 
     def take_settings() -> None:
         load.settings = in_force(_reloads(address), model.settings)
-        try:
-            load.keys = read_keys(load.settings.api_key, load.settings.api_key_file)
-        except InvalidConfig as error:  # the file has changed since the parent looked
-            logging.getLogger(__name__).error("the API keys stay as they are: %s", error)
+        load.keys = keys_in_force(_reloads(address))
         _set_log_level(load.settings)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)

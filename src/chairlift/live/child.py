@@ -39,6 +39,7 @@ class Child:
         self.pipe, theirs = _spawn.Pipe(duplex=False)
         self.process: SpawnProcess = _spawn.Process(target=_child, args=(theirs, main, args), name=name)
         self.process.start()
+        self.pid = self.process.pid or 0  # stays known when the process is closed
         theirs.close()
 
     def wait_ready(self) -> Any:

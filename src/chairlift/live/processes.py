@@ -97,7 +97,7 @@ class Server:
     @property
     def pids(self) -> list[int]:
         """Of the processes as they are now."""
-        return [child.process.pid for child in list(self._children) if child.process.pid is not None]
+        return [child.pid for child in list(self._children)]
 
     def _start(self, place: int) -> None:
         self._is_starting = True

@@ -1,9 +1,11 @@
 """Settings that change while the server runs: the parent looks at them again, and everybody else is told.
 
-    {"number": 3, "values": {"max_waiting": 100}, "changed": ["max_waiting"], "needs_restart": ["port"], "error": ""}
+    {"number": 3, "values": {"max_waiting": 100}, "changed": ["max_waiting"], "needs_restart": ["port"], "error": "",
+     "keys": [{"name": "alice", "digest": "..."}]}
 
-Always: the file holds the outcome of the last look, whole, with the values in force of all settings that may change;
-it is there before SIGHUP is sent, and who starts later finds it too.
+Always: the file holds the outcome of the last look, whole, with the values in force of all settings that may change and
+the API keys that are good; it is there before anybody starts and before SIGHUP is sent. Nobody but the parent reads the
+file of keys: one that cannot be used shuts nobody out and lets nobody in, whoever is started again meanwhile.
 """
 
 import os
@@ -14,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from chairlift.config.keys import ApiKey, Keys, read_keys
 from chairlift.config.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
@@ -25,6 +28,7 @@ class Outcome(msgspec.Struct, frozen=True):
     changed: list[str] = []
     needs_restart: list[str] = []
     error: str = ""
+    keys: list[ApiKey] = []
 
     def in_words(self) -> str:
         if self.error:
@@ -35,31 +39,40 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def outcome(file: Path) -> Outcome:
-    """Of the last look, or of none."""
-    return msgspec.json.decode(file.read_bytes(), type=Outcome) if file.exists() else Outcome()
+    """Of the last look."""
+    return msgspec.json.decode(file.read_bytes(), type=Outcome)
 
 
 def in_force(file: Path, settings: Settings) -> Settings:
     return replace(settings, **outcome(file).values)
 
 
+def keys_in_force(file: Path) -> Keys:
+    return Keys(outcome(file).keys)
+
+
 class Reloader:
     """The parent's part."""
 
     def __init__(self, file: Path, settings: Settings, look: Callable[[], Settings]) -> None:
+        """Raises `InvalidConfig` when the keys cannot be read."""
         self.settings = settings
+        self._keys = [*_keys(settings)]
         self._file = file
         self._look = look
+        self._number = 0
+        self._write(Outcome(values=self._values(), keys=self._keys))
 
     def __call__(self) -> Outcome:
-        number = outcome(self._file).number + 1
+        self._number += 1
         try:
             found = reload(self.settings, self._look())
+            keys = [*_keys(found.settings)]
         except ChairliftError as error:
-            said = Outcome(number, self._values(), error=str(error))
+            said = Outcome(self._number, self._values(), error=str(error), keys=self._keys)
         else:
-            self.settings = found.settings
-            said = Outcome(number, self._values(), [*found.changed], [*found.needs_restart])
+            self.settings, self._keys = found.settings, keys
+            said = Outcome(self._number, self._values(), [*found.changed], [*found.needs_restart], keys=keys)
         self._write(said)
         return said
 
@@ -70,3 +83,7 @@ class Reloader:
         beside = self._file.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(said))
         os.replace(beside, self._file)
+
+
+def _keys(settings: Settings) -> Keys:
+    return read_keys(settings.api_key, settings.api_key_file)

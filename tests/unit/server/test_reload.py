@@ -2,13 +2,13 @@ from pathlib import Path
 
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.server.reload import Reloader, in_force, outcome
+from chairlift.server.reload import Reloader, in_force, keys_in_force, outcome
 
 
 def test_whoever_reads_the_file_has_the_settings_in_force(tmp_path: Path) -> None:
     file, found = tmp_path / "settings.json", [Settings(max_waiting=7, drain_timeout=2.5, port=1)]
-    assert in_force(file, Settings()) == Settings()
     reloader = Reloader(file, Settings(), lambda: found[0])
+    assert in_force(file, Settings()) == Settings()
     said = reloader()
     assert said.in_words() == (
         "read the settings again: max_waiting is 7 now; drain_timeout is 2.5 now; port needs a restart to change"
@@ -34,3 +34,22 @@ def test_every_look_has_a_number_of_its_own(tmp_path: Path) -> None:
     reloader = Reloader(tmp_path / "settings.json", Settings(), Settings)
     assert [reloader().number for _ in range(3)] == [1, 2, 3]
     assert outcome(tmp_path / "settings.json").number == 3
+
+
+def test_keys_stay_in_force_whatever_becomes_of_their_file_until_a_good_one_is_read(tmp_path: Path) -> None:
+    file, keys = tmp_path / "settings.json", tmp_path / "keys.yaml"
+    alice, bob = "sk-alice-0123456789", "sk-bob-0123456789abc"
+    keys.write_text(f"- {{name: alice, key: {alice}, requests_per_minute: 6}}")
+    reloader = Reloader(file, Settings(api_key_file=keys), lambda: Settings(api_key_file=keys))
+    found = keys_in_force(file).find(alice)
+    assert found is not None
+    assert found.requests_per_minute == 6
+    keys.write_text("- [")  # nobody has looked yet: who starts now finds the keys that are good
+    assert keys_in_force(file).find(alice) is not None
+    assert reloader().error
+    assert keys_in_force(file).find(alice) is not None
+    assert alice not in file.read_text()
+    keys.write_text(f"- {bob}")
+    reloader()
+    assert [key.name for key in keys_in_force(file)] == ["key-1"]
+    assert keys_in_force(file).find(alice) is None
