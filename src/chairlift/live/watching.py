@@ -1,8 +1,8 @@
 """The front end's side of watching the engine: one viewer, and questions about single requests.
 
 Always: a viewer that has begun to look is shown every engine that comes, and told when one goes; a question is
-answered, with None when the engine does not know, or is gone. An answer costs the engine milliseconds, so questions are
-put to it one after the other, with a pause between.
+answered, with None when the engine does not know, or is gone. Either costs the engine milliseconds, so questions are
+put to it one after the other, with a pause between, and it is asked for everything once a second at most.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Protocol
 from chairlift.live.messages import Explain, Explained, Snapshot, Watch
 
 PAUSE_S = 0.2
+LOOK_PAUSE_S = 1.0
 
 
 class Viewer(Protocol):
@@ -30,15 +31,27 @@ class Watching:
         self._asked: tuple[int, asyncio.Future[bytes | None]] | None = None
         self._turn = asyncio.Lock()
         self._may_ask = 0.0  # from this time on
+        self._may_look = 0.0  # likewise
+        self._look_later: asyncio.TimerHandle | None = None
 
     def begin(self, viewer: Viewer) -> None:
-        """The next snapshot is a whole one; also for a viewer that has begun before."""
+        """A whole snapshot comes, soon; also for a viewer that has begun before."""
         self._viewer = viewer
-        self._send(Watch(True))
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._may_look:
+            self._look()
+        elif self._look_later is None:
+            self._look_later = loop.call_at(self._may_look, self._look)
 
     def end(self) -> None:
         self._viewer = None
         self._send(Watch(False))
+
+    def _look(self) -> None:
+        self._look_later = None
+        if self._viewer is not None:
+            self._may_look = asyncio.get_running_loop().time() + LOOK_PAUSE_S
+            self._send(Watch(True))
 
     async def explain(self, request: int) -> bytes | None:
         loop = asyncio.get_running_loop()

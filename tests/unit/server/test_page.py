@@ -121,11 +121,12 @@ async def test_a_page_is_told_of_the_server_then_of_everything_then_of_news() ->
     assert settings["max_step_tokens"] == ("64", True)
 
 
-async def test_the_engine_is_watched_while_a_page_is_open() -> None:
+async def test_the_engine_is_watched_while_a_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chairlift.live.watching.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()
     async with opened(world) as first:
         async with opened(world) as second:
-            assert world.client.watched == [Watch(True), Watch(True)]
+            await until(lambda: world.client.watched == [Watch(True), Watch(True)])
             world.client.watching.hear(WHOLE)
             assert first.names[-1] == second.names[-1] == "whole"
         assert world.client.watched[-1] == Watch(True)
@@ -134,7 +135,26 @@ async def test_the_engine_is_watched_while_a_page_is_open() -> None:
     assert world.client.watched[-1] == Watch(False)
 
 
-async def test_a_page_that_reads_slowly_is_told_everything_again() -> None:
+async def test_pages_that_come_and_go_ask_the_engine_for_everything_seldom() -> None:
+    world = HttpWorld()
+    for _ in range(20):
+        async with opened(world):
+            pass
+    assert world.client.watched.count(Watch(True)) == 1
+    assert world.client.watched[-1] == Watch(False)
+
+
+async def test_who_asks_for_the_head_of_a_page_gets_no_more() -> None:
+    world = HttpWorld()
+    async with world.http() as http:
+        head = await http.head("/live")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"].startswith("text/event-stream")
+    assert world.client.watched == []
+
+
+async def test_a_page_that_reads_slowly_is_told_everything_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chairlift.live.watching.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()
     async with opened(world) as page:
         world.client.watching.hear(WHOLE)
@@ -146,7 +166,7 @@ async def test_a_page_that_reads_slowly_is_told_everything_again() -> None:
         asked = len(world.client.watched)
         assert page.wire.sender is not None
         page.wire.sender.release()
-        assert world.client.watched[asked:] == [Watch(True)]
+        await until(lambda: world.client.watched[asked:] == [Watch(True)])
         world.client.watching.hear(WHOLE)
         assert page.names[-1] == "whole"
 

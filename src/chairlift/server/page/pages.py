@@ -70,6 +70,10 @@ class Page(Response):
         self._wire = wire_of(scope)
         if self._wire.is_gone:
             raise ClientDisconnect
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         self._over = asyncio.get_running_loop().create_future()
         self._wire.sender = self
         try:
