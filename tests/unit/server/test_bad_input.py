@@ -220,3 +220,18 @@ async def test_every_answer_has_a_request_id() -> None:
     ids = [response.headers["x-request-id"] for response in (first, second, odd)]
     assert len(set(ids)) == 3
     assert all(len(name) == 32 for name in ids)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/completions", {"prompt": ["Hi"] * 1024, "n": 9}, "prompt"),
+        ("/v1/completions", {"prompt": ["Hi"] * 1024, "best_of": 9}, "prompt"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": ""}] * 4097}, "messages"),
+        ("/tokenize", {"messages": [{"role": "user", "content": ""}] * 4097}, "messages"),
+    ],
+)
+async def test_one_body_holds_no_more_than_can_be_prepared_at_once(path: str, body: Any, field: str) -> None:
+    response = await HttpWorld(max_body_bytes=2**20).post(path, body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, field)
+    assert "at most" in response.json()["error"]["message"]

@@ -1,8 +1,11 @@
+import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
 
+from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld, with_compat
 
 
@@ -40,6 +43,16 @@ async def test_tokenize_and_detokenize_are_each_other_s_inverse() -> None:
     assert body["count"] == len(body["tokens"]) == len(body["token_strs"])
     assert body["max_model_len"] == 512
     assert (await world.post("/detokenize", {"tokens": body["tokens"]})).json() == {"prompt": "Hello wörld"}
+
+
+async def test_others_are_answered_while_many_tokens_are_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, may_end = HttpWorld(), threading.Event()
+    monkeypatch.setattr(Tokenizer, "decode", lambda *_, **__: str(may_end.wait(5)))
+    spelled = asyncio.ensure_future(world.post("/detokenize", {"tokens": [1] * 5000}))
+    assert (await world.get("/health/live")).status_code == 200
+    await asyncio.sleep(0.1)
+    may_end.set()
+    assert (await spelled).json() == {"prompt": "True"}
 
 
 async def test_tokenize_takes_messages() -> None:

@@ -6,6 +6,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.server.context import ServerContext, context_of
@@ -22,6 +23,8 @@ from chairlift.server.openai.requests import CompletionRequest
 from chairlift.server.openai.responses import Completion, CompletionChoice
 from chairlift.server.record import follow
 
+MAX_SAMPLES = 8192  # of a body; preparing that many takes a tenth of a second, in which nobody else is answered
+
 
 async def completions(http: Request) -> Response:
     context, time_left = context_of(http), enter(http)
@@ -29,6 +32,9 @@ async def completions(http: Request) -> Response:
     time_left.allow(request.timeout)
     params = completion_params(request, context.model_config.sampling)
     prompts = await completion_prompts(context, request)
+    if len(prompts) * params.num_samples > MAX_SAMPLES:
+        count = f"{len(prompts)} prompts with {params.num_samples} samples each"
+        raise InvalidRequest("prompt", f"must ask for at most {MAX_SAMPLES} samples in all, got {count}")
     asked = [(prompt, _with_default_length(context, prompt, params)) for prompt in prompts]
     user, hides = user_of(http, request), is_echo_only(request)
     job = Job(context, request, "cmpl", asked, time_left=time_left, user=user, key=key_of(http), hides_output=hides)

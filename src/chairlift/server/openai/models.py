@@ -1,5 +1,10 @@
 """The small routes: the root, models, tokenize, detokenize, version."""
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +17,9 @@ from chairlift.server.openai.logprobs import token_text
 from chairlift.server.openai.prompts import chat_prompt
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens, Version, Welcome
+
+T = TypeVar("T")
+_MANY = 4096
 
 
 async def welcome(http: Request) -> Response:
@@ -40,7 +48,7 @@ async def tokenize(http: Request) -> Response:
         tokens = await context.encode(request.prompt, request.add_special_tokens is not False)
     else:
         tokens = await chat_prompt(context, request)
-    texts = [token_text(context.tokenizer, token) for token in tokens] if request.return_token_strs else UNSET
+    texts = await _texts(context, tokens) if request.return_token_strs else UNSET
     max_len = _max_model_len(context)
     return json_response(Tokens(count=len(tokens), max_model_len=max_len, tokens=tokens, token_strs=texts))
 
@@ -52,11 +60,21 @@ async def detokenize(http: Request) -> Response:
     bad = next((token for token in request.tokens if not 0 <= token < size), None)
     if bad is not None:
         raise InvalidRequest("tokens", f"token id {bad} is outside the vocabulary of {size}")
-    return json_response(Text(prompt=context.tokenizer.decode(request.tokens, skip_special=False)))
+    decode = partial(context.tokenizer.decode, request.tokens, skip_special=False)
+    return json_response(Text(prompt=await _beside(decode, len(request.tokens))))
 
 
 async def version(http: Request) -> Response:
     return json_response(Version(version=context_of(http).version))
+
+
+async def _texts(context: ServerContext, tokens: list[int]) -> list[str]:
+    return await _beside(lambda: [token_text(context.tokenizer, token) for token in tokens], len(tokens))
+
+
+async def _beside(work: Callable[[], T], num_tokens: int) -> T:
+    """In a thread where it would hold up the other requests of this front end."""
+    return work() if num_tokens < _MANY else await asyncio.to_thread(work)
 
 
 def _max_model_len(context: ServerContext) -> int:

@@ -9,6 +9,7 @@ from chairlift.server.openai.requests import ChatRequest, CompletionRequest, Con
 from chairlift.text.chat import render
 
 MAX_PROMPTS = 1024
+MAX_MESSAGES = 4096  # a template takes microseconds over each, and all other requests of the front end wait for it
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -36,6 +37,8 @@ async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeReq
     messages = request.messages or []
     if not messages:
         raise InvalidRequest("messages", "must not be empty")
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidRequest("messages", f"must hold at most {MAX_MESSAGES} messages, got {len(messages)}")
     continues = bool(request.continue_final_message)
     adds = request.add_generation_prompt
     if continues and adds:
