@@ -128,10 +128,11 @@ class Generation:
 
     def go_on(self, in_step: bool, is_alone: bool) -> Submit | None:
         """What the next engine is told, if it has anything to do; the one before died, perhaps with this in a step."""
-        if in_step:
-            self._suspicion = self._suspicion or Suspicion()
-            self._suspicion.add(sum(map(len, self._tokens.values())), is_alone)
-        suspicion = self._suspicion
+        suspicion = self._suspicion = self._suspicion or (Suspicion() if in_step else None)
+        if suspicion is not None:
+            suspicion.look({sample: len(tokens) for sample, tokens in self._tokens.items()})
+            if in_step:
+                suspicion.add(is_alone)
         if suspicion is not None and suspicion.is_proven:
             for sample in list(self._tokens):
                 self.put(Output(self._key, sample, None, "error", error=_PROVEN))

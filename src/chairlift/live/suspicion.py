@@ -4,6 +4,8 @@ One such death says little, for everybody in the step is under suspicion. After 
 has made a token (`quarantine.py`). Who ended the engine twice by itself is not tried again.
 """
 
+from collections.abc import Mapping
+
 _MAX_TOGETHER = 2
 _MAX_ALONE = 2
 
@@ -12,13 +14,17 @@ class Suspicion:
     def __init__(self) -> None:
         self.num_alone = 0  # deaths with nothing else in the step
         self._num_deaths = 0
-        self._num_tokens = 0  # that the request had at the last of them
+        self._made: Mapping[int, int] = {}  # tokens of its samples that had not ended, at the last of them
 
-    def add(self, num_tokens: int, is_alone: bool) -> None:
-        """The engine died with the request in a step; it has so many tokens."""
-        if num_tokens != self._num_tokens:  # fewer: one of its samples has ended
+    def look(self, made: Mapping[int, int]) -> None:
+        """An engine died; the request has so many tokens in samples that have not ended. More, or fewer samples, than
+        at the death before clear it."""
+        if made != self._made:
             self.num_alone = self._num_deaths = 0
-        self._num_tokens = num_tokens
+        self._made = made
+
+    def add(self, is_alone: bool) -> None:
+        """The request was in a step of the engine that died."""
         self._num_deaths += 1
         self.num_alone += is_alone
 

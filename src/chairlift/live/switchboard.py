@@ -135,10 +135,16 @@ class Switchboard:
         """Whose they are, by the keys that their front ends know them by."""
         found: dict[FrontEnd, set[int]] = {}
         for request in requests:
-            line = self._lines.get(request)
+            line = self._lines.get(request) or self._line_of_search(request)
             if line is not None:
                 found.setdefault(line.front_end, set()).add(line.key)
         return found
+
+    def _line_of_search(self, request: RequestId) -> Line | None:
+        """Most members of a search say nothing; those that do are of the same request."""
+        progress = self.engine.scheduler.live.get(request)
+        members = () if progress is None or progress.beams is None else progress.beams.members
+        return next((self._lines[member] for member in members if member in self._lines), None)
 
     def step(self) -> dict[FrontEnd, list[Output]]:
         """One step of the engine, and what each front end hears of it."""

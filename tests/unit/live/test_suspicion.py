@@ -7,7 +7,8 @@ def after(*deaths: tuple[int, bool]) -> tuple[bool, bool]:
     """Tokens the request had, and whether nothing else was in the step; strong and proven."""
     suspicion = Suspicion()
     for num_tokens, is_alone in deaths:
-        suspicion.add(num_tokens, is_alone)
+        suspicion.look({0: num_tokens})
+        suspicion.add(is_alone)
     return suspicion.is_strong, suspicion.is_proven
 
 
@@ -29,4 +30,18 @@ def test_two_deaths_by_itself_are_proof() -> None:
 
 
 def test_a_sample_that_ended_meanwhile_is_progress() -> None:
-    assert after((9, True), (4, True)) == (False, False)
+    suspicion = Suspicion()
+    for made in ({0: 4, 1: 4}, {1: 8}):  # as many tokens as before, but others
+        suspicion.look(made)
+        suspicion.add(True)
+    assert (suspicion.is_strong, suspicion.is_proven) == (False, False)
+
+
+def test_who_was_cleared_is_no_suspect_when_an_engine_dies_without_it() -> None:
+    suspicion = Suspicion()
+    for _ in range(2):
+        suspicion.look({0: 4})
+        suspicion.add(False)
+    assert suspicion.is_strong
+    suspicion.look({0: 5})
+    assert not suspicion.is_strong

@@ -186,6 +186,15 @@ def test_a_step_that_does_not_fit_costs_nobody_a_token_and_is_logged(caplog: pyt
     assert "a step did not fit (step 2 does not fit); the next has 1 tokens at most" in caplog.text
 
 
+def test_every_member_of_a_search_is_known_by_its_request() -> None:
+    switchboard = ledger_switchboard()
+    switchboard.submit(HERE, Submit(7, PROMPT, SamplingParams(max_tokens=5, beam_width=4, seed=1)))
+    members = list(switchboard.engine.scheduler.live)
+    assert len(members) == 4
+    for member in members:  # also one that is in a step without the others
+        assert switchboard.who([member]) == {HERE: {7}}
+
+
 def test_a_beam_search_is_heard_as_its_best_answers_once_it_is_over() -> None:
     switchboard = ledger_switchboard()
     params = SamplingParams(max_tokens=5, beam_width=4, n=2, seed=1)
