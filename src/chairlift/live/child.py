@@ -37,7 +37,7 @@ class Child:
         self.started = time.monotonic()
         self.pipe: Connection
         self.pipe, theirs = _spawn.Pipe(duplex=False)
-        self.process: SpawnProcess = _spawn.Process(target=_child, args=(theirs, main, args), name=name)
+        self.process: SpawnProcess = _spawn.Process(target=_child, args=(theirs, name, main, args), name=name)
         self.process.start()
         self.pid = self.process.pid or 0  # stays known when the process is closed
         theirs.close()
@@ -78,8 +78,9 @@ class Child:
         self.process.close()
 
 
-def _child(pipe: Connection, main: Main, args: tuple[Any, ...]) -> None:
+def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> None:
     _die_with_parent()
+    _be_called(f"cl-{name.replace(' ', '-')}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
@@ -94,3 +95,10 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def _be_called(name: str) -> None:
+    """What `ps`, `top` and the kernel's own log call this process; the kernel keeps 15 bytes of it."""
+    if sys.platform == "linux":
+        pr_set_name = 15
+        ctypes.CDLL(None).prctl(pr_set_name, name.encode())

@@ -17,7 +17,10 @@ def check_access(settings: Settings) -> None:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
         except (OSError, ssl.SSLError) as error:
             why = error.strerror or getattr(error, "reason", None) or error
-            raise InvalidConfig(f"tls_cert {settings.tls_cert} and tls_key {settings.tls_key}: {why}") from None
+            raise InvalidConfig(
+                f"tls_cert {settings.tls_cert} and tls_key {settings.tls_key}: {why}; "
+                "the first must be a certificate in PEM, the other its private key"
+            ) from None
     if settings.admin_port is not None and settings.admin_key is None and not is_this_machine(settings.admin_host):
         raise InvalidConfig(f"admin_host {settings.admin_host} can be reached from elsewhere: set admin_key too")
 

@@ -21,6 +21,8 @@ from chairlift.config.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
 
+_KEYS = "api_keys"  # among what has changed, where keys came, went or have other limits
+
 
 class Outcome(msgspec.Struct, frozen=True):
     number: int = 0  # of the look
@@ -33,9 +35,14 @@ class Outcome(msgspec.Struct, frozen=True):
     def in_words(self) -> str:
         if self.error:
             return f"the settings stay as they are: {self.error}"
-        said = [f"{name} is {self.values[name]!r} now" for name in self.changed]
+        said = [self._change(name) for name in self.changed]
         said += [f"{name} needs a restart to change" for name in self.needs_restart]
         return "read the settings again: " + ("; ".join(said) or "nothing has changed")
+
+    def _change(self, name: str) -> str:
+        if name == _KEYS:
+            return f"the API keys have changed, they are {len(self.keys)} now"
+        return f"{name} is {self.values[name]!r} now"
 
 
 def outcome(file: Path) -> Outcome:
@@ -71,8 +78,9 @@ class Reloader:
         except ChairliftError as error:
             said = Outcome(self._number, self._values(), error=str(error), keys=self._keys)
         else:
+            changed = [*found.changed] + ([_KEYS] if keys != self._keys else [])
             self.settings, self._keys = found.settings, keys
-            said = Outcome(self._number, self._values(), [*found.changed], [*found.needs_restart], keys=keys)
+            said = Outcome(self._number, self._values(), changed, [*found.needs_restart], keys=keys)
         self._write(said)
         return said
 

@@ -94,6 +94,14 @@ def test_an_engine_that_dies_while_starting_ends_the_server_with_the_reason(star
     assert server.lines[-1] == "error: the engine died while starting (killed by SIGKILL)"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a process can name itself")
+def test_each_process_bears_the_name_of_what_it_does(start) -> None:
+    server = start("")
+    server.read_until("ready: a summary")
+    assert Path(f"/proc/{server.pids['engine']}/comm").read_text() == "cl-engine\n"
+    assert Path(f"/proc/{server.pids['front-end']}/comm").read_text().startswith("cl-front-end")
+
+
 def test_an_engine_that_dies_later_is_started_again(start) -> None:
     server = start("")
     server.read_until("ready: a summary")

@@ -50,6 +50,7 @@ def test_keys_stay_in_force_whatever_becomes_of_their_file_until_a_good_one_is_r
     assert keys_in_force(file).find(alice) is not None
     assert alice not in file.read_text()
     keys.write_text(f"- {bob}")
-    reloader()
+    assert reloader().in_words() == "read the settings again: the API keys have changed, they are 1 now"
+    assert reloader().in_words() == "read the settings again: nothing has changed"
     assert [key.name for key in keys_in_force(file)] == ["key-1"]
     assert keys_in_force(file).find(alice) is None
