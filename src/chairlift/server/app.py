@@ -16,7 +16,7 @@ from chairlift.server.openai.completions import completions
 from chairlift.server.openapi import openapi
 from chairlift.server.page import routes as page
 from chairlift.server.page.pages import Pages
-from chairlift.server.scrape import metrics
+from chairlift.server.scrape import Scrape, metrics
 
 _ROUTES = (
     Route("/", page.root),
@@ -72,5 +72,6 @@ def create_app(context: ServerContext) -> Starlette:
     app = _App(routes=_ROUTES)
     app.state.context = context
     app.state.pages = Pages(context.client.watching)
+    app.state.scrape = Scrape(context)
     app.state.token_check = health.TokenCheck(context)
     return app

@@ -1,4 +1,7 @@
-"""GET /metrics."""
+"""GET /metrics.
+
+Always: figures are gathered once at a time in a front end, in a thread; who asks meanwhile is given the same.
+"""
 
 import asyncio
 
@@ -6,17 +9,36 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chairlift.server.context import context_of
+from chairlift.server.context import ServerContext, context_of
 from chairlift.telemetry.metrics.exposition import CONTENT_TYPE, exposition
+from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 
 
 async def metrics(http: Request) -> Response:
     """Of the whole server, whichever front end is asked."""
-    book = context_of(http).book
-    if book.metrics is None:
+    counted = context_of(http).book.metrics
+    if counted is None:
         raise HTTPException(404)
-    book.flush()
-    names_for_vllm = book.model if context_of(http).settings.vllm_metric_names else None
-    # Reading the files of all processes takes milliseconds, in which streams go on.
-    text = await asyncio.to_thread(exposition, book.metrics.folder, names_for_vllm)
-    return Response(text, media_type=CONTENT_TYPE)
+    scrape: Scrape = http.app.state.scrape
+    return Response(await scrape(counted), media_type=CONTENT_TYPE)
+
+
+class Scrape:
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._under_way: asyncio.Future[bytes] | None = None
+
+    async def __call__(self, counted: FrontEndMetrics) -> bytes:
+        if self._under_way is None:
+            self._under_way = asyncio.ensure_future(self._gather(counted))
+        return await asyncio.shield(self._under_way)
+
+    async def _gather(self, counted: FrontEndMetrics) -> bytes:
+        book = self._context.book
+        try:
+            book.flush()
+            names_for_vllm = book.model if self._context.settings.vllm_metric_names else None
+            # Reading the files of all processes takes milliseconds, in which streams go on.
+            return await asyncio.to_thread(exposition, counted.folder, names_for_vllm)
+        finally:
+            self._under_way = None

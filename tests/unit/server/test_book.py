@@ -1,5 +1,6 @@
 """What is written down of a request: counts, a line in the log, spans, and the id that is in all of them."""
 
+import asyncio
 import json
 import logging
 import time
@@ -138,6 +139,22 @@ async def test_vllms_names_come_beside_ours_when_asked_for(metrics: FrontEndMetr
     scrape = await scrape_of(asked)
     assert scrape.value("vllm:request_success_total", finished_reason="length", model_name="small") == 1
     assert scrape.value("vllm:e2e_request_latency_seconds_count", model_name="small") == 1
+
+
+async def test_who_asks_at_the_same_time_is_told_the_same(
+    metrics: FrontEndMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, made = HttpWorld(book=Book(metrics=metrics)), list[int]()
+
+    def gather(*_: object) -> bytes:
+        made.append(1)
+        time.sleep(0.1)
+        return b"%d" % len(made)
+
+    monkeypatch.setattr("chairlift.server.scrape.exposition", gather)
+    told = await asyncio.gather(*(world.get("/metrics") for _ in range(5)))
+    assert [response.text for response in told] == ["1"] * 5
+    assert (await world.get("/metrics")).text == "2"
 
 
 async def test_without_a_folder_there_are_no_metrics() -> None:
