@@ -18,6 +18,7 @@ class FrontEndMetrics:
         self._duration = self._store.tally("chairlift_request_duration_seconds")
         self._prompt = self._store.tally("chairlift_request_prompt_tokens")
         self._generated = self._store.tally("chairlift_request_generated_tokens")
+        self._store.count("chairlift_connections_refused_total", "503")  # there from the start, so that its rise shows
         self._will_flush = False
 
     def responded(self, route: str, code: int) -> None:
