@@ -143,7 +143,7 @@ def test_it_is_dark_where_the_system_is_and_where_it_is_told_to_be(page: Browser
     assert text(page, "theme") == "light"
 
 
-@pytest.mark.parametrize("width", [360, 800, 1500])
+@pytest.mark.parametrize("width", [360, 800, 1200, 1500, 1640])
 def test_nothing_is_wider_than_the_screen(page: Browser, width: int, tmp_path: Path) -> None:
     page.shape(width, 740)
     page.until("document.querySelector('#charts b').innerText > 0")
@@ -153,6 +153,8 @@ def test_nothing_is_wider_than_the_screen(page: Browser, width: int, tmp_path: P
         ".filter(e => !e.closest('.key, .sr')).map(e => e.outerHTML.slice(0, 80))"
     )
     assert wide == []
+    cut = "[...document.querySelectorAll('.chart .key')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)"
+    assert page.run(cut) == []
 
 
 def test_news_move_nothing(page: Browser) -> None:

@@ -65,7 +65,7 @@ function draw() {
   drawCharts();
   drawTimeline();
   drawMemory();
-  byId("restarts").textContent = String(state.start - 1);
+  if (state.start) byId("restarts").textContent = String(state.start - 1);
 }
 
 function drawClock() {

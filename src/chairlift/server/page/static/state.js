@@ -1,7 +1,7 @@
 // What is known: the ticks of the last five minutes, the bars of recent requests, the blocks. Times are the engine's.
 
 const SPAN_S = 300;
-const state = { about: null, ticks: [], bars: new Map(), every: 1, blocks: null, host: null, depth: 1, start: 1, windowS: 30, offset: null };
+const state = { about: null, ticks: [], bars: new Map(), every: 1, blocks: null, host: null, depth: 1, start: null, windowS: 30, offset: null };
 let columns = [];
 let barColumns = [];
 
