@@ -185,6 +185,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
                 _say(line)
             _say("try it:\n" + _example(settings, listener))
 
+        begun = int(time.time())
         make_rates(_rates(address))
         reloader = Reloader(_reloads(address), settings, partial(_look, look or (lambda: settings)))
         starts = itertools.count(1)
@@ -203,7 +204,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
         server = Server(
             start_engine,
             [
-                partial(Child, f"front end {i}", _front_end_main, model, address, listener, admin, i)
+                partial(Child, f"front end {i}", _front_end_main, model, address, listener, admin, begun, i)
                 for i in range(num_front_ends)
             ],
             progress=lambda: note.progress,
@@ -339,13 +340,19 @@ def _sweeping(address: str) -> Iterator[None]:
 
 
 def _front_end_main(
-    report: Report, model: Model, address: str, listener: socket.socket, admin: socket.socket | None, index: int
+    report: Report,
+    model: Model,
+    address: str,
+    listener: socket.socket,
+    admin: socket.socket | None,
+    begun: int,
+    index: int,
 ) -> None:
     _set_up_logging(model.settings)
     _allow_files(model.settings.max_connections)
     import uvloop
 
-    uvloop.run(_front_end(report, model, address, listener, admin, index))
+    uvloop.run(_front_end(report, model, address, listener, admin, begun, index))
 
 
 def _allow_files(num: int) -> None:
@@ -358,7 +365,13 @@ def _allow_files(num: int) -> None:
 
 
 async def _front_end(
-    report: Report, model: Model, address: str, listener: socket.socket, admin: socket.socket | None, index: int
+    report: Report,
+    model: Model,
+    address: str,
+    listener: socket.socket,
+    admin: socket.socket | None,
+    begun: int,
+    index: int,
 ) -> None:
     from chairlift.live.client import EngineClient
     from chairlift.server.admin import create_admin_app
@@ -382,7 +395,7 @@ async def _front_end(
         model_config=model.config,
         tokenizer=tokenizer,
         client=client,
-        created=int(time.time()),
+        created=begun,
         version=VERSION,
         book=Book(
             model=model.name,

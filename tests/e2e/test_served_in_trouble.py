@@ -154,6 +154,7 @@ def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_seat: Ser
 def test_front_ends_that_die_are_replaced_and_the_seat_is_free(one_seat: Served) -> None:
     url, before = one_seat.url, one_seat.output.count("is ready again after")
     engine, front_ends = one_seat.pids()
+    models = httpx.get(f"{url}/v1/models").json()
     with httpx.stream("POST", f"{url}/v1/completions", json=ENDLESS | {"stream": True}, timeout=30) as response:
         events = events_of(response)
         next(events)
@@ -167,6 +168,7 @@ def test_front_ends_that_die_are_replaced_and_the_seat_is_free(one_seat: Served)
         time.sleep(0.05)
     assert_served_promptly(url)
     assert one_seat.pids()[0] == engine
+    assert httpx.get(f"{url}/v1/models").json() == models  # the server is as old as before
     assert re.search(r"the front end [01] died \(killed by SIGKILL\).*; starting it again", one_seat.output)
     assert re.search(r"front-end-[01] is gone; its requests \(1\) are ended", one_seat.output)
 

@@ -26,7 +26,7 @@ class ServerContext:
     model_config: ModelConfig
     tokenizer: Tokenizer
     client: EngineClient
-    created: int  # seconds since 1970, shown as the model's creation time
+    created: int  # when the server began, in seconds since 1970; shown as the model's creation time too
     version: str
     book: Book = field(default_factory=Book)  # where requests are written down
 
