@@ -22,7 +22,7 @@ def yaml_of(found: Found) -> str:
     turned = {} if tuning.is_default_fine else changes(tuning.pick.choice, tuning.knobs)
     values = _given(with_choice(tuning.work.settings, turned))
     words = found.verdict().replace("`", "")
-    head = "".join(f"# {line}\n" for line in textwrap.wrap(f"{found.title}. {words}", 88))
+    head = "".join(f"# {line}\n" for line in textwrap.wrap(f"{found.title}. {words}", 88, break_on_hyphens=False))
     return head + (yaml.safe_dump(values, sort_keys=False) if values else "")
 
 
