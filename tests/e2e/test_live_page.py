@@ -153,7 +153,9 @@ def test_nothing_is_wider_than_the_screen(page: Browser, width: int, tmp_path: P
         ".filter(e => !e.closest('.key, .sr')).map(e => e.outerHTML.slice(0, 80))"
     )
     assert wide == []
-    cut = "[...document.querySelectorAll('.chart .key')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)"
+    cut = (
+        "[...document.querySelectorAll('.chart .key')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)"
+    )
     assert page.run(cut) == []
 
 
