@@ -54,7 +54,8 @@ class Record:
             return "aborted", "client"
         if self.status is None:
             return "failed", "internal"
-        if 400 <= self.status < 500 or self.status == 503:
+        has_begun = any(answer.first is not None for answer in self.answers)
+        if 400 <= self.status < 500 or (self.status == 503 and not has_begun):
             return "refused", str(self.status)
         if self.status >= 500:
             return "failed", str(self.status)

@@ -107,6 +107,17 @@ async def test_a_request_that_the_engine_fails_is_counted_as_failed(metrics: Fro
     assert scrape.value("chairlift_requests_total", outcome="failed", reason="request_failed") == 1
 
 
+async def test_a_request_that_a_stop_cuts_off_is_counted_as_failed_and_not_as_refused(metrics: FrontEndMetrics) -> None:
+    world = world_of(metrics, says="Hello world, " * 60)
+    world.client.delay_s = 0.02
+    cut = asyncio.create_task(world.post(COMPLETIONS, {**ASK, "max_tokens": 100}))
+    await asyncio.sleep(0.3)
+    world.context.load.end_all()
+    assert (await cut).status_code == 503
+    scrape = await scrape_of(world)
+    assert scrape.value("chairlift_requests_total", outcome="failed", reason="503") == 1
+
+
 def test_a_client_that_leaves_is_counted_as_such(tmp_path: Path) -> None:
     with own_values():
         world = HttpWorld(book=Book(model="small", metrics=FrontEndMetrics(tmp_path, 0)))
