@@ -58,11 +58,17 @@ async def test_a_finished_request_is_counted_with_its_figures(metrics: FrontEndM
 async def test_times_are_those_that_passed(metrics: FrontEndMetrics) -> None:
     world = world_of(metrics)
     world.client.delay_s = 0.05
+    began = time.monotonic()
     await world.post(COMPLETIONS, ASK)
+    took_s = time.monotonic() - began
     scrape = await scrape_of(world)
-    assert 0.05 <= scrape.value("chairlift_time_to_first_token_seconds_sum") < 0.1
-    assert 0.05 <= scrape.value("chairlift_time_per_output_token_seconds_sum") < 0.08
-    assert 0.2 <= scrape.value("chairlift_request_duration_seconds_sum") < 0.3
+    first_s = scrape.value("chairlift_time_to_first_token_seconds_sum")
+    each_s = scrape.value("chairlift_time_per_output_token_seconds_sum")
+    whole_s = scrape.value("chairlift_request_duration_seconds_sum")
+    assert first_s >= 0.05
+    assert each_s >= 0.05
+    assert 0.2 <= whole_s <= took_s
+    assert first_s + 3 * each_s == pytest.approx(whole_s)
 
 
 async def test_samples_and_prompts_of_one_request_are_one_request(metrics: FrontEndMetrics) -> None:
