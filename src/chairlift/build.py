@@ -183,7 +183,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
             _say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
             for line in summary[1:]:
                 _say(line)
-            _say("try it:\n" + _example(settings, listener))
+            _say(_example(settings, listener))
 
         begun = int(time.time())
         make_rates(_rates(address))
@@ -474,7 +474,8 @@ def _example(settings: Settings, listener: socket.socket) -> str:
     url = _url(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
     body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
     key = "" if settings.api_key is None and settings.api_key_file is None else " -H 'Authorization: Bearer KEY'"
-    return f"  curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+    command = f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+    return f"see it at work in a browser, {url}/, or try it:\n  {command}"
 
 
 def _url(settings: Settings, host: str, listener: socket.socket) -> str:

@@ -99,6 +99,7 @@ def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tiny_m
         config.write_text("max_waiting: 5\nadmin_port: 0\nmax_running: 3\nblock_size: 8\n")
         served.process.send_signal(signal.SIGHUP)
         until(lambda: limits(served.url) == {5})
+        assert f"in a browser, {served.url}/, or try it:" in served.output
         assert "max_waiting is 5 now; block_size needs a restart to change" in served.output
         admin = next(line for line in served.output.splitlines() if "admin" in line).rpartition(" ")[2]
         config.write_text("max_waiting: many\n")
