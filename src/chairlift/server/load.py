@@ -67,7 +67,8 @@ class Load:
             return
         wait_s = self._rates.take(key, num_requests, num_tokens, time.monotonic())
         if wait_s:
-            raise Overloaded("the limit of this API key is reached", min(_MAX_RETRY_AFTER_S, math.ceil(wait_s)))
+            limit = f"the limit of this API key is reached, {_limit(key)}"
+            raise Overloaded(limit, min(_MAX_RETRY_AFTER_S, math.ceil(wait_s)))
 
     def charge(self, key: ApiKey | None, num_tokens: int) -> None:
         """Tokens that were made for it."""
@@ -171,3 +172,8 @@ def _nobody(error: Exception) -> None:
 def _until(num_waiting: int, num_done: int, seconds: float) -> float:
     """How long so many take at the pace of the last while; that while, when nothing was done in it."""
     return seconds * num_waiting / num_done if num_done > 0 else seconds
+
+
+def _limit(key: ApiKey) -> str:
+    limits = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
+    return " and ".join(f"{number:,.12g} {what}" for what, number in limits.items() if number is not None) + " a minute"

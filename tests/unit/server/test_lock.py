@@ -85,6 +85,7 @@ async def test_beyond_its_limit_a_key_is_told_when_to_come_back(tmp_path: Path, 
         other = await http.post(path, json=body, headers=bearer(BOB))
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert 20 <= int(answers[2].headers["retry-after"]) <= 30
+    assert "the limit of this API key is reached, 2 requests a minute" in answers[2].text
     assert other.status_code == 200
 
 
