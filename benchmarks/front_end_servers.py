@@ -17,6 +17,7 @@ checks nor errors: the difference between two of them is what the way costs.
 import argparse
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,15 +245,22 @@ async def _serve(kind: str, address: str, port: int) -> None:
 
 
 def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
-    from chairlift.build import _front_end_main
     from chairlift.live.counts import make_counts
+    from chairlift.live.rates import make_rates
+    from chairlift.server.reload import Reloader
+    from chairlift.serving.front_end import Doors, front_end_main
+    from chairlift.serving.place import Place
 
     listener = socket.socket(fileno=fd) if fd is not None else socket.create_server(("127.0.0.1", port), backlog=4096)
-    folder = Path(address.removeprefix("ipc://")).parent
-    (folder / "metrics").mkdir(exist_ok=True)
+    place = Place(Path(address.removeprefix("ipc://")).parent)
+    assert place.address == address
+    place.metrics.mkdir(exist_ok=True)
     if index == 0:
-        make_counts(folder / "counts", 256)
-    _front_end_main(lambda _: print("ready", flush=True), find_model(Settings()), address, listener, None, index)
+        make_counts(place.counts, 256)
+        make_rates(place.rates)
+        Reloader(place.reloads, Settings(), Settings)
+    ready = lambda _: print("ready", flush=True)  # noqa: E731
+    front_end_main(ready, find_model(Settings()), place, Doors(listener), int(time.time()), index)
 
 
 def main() -> None:

@@ -1,18 +1,5 @@
-import socket
-from dataclasses import replace
-
-import pytest
-
-from chairlift import build
-from chairlift.build import _summary, find_model, serve
+from chairlift.build import find_model
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.core.errors import InvalidConfig
-from chairlift.core.limits import Limits
-from chairlift.core.ports import DeviceLost
-from chairlift.runner.budget import Budget
-from chairlift.runner.load import Loaded
-from fakes.gpu import GIB
-from fakes.ledger import LedgerRunner
 
 
 def test_the_end_token_of_an_llm_serving_file_ends_answers_as_the_models_own_do() -> None:
@@ -22,55 +9,3 @@ def test_the_end_token_of_an_llm_serving_file_ends_answers_as_the_models_own_do(
 
 def test_the_embedded_model_answers_greedily_unless_asked_otherwise() -> None:
     assert find_model(Settings()).config.sampling.temperature == 0.0
-
-
-def test_where_a_gpus_memory_goes_is_a_line_of_its_own() -> None:
-    limits = Limits(vocab_size=9, max_model_len=100, block_size=10, num_blocks=25, max_running=4, max_step_tokens=64)
-    loaded = Loaded(LedgerRunner(1, 1, 9), limits, "bfloat16", "bfloat16", "none", "cuda", "triton", 8)
-    (line,) = _summary(loaded)
-    assert "KV cache of 25 blocks for 250 tokens" in line
-    budget = Budget(total=8 * GIB, others=GIB, weights=2 * GIB, activations=GIB, graphs=0, kv=3 * GIB)
-    first, second = _summary(replace(loaded, budget=budget))
-    assert first == line
-    assert second.startswith("GPU memory of 8.0 GiB: weights 2.0, ")
-    assert "KV cache 3.0 (250 tokens, 2.5 requests of 100), free 1.0" in second
-    assert "exact" not in first
-    assert "bfloat16, exact, triton kernels" in _summary(replace(loaded, exact=True))[0]
-
-
-def test_a_port_in_use_is_refused_before_anything_is_loaded() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(InvalidConfig, match=f"port {port}: Address already in use; choose another"):
-            serve(Settings(port=port))
-
-
-@pytest.mark.parametrize(
-    ("device", "has_driver", "num_cpus", "expected"),
-    [("auto", True, 16, 4), ("auto", True, 8, 2), ("cuda", True, 2, 1), ("cpu", True, 16, 1), ("auto", False, 16, 1)],
-)
-def test_front_ends_start_by_the_device_and_its_cores(
-    monkeypatch: pytest.MonkeyPatch, device: str, has_driver: bool, num_cpus: int, expected: int
-) -> None:
-    monkeypatch.setattr(build, "_has_cuda_driver", lambda: has_driver)
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(num_cpus)))
-    assert build._num_front_ends(device) == expected
-
-
-@pytest.mark.parametrize("host", ["a..b", "x" * 64, "no.such.host.invalid"])
-def test_a_host_that_is_none_is_refused_in_one_line(host: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"cannot listen on {host} port 8000: .*; choose another"):
-        serve(Settings(host=host))
-
-
-def test_an_engine_that_has_lost_its_device_says_why_and_ends_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(build.os, "_exit", ended.append)
-    with build._ending_with_the_device():
-        raise DeviceLost("CUDA error: an illegal memory access was encountered")
-    assert ended == [1]
-    assert "nothing can be computed any more: CUDA error: an illegal memory access" in capsys.readouterr().err

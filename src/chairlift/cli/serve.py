@@ -19,6 +19,6 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = settings_from(options)
-    from chairlift.build import serve
+    from chairlift.serving.parent import serve
 
     return serve(settings, look=lambda: settings_from(options))

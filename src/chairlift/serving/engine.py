@@ -1,0 +1,68 @@
+"""The engine's process."""
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from chairlift.build import Model, make_engine
+from chairlift.core.ports import DeviceLost
+from chairlift.live.child import Report
+from chairlift.live.messages import EngineInfo
+from chairlift.live.step_note import NotedRunner, StepNote
+from chairlift.server.reload import in_force
+from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging
+from chairlift.serving.place import Place
+from chairlift.serving.words import say, summary
+
+
+def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
+    set_up_logging(model.settings)
+    signal.signal(signal.SIGHUP, lambda *_: set_log_level(in_force(place.reloads, model.settings)))
+    hear_of_settings()
+    switchboard, loaded = make_engine(_with_trace(model, start), place.metrics)
+    from chairlift.live.engine_process import EngineProcess
+    from chairlift.runner.warm_up import prepare
+
+    note = StepNote(place.steps)
+    engine = switchboard.engine
+    engine.runner = NotedRunner(engine.runner, note, switchboard.who)
+    with _sweeping(place), _ending_with_the_device():
+        info = EngineInfo(loaded.limits, loaded.dtype, loaded.device)
+        process = EngineProcess(place.address, switchboard, info, partial(prepare, loaded.runner), note, start)
+        collect_seldom()
+        report(summary(loaded))
+        process.run()
+
+
+def _with_trace(model: Model, start: int) -> Model:
+    """An engine that is started again writes another file: the last steps of the one that died are worth keeping."""
+    trace = model.settings.trace
+    if trace is None or start == 1:
+        return model
+    return replace(model, settings=replace(model.settings, trace=trace.with_name(f"{trace.name}.{start}")))
+
+
+@contextlib.contextmanager
+def _ending_with_the_device() -> Iterator[None]:
+    """At once: what is left to tidy up may need the device, and wait for it for ever."""
+    try:
+        yield
+    except DeviceLost as error:
+        say(f"the engine ends, because nothing can be computed any more: {error}")
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def _sweeping(place: Place) -> Iterator[None]:
+    """At the end removes the socket's folder if the parent is gone, which would have done so."""
+    try:
+        yield
+    finally:
+        parent = multiprocessing.parent_process()
+        if parent is not None and os.getppid() != parent.pid:
+            shutil.rmtree(place.folder, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""A front end's process: HTTP on one side, the engine's socket on the other."""
+
+import asyncio
+import resource
+import signal
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from chairlift.build import Model
+from chairlift.config.settings import Settings
+from chairlift.config.version import VERSION
+from chairlift.live.child import NO_ENGINE, Report
+from chairlift.live.counts import Counts
+from chairlift.live.rates import Rates
+from chairlift.server.reload import in_force, keys_in_force
+from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging
+from chairlift.serving.place import Place
+from chairlift.telemetry.metrics.front_end import FrontEndMetrics
+from chairlift.telemetry.spans import Spans
+
+if TYPE_CHECKING:
+    from chairlift.live.client import EngineClient
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The sockets that all front ends share."""
+
+    listener: socket.socket
+    admin: socket.socket | None = None
+
+
+def front_end_main(report: Report, model: Model, place: Place, doors: Doors, begun: int, index: int) -> None:
+    """`begun`: when the server was, in seconds since 1970."""
+    set_up_logging(model.settings)
+    _allow_files(model.settings.max_connections)
+    import uvloop
+
+    uvloop.run(_front_end(report, model, place, doors, begun, index))
+
+
+def _allow_files(num: int) -> None:
+    """A connection is an open file, of which a process may have few unless it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+async def _front_end(report: Report, model: Model, place: Place, doors: Doors, begun: int, index: int) -> None:
+    from chairlift.live.client import EngineClient
+    from chairlift.server.admin import create_admin_app
+    from chairlift.server.app import create_app
+    from chairlift.server.book import Book
+    from chairlift.server.context import ServerContext
+    from chairlift.server.load import Load
+    from chairlift.server.run import serve as serve_http
+    from chairlift.text.load import load_tokenizer
+
+    client = EngineClient(place.address, f"front-end-{index}")
+    asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
+    load = Load(model.settings, Counts(place.counts, index), Rates(place.rates))
+    tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
+    metrics = FrontEndMetrics(place.metrics, index)
+    load.on_refused = metrics.refused
+    spans = _spans(model.settings, index, metrics)
+    context = ServerContext(
+        load=load,
+        model_names=(model.name,),
+        model_config=model.config,
+        tokenizer=tokenizer,
+        client=client,
+        created=begun,
+        version=VERSION,
+        book=Book(
+            model=model.name,
+            metrics=metrics,
+            spans=spans,
+            logs=model.settings.log_requests,
+            text_of=partial(tokenizer.decode, skip_special=False) if model.settings.log_prompts else None,
+        ),
+    )
+
+    def take_settings() -> None:
+        load.settings = in_force(place.reloads, model.settings)
+        load.keys = keys_in_force(place.reloads)
+        set_log_level(load.settings)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)
+    hear_of_settings()
+    take_settings()
+    collect_seldom()
+    connection = asyncio.ensure_future(client.run())
+    # Requests that come before the engine is ready are told so, rather than left waiting.
+    sites = [(create_app(context), doors.listener)]
+    if doors.admin is not None:
+        sites.append((create_admin_app(load, place.reloads), doors.admin))
+    serving = asyncio.ensure_future(serve_http(sites, load))
+    announcing = asyncio.ensure_future(_announce(report, client))
+    try:
+        done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # a wire that broke for any reason but the engine's death ends the front end
+    finally:
+        for task in (connection, serving, announcing):
+            task.cancel()
+        if spans is not None:
+            spans.close()
+        context.book.flush()
+
+
+def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | None:
+    if settings.otlp_endpoint is None:
+        return None
+    service = {"service.name": "chairlift", "service.version": VERSION, "service.instance.id": f"front-end-{index}"}
+    return Spans(settings.otlp_endpoint, service, metrics.spans)
+
+
+async def _announce(report: Report, client: "EngineClient") -> None:
+    await client.until_ready()
+    report(None)

@@ -1,0 +1,151 @@
+"""The parent: it looks at everything before anything is begun, starts the others, and has the settings read again."""
+
+import contextlib
+import ctypes
+import itertools
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from chairlift.build import find_model
+from chairlift.config.settings import Settings
+from chairlift.live.child import Child
+from chairlift.live.counts import make_counts
+from chairlift.live.processes import Server
+from chairlift.live.rates import make_rates
+from chairlift.live.step_note import StepNote
+from chairlift.server.access import check_access, warning_of
+from chairlift.server.listen import listen
+from chairlift.server.reload import Reloader
+from chairlift.serving.common import set_up_logging
+from chairlift.serving.engine import engine_main
+from chairlift.serving.front_end import Doors, front_end_main
+from chairlift.serving.place import Place
+from chairlift.serving.words import example, say, url_of
+from chairlift.telemetry.metrics.parent import ParentMetrics
+from chairlift.telemetry.spans import check_endpoint
+
+_MAX_FRONT_ENDS = 4  # that start by themselves
+
+
+def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int:
+    """Runs the server until it is told to stop; the exit code. `look` finds the settings again as they are then."""
+    started = time.monotonic()
+    set_up_logging(settings)
+    for warning in (*settings.warnings, warning_of(settings)):
+        if warning is not None:
+            say(f"warning: {warning}")
+    if settings.otlp_endpoint is not None:
+        check_endpoint(settings.otlp_endpoint)
+    check_access(settings)
+    _check_device(settings)
+    model = find_model(settings)
+    listener = listen(settings.host, settings.port)
+    admin = None if settings.admin_port is None else listen(settings.admin_host, settings.admin_port, "admin-")
+    say(f"starting {model.name} on {url_of(settings, settings.host, listener)}")
+    if admin is not None:
+        say(f"admin routes on {url_of(settings, settings.admin_host, admin)}")
+    # The path of a socket has room for about a hundred bytes.
+    where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
+    with (
+        tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder,
+        listener,
+        admin or contextlib.nullcontext(),
+    ):
+        place = Place(Path(folder))
+        note = StepNote(place.steps)
+        num_front_ends = settings.frontends or _num_front_ends(settings.device)
+        counts = make_counts(place.counts, num_front_ends)
+        place.metrics.mkdir()
+        counted = ParentMetrics(place.metrics, model.name)
+
+        def on_ready(summary: list[str]) -> None:
+            say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
+            for line in summary[1:]:
+                say(line)
+            say(example(settings, listener))
+
+        begun = int(time.time())
+        make_rates(place.rates)
+        reloader = Reloader(place.reloads, settings, partial(_look, look or (lambda: settings)))
+        starts = itertools.count(1)
+
+        def start_engine() -> Child:
+            start = next(starts)
+            if start > 1:
+                counted.engine_starts_again()
+            return Child("engine", engine_main, model, place, start)
+
+        def clear_up(front_end: int) -> int:
+            lost = counts.clear(front_end)
+            counted.front_end_starts_again(front_end, lost)
+            return lost
+
+        server = Server(
+            start_engine,
+            [
+                partial(Child, f"front end {i}", front_end_main, model, place, Doors(listener, admin), begun, i)
+                for i in range(num_front_ends)
+            ],
+            progress=lambda: note.progress,
+            clear_up=clear_up,
+            drain_timeout=lambda: reloader.settings.drain_timeout,
+        )
+        with _reloading(reloader, server):
+            return server.run(say, on_ready)
+
+
+def _look(look: Callable[[], Settings]) -> Settings:
+    """With the files that settings name looked at as well, so that a bad one changes nothing."""
+    settings = look()
+    check_access(settings)
+    return settings
+
+
+@contextlib.contextmanager
+def _reloading(reloader: Reloader, server: Server) -> Iterator[None]:
+    """Meanwhile SIGHUP has the settings read again. It is blocked here and in whoever is started from here, until they
+    can hear it: a thread waits for it, so that it comes at no bad time."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+
+    def run() -> None:
+        while True:
+            signal.sigwait({signal.SIGHUP})
+            try:
+                say(reloader().in_words())
+            except OSError as error:  # a full disk, say; the next signal may fare better
+                say(f"the settings stay as they are: {error}")
+            for pid in server.pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGHUP)
+
+    threading.Thread(target=run, daemon=True).start()
+    yield
+
+
+def _check_device(settings: Settings) -> None:
+    """Refuses a device that is not there, before anything is begun; torch is asked only if there seems to be none."""
+    if settings.device == "cuda" and not _has_cuda_driver():
+        from chairlift.runner.hardware import pick_device
+
+        pick_device(settings.device)
+
+
+def _has_cuda_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def _num_front_ends(device: str) -> int:
+    """A GPU makes tokens faster than one process can send them, and leaves the cores to others; a CPU does neither."""
+    if device == "cpu" or not _has_cuda_driver():
+        return 1
+    return max(1, min(_MAX_FRONT_ENDS, len(os.sched_getaffinity(0)) // 4))
