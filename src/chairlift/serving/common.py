@@ -1,10 +1,16 @@
 """What every process of a server does at its start: logging, being told of new settings, looking for cycles seldom."""
 
+import contextlib
 import gc
 import logging
+import multiprocessing
+import os
+import shutil
 import signal
+from collections.abc import Iterator
 
 from chairlift.config.settings import Settings
+from chairlift.serving.place import Place
 from chairlift.telemetry import log_lines
 
 
@@ -27,3 +33,15 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@contextlib.contextmanager
+def sweeping(place: Place) -> Iterator[None]:
+    """At the end removes the folder if the parent is gone, which would have done so. Everybody does, so that whoever is
+    last has nobody behind that still writes there."""
+    try:
+        yield
+    finally:
+        parent = multiprocessing.parent_process()
+        if parent is not None and os.getppid() != parent.pid:
+            shutil.rmtree(place.folder, ignore_errors=True)

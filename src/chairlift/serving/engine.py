@@ -1,9 +1,7 @@
 """The engine's process."""
 
 import contextlib
-import multiprocessing
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +13,7 @@ from chairlift.live.child import Report
 from chairlift.live.messages import EngineInfo
 from chairlift.live.step_note import NotedRunner, StepNote
 from chairlift.server.reload import in_force
-from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging
+from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging, sweeping
 from chairlift.serving.place import Place
 from chairlift.serving.words import say, summary
 
@@ -31,7 +29,7 @@ def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
     note = StepNote(place.steps)
     engine = switchboard.engine
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
-    with _sweeping(place), _ending_with_the_device():
+    with sweeping(place), _ending_with_the_device():
         info = EngineInfo(loaded.limits, loaded.dtype, loaded.device)
         process = EngineProcess(place.address, switchboard, info, partial(prepare, loaded.runner), note, start)
         collect_seldom()
@@ -55,14 +53,3 @@ def _ending_with_the_device() -> Iterator[None]:
     except DeviceLost as error:
         say(f"the engine ends, because nothing can be computed any more: {error}")
         os._exit(1)
-
-
-@contextlib.contextmanager
-def _sweeping(place: Place) -> Iterator[None]:
-    """At the end removes the socket's folder if the parent is gone, which would have done so."""
-    try:
-        yield
-    finally:
-        parent = multiprocessing.parent_process()
-        if parent is not None and os.getppid() != parent.pid:
-            shutil.rmtree(place.folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from chairlift.live.child import NO_ENGINE, Report
 from chairlift.live.counts import Counts
 from chairlift.live.rates import Rates
 from chairlift.server.reload import in_force, keys_in_force
-from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging
+from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging, sweeping
 from chairlift.serving.place import Place
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
@@ -38,7 +38,8 @@ def front_end_main(report: Report, model: Model, place: Place, doors: Doors, beg
     _allow_files(model.settings.max_connections)
     import uvloop
 
-    uvloop.run(_front_end(report, model, place, doors, begun, index))
+    with sweeping(place):
+        uvloop.run(_front_end(report, model, place, doors, begun, index))
 
 
 def _allow_files(num: int) -> None:
