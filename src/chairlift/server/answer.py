@@ -6,6 +6,7 @@ whatever the engine is doing. Knows nothing of JSON or HTTP.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -68,7 +69,7 @@ class Answer:
         deadline_s: float | None = None,
         expires: float | None = None,
     ) -> None:
-        output_room(prompt, params, context.engine.limits)
+        self._room = output_room(prompt, params, context.engine.limits)
         self.load = context.load
         self.key = key
         self.prompt = prompt
@@ -123,7 +124,7 @@ class Answer:
         if self._place is not None:
             self._place.leave()
             self._place = None
-            self.load.charge(self.key, self.num_output)
+            self.load.charge(self.key, self._num_computed())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -158,6 +159,17 @@ class Answer:
     def fail(self, error: Exception) -> None:
         self.error = error
         self._reader.fail(error)
+
+    def _num_computed(self) -> int:
+        """Tokens that were made for it. Of a search only the answers are known, at its end: each member counts as their
+        mean length, or as long as it may become where the search was given up by whoever asked."""
+        width = self.params.beam_width
+        if not width:
+            return self.num_output
+        if not self._open:
+            return math.ceil(width * self.num_output / self.num_samples)
+        was_given_up = self.error is None or isinstance(self.error, OutOfTime)
+        return width * self._room if was_given_up else 0
 
     def _expire(self) -> None:
         self.fail(OutOfTime())
@@ -194,7 +206,7 @@ def start_all(answers: Sequence[Answer], reader: Reader) -> None:
     load, key = answers[0].load, answers[0].key
     places = load.take([answer.asked for answer in answers])
     try:
-        load.spend(key, len(answers), sum(len(answer.prompt) for answer in answers))
+        load.spend(key, sum(answer.asked[0] for answer in answers), sum(answer.asked[1] for answer in answers))
         for index, (answer, place) in enumerate(zip(answers, places, strict=True)):
             answer.start(reader, index, place)
     except BaseException:

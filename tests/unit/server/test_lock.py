@@ -98,6 +98,63 @@ async def test_the_tokens_of_answers_count(tmp_path: Path) -> None:
     assert (first.status_code, second.status_code) == (200, 429)
 
 
+@pytest.mark.parametrize(
+    ("wide", "num"), [({"n": 3}, 3), ({"best_of": 3}, 3), ({"use_beam_search": True, "beam_width": 3}, 3), ({}, 1)]
+)
+async def test_samples_and_beams_count_as_many_requests_as_they_are_wide(
+    tmp_path: Path, wide: dict[str, object], num: int
+) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "requests_per_minute": 6})
+    async with HttpWorld(api_key_file=file).http() as http:
+        codes = [(await http.post("/v1/completions", json=WORDS | wide, headers=bearer(ALICE))).status_code
+                 for _ in range(6 // num + 1)]  # fmt: skip
+    assert codes == [200] * (6 // num) + [429]
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
+async def test_tokenizing_counts_as_a_request_and_is_refused_before_the_body_is_looked_at(
+    tmp_path: Path, path: str
+) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "requests_per_minute": 2})
+    body = {"/tokenize": {"prompt": "Hi"}, "/detokenize": {"tokens": [1]}}[path]
+    async with HttpWorld(api_key_file=file).http() as http:
+        codes = [(await http.post(path, json=body, headers=bearer(ALICE))).status_code for _ in range(2)]
+        last = await http.post(path, content=b"{", headers=bearer(ALICE))
+        other = await http.post("/v1/completions", json=WORDS, headers=bearer(ALICE))
+    assert [*codes, last.status_code, other.status_code] == [200, 200, 429, 429]
+    assert 20 <= int(last.headers["retry-after"]) <= 30
+
+
+async def tokens_charged(world: HttpWorld, **asked: object) -> int:
+    """What a request costs a key of 6 tokens a minute: one comes back in ten seconds."""
+    async with world.http() as http:
+        await http.post("/v1/completions", json=WORDS | asked, headers=bearer(ALICE))
+        refused = await http.post("/v1/completions", json={"prompt": [1] * 6}, headers=bearer(ALICE))
+    assert refused.status_code == 429
+    return round(int(refused.headers["retry-after"]) / 10)
+
+
+async def test_every_sample_and_every_member_of_a_search_is_charged_for(tmp_path: Path) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "tokens_per_minute": 6})
+    num_prompt = len(HttpWorld().tokenizer.encode("Hello", add_special=True))
+    search = {"use_beam_search": True, "beam_width": 4, "max_tokens": 4, "ignore_eos": True}
+    costs = [
+        await tokens_charged(HttpWorld(api_key_file=file), **asked)
+        for asked in ({"max_tokens": 4}, {"max_tokens": 4, "best_of": 3}, search, search | {"n": 2})
+    ]
+    assert costs == [num_prompt + 4, num_prompt + 12, num_prompt + 16, num_prompt + 16]
+
+
+async def test_a_search_that_was_given_up_is_charged_for_as_if_it_had_ended(tmp_path: Path) -> None:
+    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "tokens_per_minute": 6})
+    num_prompt = len(HttpWorld().tokenizer.encode("Hello", add_special=True))
+    search = {"use_beam_search": True, "beam_width": 4, "max_tokens": 5, "ignore_eos": True}
+    late, broken = HttpWorld(api_key_file=file), HttpWorld(api_key_file=file)
+    late.client.times_out_at = broken.client.fails_at = 1
+    assert await tokens_charged(late, **search) == num_prompt + 20
+    assert await tokens_charged(broken, **search) == num_prompt
+
+
 async def test_pages_of_other_sites_are_let_in_by_name_only() -> None:
     ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
     async with HttpWorld().http() as http:

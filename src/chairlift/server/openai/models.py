@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.context import ServerContext, context_of
+from chairlift.server.lock import key_of
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.job import check_model
 from chairlift.server.openai.logprobs import token_text
@@ -40,7 +41,7 @@ async def model(http: Request) -> Response:
 
 
 async def tokenize(http: Request) -> Response:
-    context = context_of(http)
+    context = _counted(http)
     request = await read_request(http, TokenizeRequest)
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("prompt", "give either prompt or messages")
@@ -54,7 +55,7 @@ async def tokenize(http: Request) -> Response:
 
 
 async def detokenize(http: Request) -> Response:
-    context = context_of(http)
+    context = _counted(http)
     request = await read_request(http, DetokenizeRequest)
     size = context.model_config.vocab_size
     bad = next((token for token in request.tokens if not 0 <= token < size), None)
@@ -66,6 +67,13 @@ async def detokenize(http: Request) -> Response:
 
 async def version(http: Request) -> Response:
     return json_response(Version(version=context_of(http).version))
+
+
+def _counted(http: Request) -> ServerContext:
+    """As one request of whoever asks, before its body is read; raises `Overloaded`."""
+    context = context_of(http)
+    context.load.spend(key_of(http), 1, 0)
+    return context
 
 
 async def _texts(context: ServerContext, tokens: list[int]) -> list[str]:
