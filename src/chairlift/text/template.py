@@ -9,12 +9,13 @@ make something huge is refused before it does.
 import json
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache, wraps
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jinja2
 from jinja2 import nodes
@@ -47,7 +48,7 @@ def run(template: str, variables: dict[str, Any]) -> str:
     except TemplateFails:
         raise
     except jinja2.TemplateError as error:
-        raise TemplateFails(f"refuses them: {error}") from error
+        raise TemplateFails(f"refuses them: {error.message}") from error
     except RecursionError as error:
         raise TemplateFails("does not end") from error
     except Exception as error:  # a template is a program of its own and can fail in any way
@@ -86,6 +87,11 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(getattr(obj, "__self__", None), str) and obj.__name__ in ("format", "format_map"):
             _check_widths(obj.__self__)
         return super().call(context, obj, *args, **kwargs)
+
+    def handle_exception(self, source: str | None = None) -> NoReturn:
+        """As it is. With frames that point into the template, as Jinja makes them, an error is a circle that holds
+        everything its callers have."""
+        raise cast(BaseException, sys.exception())  # in no variable: a frame that holds its error is a circle too
 
 
 def _guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,7 @@
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -62,3 +64,27 @@ def test_templates_run_in_other_threads_too() -> None:
     thread.start()
     thread.join()
     assert found == ["1"]
+
+
+@pytest.mark.parametrize("program", ["{{ x }", "{{ raise_exception('no') }}", "{{ 1 // 0 }}"])
+def test_a_template_that_fails_keeps_nothing_of_its_callers(program: str) -> None:
+    class Held:
+        pass
+
+    def call() -> weakref.ref[Held]:
+        held = Held()
+        with pytest.raises(TemplateFails):
+            run(program, {"x": 1})
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()
+
+
+def test_a_mistake_in_a_template_is_told_in_one_line() -> None:
+    with pytest.raises(TemplateFails, match=r"^refuses them: unexpected '}'$"):
+        run("{{ x }", {})
