@@ -1,6 +1,6 @@
 """An engine process on the ledger runner, for tests that need one to kill or to measure.
 
-Whatever request has `POISON` in its prompt kills the process, in the step that computes it.
+Whatever request has `POISON` in its prompt ends the process, in the step that computes it.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from chairlift.core.plan import StepPlan
+from chairlift.live.child import was_killed
 from chairlift.live.engine_process import EngineProcess
 from chairlift.live.step_note import NotedRunner, StepNote
 from fakes.ledger import LedgerRunner
@@ -23,6 +24,10 @@ _FOLDERS = Path(__file__).parents[1], Path(__file__).parents[2] / "src"
 def start(address: str) -> subprocess.Popen[bytes]:
     path = ":".join(map(str, _FOLDERS))
     return subprocess.Popen([sys.executable, "-m", "fakes.ledger_process", address], env={"PYTHONPATH": path})
+
+
+def note_at(address: str) -> StepNote:
+    return StepNote(Path(address.removeprefix("ipc://") + ".steps"))
 
 
 class Restarted:
@@ -50,19 +55,20 @@ class Restarted:
             await asyncio.sleep(0.005)
             if self._process.poll() is not None:
                 self.num_deaths += 1
+                note_at(self._address).tell_end(was_killed(self._process.returncode))
                 self._process = start(self._address)
 
 
 class _Poisonable(LedgerRunner):
     def submit(self, plan: StepPlan) -> None:
         if any(POISON in chunk.request.prompt for chunk in plan.chunks):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGBUS)
         super().submit(plan)
 
 
 def main(address: str) -> None:
     switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000)
-    note = StepNote(Path(address.removeprefix("ipc://") + ".steps"))
+    note = note_at(address)
     engine = switchboard.engine
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
     EngineProcess(address, switchboard, info_of(switchboard), note=note).run()

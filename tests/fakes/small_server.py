@@ -55,7 +55,11 @@ def main(behaviour: str, where: Path) -> int:
     progress = itertools.count().__next__ if behaviour == "engine makes progress" else lambda: 0
     front_ends = [lambda: Child("front end 0", front_end, behaviour)]
     server = Server(
-        lambda: Child("engine", engine, behaviour, where), front_ends, progress, clear_up=lambda index: index + 3
+        lambda: Child("engine", engine, behaviour, where),
+        front_ends,
+        progress,
+        clear_up=lambda index: index + 3,
+        on_engine_death=lambda was_killed: say(f"told: {'killed' if was_killed else 'crashed'}"),
     )
     try:
         return server.run(say, lambda report: say(f"ready: {report}"))

@@ -21,7 +21,15 @@ Main = Callable[..., None]  # main(report, *args)
 
 NO_ENGINE = signal.SIGUSR1  # to a front end: none will come any more
 
+_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS)
+
 _spawn = multiprocessing.get_context("spawn")
+
+
+def was_killed(code: int) -> bool:
+    """Whether a process that ended so was told to from outside: by a signal that no fault of its own brings, or by
+    SIGTERM, at which our processes end with 0. As far as can be told: the kernel kills so for want of memory."""
+    return code == 0 or (code < 0 and -code not in _FAULTS)
 
 
 class Died(ChairliftError):
@@ -57,6 +65,11 @@ class Child:
     def describe_end(self) -> str:
         code = self.process.exitcode or 0
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    @property
+    def was_killed(self) -> bool:
+        """To be asked when it has ended."""
+        return was_killed(self.process.exitcode or 0)
 
     def stop(self) -> None:
         if self.process.is_alive():

@@ -43,7 +43,7 @@ from chairlift.live.watching import Watching
 
 _RECONNECT_MS = 20
 MAX_HELD = 2**20  # outputs that wait for slow readers in one front end, some 160 MB at most
-_PROVEN = "this request ended the engine twice, each time with nothing else under way; it is not tried again"
+_PROVEN = "this request ended the engine {}, each time with nothing else under way; it is not tried again"
 
 
 class TooSlow(ChairliftError):
@@ -126,16 +126,18 @@ class Generation:
             self.abort()
             self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
 
-    def go_on(self, in_step: bool, is_alone: bool) -> Submit | None:
+    def go_on(self, in_step: bool, ready: Ready) -> Submit | None:
         """What the next engine is told, if it has anything to do; the one before died, perhaps with this in a step."""
         suspicion = self._suspicion = self._suspicion or (Suspicion() if in_step else None)
         if suspicion is not None:
             suspicion.look({sample: len(tokens) for sample, tokens in self._tokens.items()})
             if in_step:
-                suspicion.add(is_alone)
+                suspicion.add(ready.is_alone, ready.was_killed)
         if suspicion is not None and suspicion.is_proven:
+            num = suspicion.num_alone
+            error = _PROVEN.format("twice" if num == 2 else f"{num} times")
             for sample in list(self._tokens):
-                self.put(Output(self._key, sample, None, "error", error=_PROVEN))
+                self.put(Output(self._key, sample, None, "error", error=error))
             self._client.tell_proven()
         if not self._tokens:
             return None
@@ -322,7 +324,7 @@ class EngineClient:
         self._is_ready.set()
         suspects = set(ready.suspects)
         for key, generation in list(self._generations.items()):
-            message = generation.go_on(key in suspects, ready.is_alone)
+            message = generation.go_on(key in suspects, ready)
             if message is not None:
                 self._send(message)
 

@@ -26,7 +26,7 @@ from chairlift.live.messages import (
 )
 from chairlift.live.quarantine import Quarantine
 from chairlift.live.showing import Showing
-from chairlift.live.step_note import StepNote
+from chairlift.live.step_note import Left, StepNote
 from chairlift.live.switchboard import FrontEnd, Switchboard
 from chairlift.telemetry.watch.view import View
 
@@ -47,8 +47,7 @@ class EngineProcess:
         self._switchboard = Quarantine(switchboard)
         self._prepare = prepare
         self._note = note
-        self._suspects = {} if note is None else note.take()
-        self._is_alone = sum(map(len, self._suspects.values())) == 1
+        self._left = Left({}, was_killed=False) if note is None else note.take()
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
@@ -108,8 +107,12 @@ class EngineProcess:
                 self._switchboard.drop(front_end)  # whoever had this name before is gone
                 self._showing.drop(front_end)
                 self._told[front_end] = (0, 0)
-                self._send(front_end, Ready(self._info, self._suspects.get(front_end, []), self._is_alone))
+                self._send(front_end, self._ready(front_end))
             timeout_ms = 0
+
+    def _ready(self, front_end: FrontEnd) -> Ready:
+        left = self._left
+        return Ready(self._info, left.keys.get(front_end, []), left.is_alone, left.was_killed)
 
     def _send(self, front_end: FrontEnd, message: FromEngine) -> None:
         try:

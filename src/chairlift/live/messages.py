@@ -105,6 +105,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     info: EngineInfo
     suspects: list[int] = []  # this front end's requests that were in a step when the engine before died
     is_alone: bool = False  # there was one, and no other of any front end
+    was_killed: bool = False  # by somebody, as far as can be told
 
 
 ToEngine = Hello | Submit | Abort | Proven | Watch | Explain

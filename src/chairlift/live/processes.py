@@ -16,7 +16,7 @@ from typing import Any
 from chairlift.core.errors import ChairliftError
 from chairlift.live.child import Child, Died
 
-MAX_DEATHS = 6  # in a row; a request that ends the engine costs up to four before it is found
+MAX_DEATHS = 6  # in a row; after two the engine tries a token of its own, so no request can be the reason
 LONG_LIFE_S = 60.0  # who lived so long has made progress, whatever it did
 _PATIENCE_S = 0.5  # an idle server is gone by then; one that is not says what it waits for
 _GOODBYE_S = 2.0  # for front ends to tell their clients that the engine is gone
@@ -35,14 +35,14 @@ class Deaths:
         self._count = 0
         self._progress = 0
 
-    def add(self, child: Child, progress: int) -> None:
+    def add(self, name: str, lived_s: float, progress: int) -> None:
         """Raises `ChairliftError` when it is not worth starting another."""
-        if progress != self._progress or time.monotonic() - child.started >= LONG_LIFE_S:
+        if progress != self._progress or lived_s >= LONG_LIFE_S:
             self._count = 0
         self._progress = progress
         self._count += 1
         if self._count >= MAX_DEATHS:
-            raise ChairliftError(f"the {child.name} died {MAX_DEATHS} times in a row without any progress; giving up")
+            raise ChairliftError(f"the {name} died {MAX_DEATHS} times in a row without any progress; giving up")
 
 
 class Server:
@@ -53,14 +53,17 @@ class Server:
         progress: Callable[[], int] = lambda: 0,
         clear_up: Callable[[int], int] = lambda front_end: 0,
         drain_timeout: Callable[[], float | None] = lambda: None,
+        on_engine_death: Callable[[bool], None] = lambda was_killed: None,
     ) -> None:
         """`progress` is a number that grows while the engine makes tokens. `clear_up` is told of each front end that
         died, by its index, before it is started again, and says how many requests it had. Front ends that were
-        told to stop have `drain_timeout` seconds and a moment for it."""
+        told to stop have `drain_timeout` seconds and a moment for it. `on_engine_death` is told, before the next is
+        started, whether somebody killed the engine."""
         self._starts = [start_engine, *start_front_ends]
         self._progress = progress
         self._clear_up = clear_up
         self._drain_timeout = drain_timeout
+        self._on_engine_death = on_engine_death
         self._children: list[Child] = []  # the engine first
         self._deaths = [Deaths() for _ in self._starts]
         self._is_serving = False  # all have been ready
@@ -153,7 +156,9 @@ class Server:
         lost = self._clear_up(place - 1) if place else 0
         requests = f" with {lost} request{'s' if lost > 1 else ''} under way" if lost else ""
         say(f"the {child.name} died ({child.describe_end()}){requests}; starting it again")
-        self._deaths[place].add(child, self._progress())
+        self._deaths[place].add(child.name, time.monotonic() - child.started, self._progress())
+        if place == 0:
+            self._on_engine_death(child.was_killed)
         self._start(place)
         child.close()
 

@@ -1,8 +1,9 @@
 """Requests that may be what ends the engine run by themselves, each until it has made a token; all others wait so long.
 
-Always: while somebody is suspected, the engine holds one request at most, and no step has two. Who is cleared waits
-like the others, with the tokens it has, until the last suspect is; then all go on. Aborts and front ends that leave are
-heard meanwhile. Stands before the switchboard and looks like it.
+Always: while somebody is suspected, the engine holds one request at most, and no step has two. The first is its own, of
+a token: an engine that dies of that is itself the reason, and nobody is blamed; after it, whoever ends the engine has
+ended one that works. Who is cleared waits like the others, with the tokens it has, until the last suspect is; then all
+go on. Aborts and front ends that leave are heard meanwhile. Stands before the switchboard and looks like it.
 """
 
 from collections import deque
@@ -10,16 +11,20 @@ from collections import deque
 from msgspec.structs import replace
 
 from chairlift.core.engine import Engine
+from chairlift.core.params import SamplingParams
 from chairlift.live.messages import Abort, Output, Submit
 from chairlift.live.switchboard import FrontEnd, Switchboard, tell_lost
 
 Held = tuple[FrontEnd, Submit]
+_NOBODY = b""  # no front end has this name
+_TRIAL = Submit(0, [0], SamplingParams(max_tokens=1, temperature=0.0))
 
 
 class Quarantine:
     def __init__(self, switchboard: Switchboard) -> None:
         self._switchboard = switchboard
         self._suspects: list[Held] = []
+        self._has_tried = False  # a token of its own
         self._alone: tuple[FrontEnd, int] | None = None  # the suspect that runs
         self._cleared: deque[Held] = deque()
         self._others: deque[Held] = deque()
@@ -75,6 +80,7 @@ class Quarantine:
         news = self._switchboard.step()
         if self._alone is not None:
             self._look_at(*self._alone, news)
+        news.pop(_NOBODY, None)
         if self._alone is None and not self.engine.has_work:  # nor is any step under way
             self._next()
         return news
@@ -89,16 +95,23 @@ class Quarantine:
 
     def _next(self) -> None:
         """Who ended no engine by itself yet goes first: most are innocent, and their tokens are progress."""
+        if self._suspects and not self._has_tried:
+            self._has_tried = True
+            self._run_alone(_NOBODY, _TRIAL)
+            return
         if self._suspects:
             suspect = min(self._suspects, key=lambda held: held[1].num_alone or 0)
             self._suspects.remove(suspect)
-            self._alone = suspect[0], suspect[1].key
-            self._switchboard.submit(*suspect)
+            self._run_alone(*suspect)
             return
         for front_end, message in (*self._cleared, *self._others):
             self._switchboard.submit(front_end, message)
         self._cleared.clear()
         self._others.clear()
+
+    def _run_alone(self, front_end: FrontEnd, message: Submit) -> None:
+        self._alone = front_end, message.key
+        self._switchboard.submit(front_end, message)
 
 
 def _without(message: Submit, sample: int | None) -> Submit | None:

@@ -1,14 +1,17 @@
 """Which requests are in the steps under way, noted where it outlives the engine: in a file that is mapped to memory.
 
 Always: what is in a step was noted before the step began, and stays noted until its result is there. The engine writes,
-and the next one reads what it left; the parent made the file, and looks whether there is progress.
+and the next one reads what it left; the parent made the file, says how the engine ended, and looks whether there is
+progress.
 
-    | progress of all engines: u64 | slot | slot | ...                     one slot for each step under way, and spare
+    | progress of all engines: u64 | end: u64 | slot | slot | ...          one slot for each step under way, and spare
+    end: 0 not told, 1 the engine ended by itself, 2 it was killed
     slot: | length: u64 | MessagePack {front end: [keys]} |                length 0: no step
 """
 
 import mmap
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
@@ -21,9 +24,25 @@ from chairlift.core.ports import Runner, RunnerFailed
 _NUMBER = Struct("=Q")
 _SLOT_BYTES = 1 << 18  # some fifty thousand requests
 _NUM_SLOTS = 8
-_SIZE = _NUMBER.size + _NUM_SLOTS * _SLOT_BYTES
+_END = _NUMBER.size
+_SLOTS = 2 * _NUMBER.size
+_SIZE = _SLOTS + _NUM_SLOTS * _SLOT_BYTES
+_CRASHED, _KILLED = 1, 2
 
 Keys = dict[bytes, list[int]]  # of requests, by front end
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an engine that died left behind."""
+
+    keys: Keys  # who was in a step
+    was_killed: bool  # as far as can be told: it did not end by itself
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one request was in a step, and no other of any front end."""
+        return sum(map(len, self.keys.values())) == 1
 
 
 class StepNote:
@@ -41,8 +60,14 @@ class StepNote:
         number: int = _NUMBER.unpack_from(self._memory, 0)[0]
         return number
 
-    def take(self) -> Keys:
-        """Who was in a step when the engine before this one died."""
+    def tell_end(self, was_killed: bool) -> None:
+        """An engine has ended. The word about the one whose steps are noted stays until they are taken: those that die
+        while they start have none."""
+        if not self._end:
+            self._end = _KILLED if was_killed else _CRASHED
+
+    def take(self) -> Left:
+        """Of the engine before this one; once."""
         found: dict[bytes, set[int]] = {}
         for slot in range(_NUM_SLOTS):
             (length,) = _NUMBER.unpack_from(self._memory, _place(slot))
@@ -51,7 +76,9 @@ class StepNote:
                 for front_end, keys in msgspec.msgpack.decode(self._memory[start : start + length], type=Keys).items():
                     found.setdefault(front_end, set()).update(keys)
             self._set_length(slot, 0)
-        return {front_end: sorted(keys) for front_end, keys in found.items()}
+        was_killed = self._end == _KILLED
+        self._end = 0
+        return Left({front_end: sorted(keys) for front_end, keys in found.items()}, was_killed)
 
     def begin(self, keys: bytes) -> None:
         slot = self._num_begun % _NUM_SLOTS
@@ -76,6 +103,15 @@ class StepNote:
     def count(self) -> None:
         """There is progress."""
         _NUMBER.pack_into(self._memory, 0, self.progress + 1)
+
+    @property
+    def _end(self) -> int:
+        number: int = _NUMBER.unpack_from(self._memory, _END)[0]
+        return number
+
+    @_end.setter
+    def _end(self, number: int) -> None:
+        _NUMBER.pack_into(self._memory, _END, number)
 
     def _set_length(self, slot: int, length: int) -> None:
         _NUMBER.pack_into(self._memory, _place(slot), length)
@@ -121,4 +157,4 @@ class NotedRunner:
 
 
 def _place(slot: int) -> int:
-    return _NUMBER.size + slot * _SLOT_BYTES
+    return _SLOTS + slot * _SLOT_BYTES

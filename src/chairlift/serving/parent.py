@@ -95,6 +95,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
             progress=lambda: note.progress,
             clear_up=clear_up,
             drain_timeout=lambda: reloader.settings.drain_timeout,
+            on_engine_death=note.tell_end,
         )
         with _reloading(reloader, server):
             return server.run(say, on_ready)

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chairlift.live.child import was_killed
 from chairlift.live.processes import MAX_DEATHS
 
 _PATH = ":".join(str(Path(__file__).parents[3] / name) for name in ("src", "tests"))
@@ -102,12 +103,29 @@ def test_each_process_bears_the_name_of_what_it_does(start) -> None:
     assert Path(f"/proc/{server.pids['front-end']}/comm").read_text().startswith("cl-front-end")
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (-signal.SIGKILL, True),
+        (-signal.SIGTERM, True),
+        (0, True),
+        (-signal.SIGSEGV, False),
+        (-signal.SIGABRT, False),
+        (-signal.SIGBUS, False),
+        (1, False),
+    ],
+)
+def test_who_ends_a_process_can_be_told_by_its_exit(code: int, expected: bool) -> None:
+    assert was_killed(code) is expected
+
+
 def test_an_engine_that_dies_later_is_started_again(start) -> None:
     server = start("")
     server.read_until("ready: a summary")
     first = server.pids["engine"]
     os.kill(first, signal.SIGKILL)
     assert server.read_until("the engine died") == "the engine died (killed by SIGKILL); starting it again"
+    server.read_until("told: killed")
     assert re.fullmatch(r"the engine is ready again after \d+\.\d s", server.read_until("the engine is ready again"))
     assert server.pids["engine"] != first
     assert is_there(server.pids["front-end"])

@@ -10,10 +10,9 @@ import pytest
 
 from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient
-from chairlift.live.step_note import StepNote
 from fakes.heard import Heard, connected, until
 from fakes.ledger import expected, expected_beams
-from fakes.ledger_process import POISON, Restarted
+from fakes.ledger_process import POISON, Restarted, note_at
 from fakes.requests import make_samples, make_search
 from fakes.switchboards import VOCAB_SIZE
 
@@ -173,7 +172,7 @@ async def test_a_request_that_ends_the_engine_again_and_again_fails_alone(addres
         if other is not None:
             await check(other, [9, 9], SamplingParams(max_tokens=LONG, seed=1))
         assert engines.num_deaths == (4 if count else 2)
-        note = StepNote(Path(address.removeprefix("ipc://") + ".steps"))
+        note = note_at(address)
         await until(lambda: note.progress > 0)  # also where nothing made a token
         assert (
             await Heard(one, [3], SamplingParams(max_tokens=5, seed=3)).tokens()

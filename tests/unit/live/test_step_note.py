@@ -45,14 +45,14 @@ def test_what_is_in_a_step_is_found_once_by_the_next_engine(path: Path) -> None:
     runner, _ = noted(path)
     runner.submit(step(1, 1, 2))
     runner.submit(step(2, 3))
-    assert StepNote(path).take() == {b"a": [7, 8], b"b": [7]}
-    assert StepNote(path).take() == {}
+    assert StepNote(path).take().keys == {b"a": [7, 8], b"b": [7]}
+    assert StepNote(path).take().keys == {}
 
 
 def test_a_step_is_noted_before_it_is_carried_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, ledger = noted(path)
     found = []
-    monkeypatch.setattr(ledger, "submit", lambda plan: found.append(StepNote(path).take()))
+    monkeypatch.setattr(ledger, "submit", lambda plan: found.append(StepNote(path).take().keys))
     runner.submit(step(1, 3))
     assert found == [{b"b": [7]}]
 
@@ -67,7 +67,7 @@ def test_a_step_whose_result_is_there_is_forgotten(path: Path) -> None:
     runner.submit(step(40, 1, 2))
     runner.submit(step(41, 3))
     runner.collect()
-    assert StepNote(path).take() == {b"b": [7]}
+    assert StepNote(path).take().keys == {b"b": [7]}
 
 
 def test_steps_that_make_a_token_are_progress_and_are_counted_over_all_engines(path: Path) -> None:
@@ -87,4 +87,29 @@ def test_a_step_that_failed_is_not_under_way(path: Path) -> None:
         runner.submit(step(2, 3))
     runner.submit(step(3, 2))
     runner.collect()
-    assert StepNote(path).take() == {b"a": [8]}
+    assert StepNote(path).take().keys == {b"a": [8]}
+
+
+def test_an_engine_was_alone_with_a_request_when_nobody_elses_was_in_a_step(path: Path) -> None:
+    runner, _ = noted(path)
+    runner.submit(step(1, 3))
+    assert StepNote(path).take().is_alone
+    runner.submit(step(2, 3))
+    runner.submit(step(3, 1))
+    assert not StepNote(path).take().is_alone
+
+
+def test_how_the_engine_ended_is_told_with_its_steps(path: Path) -> None:
+    parent = StepNote(path)
+    parent.tell_end(was_killed=True)
+    assert StepNote(path).take().was_killed
+    assert not StepNote(path).take().was_killed
+
+
+def test_an_engine_that_dies_before_it_has_looked_changes_nothing_of_what_is_known(path: Path) -> None:
+    parent, (runner, _) = StepNote(path), noted(path)
+    runner.submit(step(1, 3))
+    parent.tell_end(was_killed=False)
+    parent.tell_end(was_killed=True)  # the next one, while it started
+    left = StepNote(path).take()
+    assert (left.keys, left.was_killed) == ({b"b": [7]}, False)

@@ -3,12 +3,12 @@
 from chairlift.live.suspicion import Suspicion
 
 
-def after(*deaths: tuple[int, bool]) -> tuple[bool, bool]:
+def after(*deaths: tuple[int, bool], was_killed: bool = False) -> tuple[bool, bool]:
     """Tokens the request had, and whether nothing else was in the step; strong and proven."""
     suspicion = Suspicion()
     for num_tokens, is_alone in deaths:
         suspicion.look({0: num_tokens})
-        suspicion.add(is_alone)
+        suspicion.add(is_alone, was_killed)
     return suspicion.is_strong, suspicion.is_proven
 
 
@@ -29,11 +29,27 @@ def test_two_deaths_by_itself_are_proof() -> None:
     assert after((0, True), (1, True), (1, False)) == (True, False)
 
 
+def test_of_engines_that_were_killed_it_takes_more() -> None:
+    assert after(*[(0, True)] * 4, was_killed=True) == (True, False)
+    assert after(*[(0, True)] * 5, was_killed=True) == (True, True)
+    assert after(*[(0, False)] * 9, was_killed=True) == (True, False)
+
+
+def test_kills_and_crashes_are_counted_apart() -> None:
+    suspicion = Suspicion()
+    for was_killed in (True, False, True):
+        suspicion.look({0: 3})
+        suspicion.add(True, was_killed)
+    assert not suspicion.is_proven
+    suspicion.add(True, was_killed=False)
+    assert suspicion.is_proven
+
+
 def test_a_sample_that_ended_meanwhile_is_progress() -> None:
     suspicion = Suspicion()
     for made in ({0: 4, 1: 4}, {1: 8}):  # as many tokens as before, but others
         suspicion.look(made)
-        suspicion.add(True)
+        suspicion.add(True, was_killed=False)
     assert (suspicion.is_strong, suspicion.is_proven) == (False, False)
 
 
@@ -41,7 +57,7 @@ def test_who_was_cleared_is_no_suspect_when_an_engine_dies_without_it() -> None:
     suspicion = Suspicion()
     for _ in range(2):
         suspicion.look({0: 4})
-        suspicion.add(False)
+        suspicion.add(False, was_killed=False)
     assert suspicion.is_strong
     suspicion.look({0: 5})
     assert not suspicion.is_strong
