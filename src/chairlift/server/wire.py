@@ -62,6 +62,14 @@ class WireProtocol(GuardedProtocol):
         super().on_message_begin()
         lend(self.scope, self)  # type: ignore[arg-type]
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # A request holds the connection that it was lent. Held in turn, both would stay, body and all, until circles
+        # are looked for.
+        self._unset_keepalive_if_required()
+        self._cycles = []
+        self.cycle = self.scope = None  # type: ignore[assignment]
+
     def pause_writing(self) -> None:
         super().pause_writing()
         if self.sender is not None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -201,3 +202,22 @@ async def test_a_response_leaves_nothing_for_the_collector_of_cycles() -> None:
         gc.set_debug(0)
         gc.garbage.clear()
     assert left == []
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError()])
+@pytest.mark.parametrize("has_all", [True, False])
+async def test_a_connection_is_gone_when_it_is_lost(error: Exception | None, has_all: bool) -> None:
+    world = HttpWorld(LONG)
+    transport = connect(world)
+    connection = weakref.ref(transport.protocol)
+    gc.collect()
+    gc.disable()
+    try:
+        ask(transport, "/v1/completions", BODY)
+        await (complete(transport) if has_all else until(lambda: len(transport.written) > 2))
+        transport.protocol.connection_lost(error)
+        del transport.protocol  # as a transport that is closed does
+        await asyncio.sleep(0.02)
+        assert connection() is None
+    finally:
+        gc.enable()
