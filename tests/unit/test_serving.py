@@ -1,5 +1,10 @@
+import os
+import signal
 import socket
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +19,19 @@ from chairlift.serving.parent import serve
 from chairlift.serving.words import summary
 from fakes.gpu import GIB
 from fakes.ledger import LedgerRunner
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """A server has its process for itself."""
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # also one that is still to be heard
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def test_where_a_gpus_memory_goes_is_a_line_of_its_own() -> None:
@@ -37,6 +55,40 @@ def test_a_port_in_use_is_refused_before_anything_is_loaded() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidConfig, match=f"port {port}: Address already in use; choose another"):
             serve(Settings(port=port))
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:  # short, as the path of a socket must be
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("where", ["find_model", "listen", "StepNote", "make_counts", "make_rates", "Reloader"])
+def test_told_to_stop_before_anything_runs_a_server_ends_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, number: int, where: str
+) -> None:
+    real = getattr(parent, where)
+
+    def interrupted(*args: object) -> object:
+        os.kill(os.getpid(), number)
+        return real(*args)
+
+    monkeypatch.setattr(parent, where, interrupted)
+    monkeypatch.setattr(parent, "Child", lambda *_: pytest.fail("a process was started"))
+    assert serve(Settings(port=0)) == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_settings_changed_before_there_is_a_server_to_hear_of_it_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: heard.append(number))
+    monkeypatch.setattr(parent, "check_access", lambda settings: signal.raise_signal(signal.SIGHUP))
+    with pytest.raises(InvalidConfig):
+        serve(Settings(port=0, model="no such/model at/all"))
+    assert heard == []
+    assert signal.sigwait({signal.SIGHUP}) == signal.SIGHUP  # it waits for whoever listens
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,9 @@ class Child:
 
 def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> None:
     _die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() != parent.pid:  # it was gone before it could be told
+        sys.exit(0)
     _be_called(f"cl-{name.replace(' ', '-')}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

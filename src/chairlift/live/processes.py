@@ -9,7 +9,7 @@ once. Knows nothing of what the processes do.
 import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -72,18 +72,19 @@ class Server:
         self._is_urgent = False
         self._is_ending = False
 
-    def run(self, say: Say, on_ready: Callable[[Any], None]) -> int:
-        """Until a signal comes; the exit code."""
-        _on_signals(self._stop)
+    def run(self, say: Say, on_ready: Callable[[Any], None], told: Sequence[int] = ()) -> int:
+        """Until a signal comes; the exit code. `told`: signals that came before anybody could deal with them."""
+        on_signals(self._stop)
         try:
             try:
-                self._serve(say, on_ready)
+                if not told:
+                    self._serve(say, on_ready)
             finally:
                 self._is_ending = True  # from here on signals change nothing
         except StopNow:
             pass
         finally:
-            _on_signals(signal.SIG_IGN)  # also while the interpreter shuts down
+            on_signals(signal.SIG_IGN)  # also while the interpreter shuts down
             self._end()
         return 0
 
@@ -189,7 +190,7 @@ class Server:
             child.kill()
 
 
-def _on_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
+def on_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
 

@@ -16,7 +16,7 @@ from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.live.child import Child
 from chairlift.live.counts import make_counts
-from chairlift.live.processes import Server
+from chairlift.live.processes import Server, StopNow, on_signals
 from chairlift.live.rates import make_rates
 from chairlift.live.step_note import StepNote
 from chairlift.server.access import check_access, warning_of
@@ -35,6 +35,22 @@ _MAX_FRONT_ENDS = 4  # that start by themselves
 
 def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int:
     """Runs the server until it is told to stop; the exit code. `look` finds the settings again as they are then."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for good, here and in whoever is started from here
+    on_signals(_stop_now)
+    try:
+        return _serve(settings, look or (lambda: settings))
+    except StopNow:
+        return 0
+    finally:
+        on_signals(signal.SIG_IGN)
+
+
+def _stop_now(_number: int, _frame: object) -> None:
+    on_signals(lambda *_: None)  # once is enough
+    raise StopNow
+
+
+def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     started = time.monotonic()
     set_up_logging(settings)
     for warning in (*settings.warnings, warning_of(settings)):
@@ -50,6 +66,8 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
     say(f"starting {model.name} on {url_of(settings, settings.host, listener)}")
     if admin is not None:
         say(f"admin routes on {url_of(settings, settings.admin_host, admin)}")
+    told: list[int] = []
+    on_signals(lambda number, _: told.append(number))  # what is begun from here on has to be tidied up
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
     with (
@@ -72,7 +90,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
 
         begun = int(time.time())
         make_rates(place.rates)
-        reloader = Reloader(place.reloads, settings, partial(_look, look or (lambda: settings)))
+        reloader = Reloader(place.reloads, settings, partial(_look, look))
         starts = itertools.count(1)
 
         def start_engine() -> Child:
@@ -98,7 +116,7 @@ def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int
             on_engine_death=note.tell_end,
         )
         with _reloading(reloader, server):
-            return server.run(say, on_ready)
+            return server.run(say, on_ready, told)
 
 
 def _look(look: Callable[[], Settings]) -> Settings:
@@ -110,9 +128,8 @@ def _look(look: Callable[[], Settings]) -> Settings:
 
 @contextlib.contextmanager
 def _reloading(reloader: Reloader, server: Server) -> Iterator[None]:
-    """Meanwhile SIGHUP has the settings read again. It is blocked here and in whoever is started from here, until they
-    can hear it: a thread waits for it, so that it comes at no bad time."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    """Meanwhile SIGHUP has the settings read again. It is blocked in all threads, and in children until they can hear
+    it: a thread waits for it, so that it comes at no bad time."""
 
     def run() -> None:
         while True:

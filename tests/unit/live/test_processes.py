@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chairlift.live import child
 from chairlift.live.child import was_killed
 from chairlift.live.processes import MAX_DEATHS
 
@@ -248,3 +249,11 @@ def test_when_the_parent_is_killed_its_children_end(start) -> None:
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
     wait_gone(*server.pids.values())
+
+
+def test_a_child_whose_parent_was_killed_before_it_could_be_told_does_not_begin(monkeypatch) -> None:
+    monkeypatch.setattr(child, "_die_with_parent", lambda: None)
+    monkeypatch.setattr(child.multiprocessing, "parent_process", lambda: psutil.Process(1))
+    monkeypatch.setattr(child.os, "getppid", lambda: 2)
+    with pytest.raises(SystemExit):
+        child._child(None, "engine", lambda *_: pytest.fail("it has begun"), ())
