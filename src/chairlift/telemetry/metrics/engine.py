@@ -20,8 +20,9 @@ from chairlift.telemetry.stopwatch import Stopwatch
 
 @dataclass(slots=True)
 class _Live:
-    num_prompt: int  # 0: its tokens were counted with another sample, or in the engine that it comes from
+    num_prompt: int  # 0: its tokens are counted with another sample, or were in the engine that it comes from
     queued: float
+    num_cached: int = 0  # of its prompt
     admitted: float | None = None
     first: float | None = None
 
@@ -65,7 +66,7 @@ class EngineMetrics:
                 self._live[request.id] = _Live(0, now, admitted=now, first=now)
                 self._last[request.id] = now
             else:
-                self._live[request.id] = _Live(len(request.prompt) if request is samples[0] else 0, now)
+                self._live[request.id] = _Live(0 if request.sample_index else len(request.prompt), now)
 
     def aborted(self, request: RequestId, now: float) -> None:
         """An event follows."""
@@ -120,13 +121,15 @@ class EngineMetrics:
         elif isinstance(event, Admitted) and request is not None and request.admitted is None:
             request.admitted = event.at
             self._queue.add(event.at - request.queued)
-            self._prompt.add(request.num_prompt)
-            self._cached.add(min(event.num_cached, request.num_prompt))
+            request.num_cached = min(event.num_cached, request.num_prompt)
 
     def _begin(self, id: RequestId, at: float) -> None:
+        """The prompt counts now, and not before: an engine may die meanwhile, and another begin with it again."""
         request = self._live.get(id)
         if request is not None:
             request.first = at
+            self._prompt.add(request.num_prompt)
+            self._cached.add(request.num_cached)
             if request.admitted is not None:
                 self._prefill.add(at - request.admitted)
 

@@ -50,7 +50,7 @@ _ENGINE = (
     Series("chairlift_requests_waiting", "gauge", "Requests that wait for their first step."),
     Series("chairlift_requests_preempted", "gauge", "Requests that had to give their blocks up and wait to go on."),
     Series("chairlift_preemptions_total", "counter", "Times that a request had to give its blocks up.", ("kind",)),
-    Series("chairlift_prompt_tokens_total", "counter", "Prompt tokens of requests that were let in."),
+    Series("chairlift_prompt_tokens_total", "counter", "Prompt tokens of requests that have made a token."),
     Series("chairlift_prompt_tokens_cached_total", "counter", "Prompt tokens that were found in the prefix cache."),
     Series("chairlift_generated_tokens_total", "counter", "Tokens made."),
     Series("chairlift_kv_blocks", "gauge", "KV blocks by state; all but swapped lie in the cache.", ("state",)),
