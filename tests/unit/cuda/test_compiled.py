@@ -41,7 +41,12 @@ def check(kernel, options=None, **constants):
     signature = {name: "constexpr" if name in constants else kind(name) for name in names}
     fixed = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
-    return triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options=options)
+    compiled = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options=options)
+    if constants.get("IS_EARLY"):
+        before, _, after = compiled.asm["ptx"].partition("griddepcontrol.wait")
+        assert "griddepcontrol.launch_dependents" in before + after, kernel
+        assert after and not re.search(r"\\b(st|atom|red)\\.\\S*global", before), kernel
+    return compiled
 
 def check_order(kernel, warps, **constants):
     # The compiler may take numbers to the tensor cores in wider pieces, or fuse a multiplication with an addition: the
@@ -51,6 +56,7 @@ def check_order(kernel, warps, **constants):
     assert "fma." not in compiled.asm["ptx"], kernel
 
 heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
+early = {"IS_EARLY": int(sys.argv[1]) >= 90}
 for is_split in (False, True):
     cut = {"SPLIT": 128, "IS_SPLIT": is_split}
     check(single_kernel, **heads, **cut, TILE=8)
@@ -58,30 +64,30 @@ for is_split in (False, True):
 check(combine_kernel, HEADS=32, DIM=128, SPLIT=128)
 check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64)
 check(list_pages_kernel, BLOCK=64)
-check(add_rms_norm_kernel, BLOCK=4096)
+check(add_rms_norm_kernel, BLOCK=4096, **early)
 check(silu_mul_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None}
     check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains)
-row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024}
+row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024, **early}
 check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
 check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)
 check(likeliest_kernel, TILE=16384)
-check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024)
+check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024, **early)
 for kv_heads, split in ((32, 16), (8, 128)):
     cut = {"KV_HEADS": kv_heads, "GROUP": 32 // kv_heads, "SPLIT": split, "NUM_SPLITS": 32, "TILE": 16}
-    check(attend_kernel, **heads, **cut, HAS_NORM=False, q_gain=None, k_gain=None)
+    check(attend_kernel, **heads, **cut, HAS_NORM=False, q_gain=None, k_gain=None, **early)
 exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32}
 for is_whole in (False, True):
-    check_order(exact_rows_kernel, 1 if is_whole else 4, **exact, GROUP=16, IS_WHOLE=is_whole)
+    check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole)
 check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64)
 check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
-check_order(exact_one_row_kernel, 4, **exact, GROUP=16)
+check_order(exact_one_row_kernel, 4, **exact, GROUP=16, **early)
 for is_even in (False, True):
     ends = {"STRETCH": 128, "IS_FULL": is_even, "IS_EVEN": is_even}
-    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, IS_GATED=False, **ends)
-    check(product_kernel, OUTPUTS=32, NUM_FULL=32, ROWS=8, IS_GATED=False, **ends)
-    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=8, IS_GATED=True, **ends)
+    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, IS_GATED=False, **early, **ends)
+    check(product_kernel, OUTPUTS=128, NUM_FULL=96, ROWS=16, IS_GATED=False, **early, **ends)
+    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, IS_GATED=True, **early, **ends)
 check(weigh_kernel, TILE=4096)
 """
 

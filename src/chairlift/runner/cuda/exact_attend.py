@@ -6,6 +6,7 @@ from torch import Tensor
 
 from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
+from chairlift.runner.cuda.handover import early
 from chairlift.runner.cuda.tiling import EXACT_SPLIT, EXACT_TILE, MAX_PARTS, Tiling
 
 QUERIES = 64  # of a prompt chunk that one program answers
@@ -69,5 +70,6 @@ def attend_one_row(
         window, tables.shape[1], num_splits,
         HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(heads // kv_heads)), DIM=head_dim,
         SIZE=block_size, SPLIT=tiling.split, TILE=tiling.tile, num_warps=4, num_stages=3, enable_fp_fusion=False,
+        **early(True),
     )  # fmt: skip
     return out

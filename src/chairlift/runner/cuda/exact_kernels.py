@@ -6,12 +6,14 @@ Always: what is computed of a row is computed in one order, whatever shares the 
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.handover import await_others, let_next_begin
+
 
 @triton.jit(do_not_specialize=["num_rows"])
 def product_kernel(
     x, weight, out, num_rows, num_outputs, width,
     OUTPUTS: tl.constexpr, NUM_FULL: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr,
-    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, IS_GATED: tl.constexpr,
+    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, IS_GATED: tl.constexpr, IS_EARLY: tl.constexpr,
 ):  # fmt: skip
     """x [num_rows, width], weight [num_outputs, width] -> out [num_rows, num_outputs]
 
@@ -23,6 +25,8 @@ def product_kernel(
     IS_GATED: weight [2 * num_outputs, width] -> silu(first half of the product) * second half, as `silu_mul_kernel` has
     it. Half of a program's lines are of the first half, the others those that go with them.
     """
+    let_next_begin(IS_EARLY)
+    await_others(IS_EARLY)
     num_blocks = tl.cdiv(num_rows, ROWS)
     program = tl.program_id(0)  # those of the same weights follow each other
     rows = program % num_blocks * ROWS + tl.arange(0, ROWS)
@@ -40,7 +44,7 @@ def product_kernel(
     columns = tl.arange(0, STRETCH)
     from_x = x + rows[:, None].to(tl.int64) * width + columns[None, :]
     from_weight = weight + places[:, None].to(tl.int64) * width + columns[None, :]
-    policy: tl.constexpr = "evict_first" if ROWS == 8 else ""  # nobody reads these weights again
+    policy: tl.constexpr = "evict_first" if ROWS == 16 else ""  # few rows are one block: nobody reads them again
     sums = tl.zeros([OUTPUTS, ROWS], dtype=tl.float32)
     for low in range(0, width, STRETCH):
         first = _load(from_weight + low, is_output[:, None], low + columns < width, IS_FULL, IS_EVEN, policy)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.exact_attention import fold, nothing, read, weigh
+from chairlift.runner.cuda.handover import await_others, let_next_begin
 from chairlift.runner.cuda.kernels import _kept
 
 
@@ -19,7 +20,7 @@ def exact_one_row_kernel(
     qkv, rotation, positions, slots, table_rows, tables, keys, values, partials, stats, counters, out,
     scale, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, TILE: tl.constexpr, IS_EARLY: tl.constexpr,
 ):  # fmt: skip
     """GROUP is the number of query heads of a head of keys, rounded up to what the tensor cores take."""
     HALF: tl.constexpr = DIM // 2
@@ -27,6 +28,7 @@ def exact_one_row_kernel(
     kind = qkv.dtype.element_ty
     kv_head = tl.program_id(0)
     split = tl.program_id(1)
+    let_next_begin(IS_EARLY)
     position = tl.load(positions)
     table = tables + tl.load(table_rows).to(tl.int64) * width
     first = 0
@@ -37,7 +39,8 @@ def exact_one_row_kernel(
     end = tl.minimum(position + 1, low + SPLIT)
     if start >= end:  # padding too
         return
-    # All of the stretch is asked for before anything else: most of the time is waiting for it.
+    # All of the stretch is asked for before anything else: most of the time is waiting for it. What lies in the cache
+    # was written by steps before this one.
     tl.static_assert(SPLIT == 2 * TILE)
     known = tl.minimum(position, end)
     k1, v1 = read(keys, values, table, low, first, known, kv_head, KV_HEADS, DIM, SIZE, TILE, True)
@@ -45,6 +48,7 @@ def exact_one_row_kernel(
     dims = tl.arange(0, DIM)
     cos = tl.load(rotation + position * DIM + dims % HALF)
     sin = tl.load(rotation + position * DIM + HALF + dims % HALF)
+    await_others(IS_EARLY)
     members = tl.arange(0, GROUP)
     is_member = members < num_members
     heads = kv_head * num_members + members

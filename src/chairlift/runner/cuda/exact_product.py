@@ -17,12 +17,14 @@ from typing import NamedTuple
 import torch
 import triton
 from torch import Tensor
+from triton import knobs
 
 from chairlift.runner.cuda.exact_kernels import product_kernel
+from chairlift.runner.cuda.handover import early
+from chairlift.runner.cuda.target import shared_memory
 
 Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
 
-_FEWEST = 8  # rows that the tensor cores take at least
 _FEW = 16  # rows up to which ours is the fastest
 _TRIED = 1 << 18  # numbers that must be equal, of a matrix that has enough of them
 _MAX_TRIALS = 64
@@ -42,15 +44,20 @@ class Tile(NamedTuple):
     rows: int
     stretch: int  # of the sum that is read at a time
     warps: int
-    stages: int
+    stages: int  # that are read ahead, where there is memory for them
+
+    def num_stages(self, itemsize: int) -> int:
+        """No bit depends on it."""
+        if knobs.runtime.interpret:
+            return 1
+        return max(1, min(self.stages, shared_memory() // ((self.outputs + self.rows) * self.stretch * itemsize)))
 
 
 # Chosen by measuring on an H200. Many outputs keep all processors busy with tiles that are nearly full.
-_FEWEST_ROWS = Tile(32, 32, _FEWEST, 256, 2, 4)
-_FEWEST_ROWS_OF_MANY = Tile(64, 64, _FEWEST, 128, 4, 4)
-_FEW_ROWS = Tile(64, 32, 16, 256, 4, 4)
+_FEW_ROWS = Tile(64, 32, 16, 256, 4, 5)
 _FEW_ROWS_OF_MANY = Tile(128, 96, 16, 128, 4, 4)
 _MANY_OUTPUTS = 8192
+_GATED = Tile(64, 64, 16, 128, 4, 3)
 _MEDIUM = Tile(64, 64, 64, 128, 4, 4)
 _LARGE = Tile(128, 128, 256, 64, 8, 4)
 _UNCUT = Tile(64, 64, 16, 32, 4, 2)  # for float32, which the tensor cores do not take as it is
@@ -70,7 +77,7 @@ class ExactWeight:
     def gated(self, x: Tensor, activate: Callable[[Tensor], Tensor]) -> Tensor:
         """activate(linear(x)), which is silu(first half) * second half; of a few rows in one kernel, where that gives
         the same bits."""
-        if self._bias is not None or len(x) > _FEWEST or x.dtype is torch.float32:
+        if self._bias is not None or len(x) > _FEW or x.dtype is torch.float32:
             return activate(self.linear(x))
         kind = (self._matrix.shape, self._matrix.dtype)
         if kind not in self._found.gates:
@@ -78,8 +85,8 @@ class ExactWeight:
         return gated(x, self._matrix) if self._found.gates[kind] else activate(self.linear(x))
 
     def _can_be_gated(self, activate: Callable[[Tensor], Tensor]) -> bool:
-        x = _numbers(0, _FEWEST, self._matrix)
-        return torch.equal(gated(x, self._matrix), activate(self.linear(x)))
+        x = _numbers(0, _FEW, self._matrix)
+        return all(torch.equal(gated(rows, self._matrix), activate(self.linear(rows))) for rows in (x, x[:1]))
 
     def logits(self, x: Tensor) -> Tensor:
         return self._multiply(x, torch.float32)
@@ -137,8 +144,6 @@ def _tile(num_rows: int, matrix: Tensor) -> Tile:
         return _UNCUT
     if num_rows > _FEW:
         return _MEDIUM if num_rows <= 64 else _LARGE
-    if num_rows <= _FEWEST:
-        return _FEWEST_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEWEST_ROWS
     return _FEW_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEW_ROWS
 
 
@@ -177,7 +182,7 @@ def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile) -> Tensor
 def gated(x: Tensor, matrix: Tensor) -> Tensor:
     """x [T, in], matrix [2 * out, in] -> silu(first half of the product) * second half, [T, out]"""
     out = torch.empty(len(x), len(matrix) // 2, dtype=x.dtype, device=x.device)
-    _launch(x, matrix, out, _tile(len(x), matrix), is_gated=True)
+    _launch(x, matrix, out, _GATED, is_gated=True)
     return out
 
 
@@ -189,5 +194,7 @@ def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, is_gated: bool) 
     product_kernel[grid](
         x, matrix, out, num_rows, num_outputs, width,
         OUTPUTS=tile.outputs, NUM_FULL=num_full, ROWS=tile.rows, STRETCH=tile.stretch, IS_FULL=is_full,
-        IS_EVEN=width % tile.stretch == 0, IS_GATED=is_gated, num_warps=tile.warps, num_stages=tile.stages,
+        IS_EVEN=width % tile.stretch == 0, IS_GATED=is_gated, num_warps=tile.warps,
+        num_stages=tile.num_stages(x.element_size()),
+        **early(num_rows == 1),
     )  # fmt: skip

@@ -7,13 +7,18 @@ Triton's interpreter too, which is how they are tested without a GPU.
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.handover import await_others, let_next_begin
+
 
 @triton.jit
-def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr):
+def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr, IS_EARLY: tl.constexpr):
     """residual += x; out = residual / rms(residual) * gain. One row a program."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < width
+    gains = tl.load(gain + columns, mask=mask, other=0.0).to(tl.float32)
+    let_next_begin(IS_EARLY)
+    await_others(IS_EARLY)
     summed = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     summed += tl.load(residual + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     # What the next layer adds to is the rounded sum, so the norm is taken of that.
@@ -21,7 +26,6 @@ def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr)
     tl.store(residual + row * width + columns, rounded, mask=mask)
     summed = rounded.to(tl.float32)
     scale = tl.rsqrt(tl.sum(summed * summed, axis=0) / width + eps)
-    gains = tl.load(gain + columns, mask=mask, other=0.0).to(tl.float32)
     tl.store(out + row * width + columns, (summed * scale * gains).to(out.dtype.element_ty), mask=mask)
 
 

@@ -5,6 +5,7 @@ import torch
 import triton
 from torch import Tensor
 
+from chairlift.runner.cuda.handover import early
 from chairlift.runner.cuda.one_row_kernel import gated_kernel, one_row_kernel
 
 _DTYPES = (torch.bfloat16, torch.float16)
@@ -22,7 +23,7 @@ def one_row(x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, 
     one_row_kernel[(triton.cdiv(num_outputs, _OUTPUTS),)](
         x, matrix, scales, bias, out, num_outputs,
         WIDTH=width, OUTPUTS=_OUTPUTS, STRETCH=_stretch(width),
-        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=4,
+        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=4, **early(True),
     )  # fmt: skip
     return out
 
@@ -32,10 +33,10 @@ def gated(x: Tensor, matrix: Tensor) -> Tensor:
     num_outputs, width = len(matrix) // 2, x.shape[1]
     out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
     gated_kernel[(num_outputs,)](
-        x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=_stretch(width), num_warps=4
+        x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=_stretch(width), num_warps=4, **early(True)
     )
     return out
 
 
 def _stretch(width: int) -> int:
-    return 2048 if width % 2048 == 0 else min(1024, triton.next_power_of_2(width))
+    return 2048 if width % 2048 == 0 else min(4096, triton.next_power_of_2(width))

@@ -10,6 +10,7 @@ Always: `counters` is all 0 between launches.
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.handover import await_others, let_next_begin
 from chairlift.runner.cuda.kernels import _kept, _normalise, _rotate
 
 
@@ -19,6 +20,7 @@ def attend_kernel(
     scale, window, width, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
     SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, TILE: tl.constexpr, HAS_NORM: tl.constexpr,
+    IS_EARLY: tl.constexpr,
 ):  # fmt: skip
     """GROUP is the number of query heads of a kv head, rounded up to a power of two. Halves of heads are kept apart, as
     rotation pairs them."""
@@ -27,6 +29,7 @@ def attend_kernel(
     kind = qkv.dtype.element_ty
     kv_head = tl.program_id(0)
     split = tl.program_id(1)
+    let_next_begin(IS_EARLY)
     position = tl.load(positions)
     table = tables + tl.load(table_rows).to(tl.int64) * width
     slot = tl.load(slots)
@@ -36,12 +39,14 @@ def attend_kernel(
         first = tl.maximum(position + 1 - window, 0)
     if position < start or start + SPLIT <= first:  # padding too
         return
-    # Memory is asked for as early as can be: nearly all of the time is waiting for it.
+    # Memory is asked for as early as can be: nearly all of the time is waiting for it. What lies in the cache was
+    # written by steps before this one.
     end = tl.minimum(position, start + SPLIT)
     k1, k2, v1, v2 = _read(keys, values, table, kv_head, start, first, end, KV_HEADS, DIM, SIZE, TILE)
     low = tl.arange(0, HALF)
     cos = tl.load(rotation + position * DIM + low)[None, :]
     sin = tl.load(rotation + position * DIM + HALF + low)[None, :]
+    await_others(IS_EARLY)
     members = tl.arange(0, GROUP)
     is_member = (members < num_members)[:, None]
     heads = kv_head * num_members + members

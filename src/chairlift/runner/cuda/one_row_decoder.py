@@ -12,6 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
+from chairlift.runner.cuda.handover import early
 from chairlift.runner.cuda.one_row import is_one_row
 from chairlift.runner.cuda.one_row_attention import attend_kernel
 from chairlift.runner.cuda.ops import CudaBatch, CudaWeight
@@ -70,5 +71,6 @@ def attend_one_row(
         partials, stats, counters, out, scale, window, batch.tables.shape[1], eps,
         HEADS=heads, KV_HEADS=kv_heads, GROUP=triton.next_power_of_2(heads // kv_heads), DIM=head_dim,
         SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=_TILE, HAS_NORM=q_gain is not None, num_warps=_WARPS,
+        **early(True),
     )  # fmt: skip
     return out

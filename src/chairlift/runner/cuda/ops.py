@@ -10,6 +10,7 @@ from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, sing
 from chairlift.runner.cuda.exact_attend import attend_prompts, attend_rows
 from chairlift.runner.cuda.exact_product import ExactWeight, Found
 from chairlift.runner.cuda.flash import Planned
+from chairlift.runner.cuda.handover import early
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
 from chairlift.runner.cuda.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.prefill import prefill_kernel
@@ -82,7 +83,7 @@ class CudaOps:
         block = triton.next_power_of_2(width)
         warps = max(1, min(16, block // 256))
         add_rms_norm_kernel[(len(x),)](
-            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps
+            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps, **early(len(x) == 1)
         )  # fmt: skip
         return out, residual
 

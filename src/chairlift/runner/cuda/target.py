@@ -1,0 +1,19 @@
+"""The GPU that kernels are launched on or, ahead of that, compiled for.
+
+Without torch: kernels are compiled by processes that do not wait for it.
+"""
+
+from triton.runtime import driver
+
+_SHARED_KB = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}  # CUDA's table; the others have 99
+
+
+def arch() -> int:
+    """90 is Hopper; 0 is no GPU that CUDA knows."""
+    target = driver.active.get_current_target()
+    return int(target.arch) if target.backend == "cuda" else 0
+
+
+def shared_memory() -> int:
+    """Bytes that one program may have."""
+    return _SHARED_KB.get(arch(), 99) << 10
