@@ -203,6 +203,17 @@ async def test_questions_are_put_to_the_engine_one_at_a_time() -> None:
     assert [answer.status_code for answer in await asyncio.gather(*answers)] == [200, 200]
 
 
+def test_nobody_waits_for_an_answer_to_somebody_who_is_gone() -> None:
+    world = HttpWorld()
+    with world.on_a_port() as url, httpx.Client() as http:
+        for number in range(1, 4):  # of the first the engine says nothing, the others wait for it
+            with pytest.raises(httpx.ReadTimeout):
+                http.get(f"{url}/live/requests/{number}", timeout=0.3)
+        with pytest.raises(httpx.ReadTimeout):
+            http.get(f"{url}/live/requests/9", timeout=1.0)
+    assert world.client.watched[-1] == Explain(9)
+
+
 @pytest.mark.parametrize("name", ["7", "x", "²", "9" * 40])
 async def test_a_request_that_nobody_knows_is_not_found(name: str) -> None:
     world = HttpWorld()

@@ -5,6 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.server.context import context_of
+from chairlift.server.exchange import until_gone
 from chairlift.server.openai.models import welcome
 from chairlift.server.page.about import about
 from chairlift.server.page.document import document
@@ -29,7 +30,8 @@ async def explain(http: Request) -> Response:
     name = http.path_params["name"]
     told = None
     if name.isascii() and name.isdigit() and len(name) < 16:
-        told = await context_of(http).client.watching.explain(int(name))
+        # Questions wait for each other: nobody should have to wait for one whose asker is gone.
+        told = await until_gone(http.receive, context_of(http).client.watching.explain(int(name)))
     if told is None:
         raise HTTPException(404, f"request {name[:16]} is not among those that are shown, or not any more")
     return Response(told, media_type="application/json")
