@@ -1,10 +1,8 @@
 """A whole server with keys, limits and HTTPS, as a stranger and its operator meet it."""
 
 import os
-import shutil
 import signal
 import ssl
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,11 +12,12 @@ import httpx
 import openai
 import pytest
 
+from fakes.certificate import make_certificate, needs_openssl
 from fakes.served import Served, chairlift, serve
 
 ALICE, BOB, CAROL, ADMIN = (f"sk-{name}-0123456789" for name in ("alice", "bob", "carol", "admin"))
 WORDS = {"prompt": "Hi", "max_tokens": 3}
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+pytestmark = needs_openssl
 
 
 @dataclass
@@ -37,11 +36,8 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    keys, key, certificate = folder / "keys.yaml", folder / "key.pem", folder / "cert.pem"
+    keys, (certificate, key) = folder / "keys.yaml", make_certificate(folder)
     keys.write_text(f"- {{name: alice, key: {ALICE}, requests_per_minute: 4}}\n- {{name: bob, key: {BOB}}}\n")
-    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
-    command = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject)
-    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch", "--frontends", "2")
     secured = ("--api-key-file", keys, "--tls-cert", certificate, "--tls-key", key, "--admin-port", "0")
     with serve(folder / "log", *options, *secured, environment={"CHAIRLIFT_ADMIN_KEY": ADMIN}) as served:

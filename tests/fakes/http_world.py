@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import uvloop
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.settings import LlmServing
@@ -76,6 +77,7 @@ class HttpWorld:
         if room is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
         sock.bind(("127.0.0.1", 0))
+        sock.listen()
         port = sock.getsockname()[1]
         started = threading.Event()
         ends: list[Callable[[], object]] = []
@@ -86,12 +88,12 @@ class HttpWorld:
             started.set()
             await serve([(self.app, sock)], self.context.load, stop=stop)
 
-        thread = threading.Thread(target=lambda: asyncio.run(run()))
+        thread = threading.Thread(target=lambda: uvloop.run(run()))
         thread.start()
         started.wait(10)
         _wait_until_open(port)
         try:
-            yield f"http://127.0.0.1:{port}"
+            yield f"{'http' if self.context.settings.tls_cert is None else 'https'}://127.0.0.1:{port}"
         finally:
             ends[0]()
             thread.join(10)

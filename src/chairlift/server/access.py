@@ -6,6 +6,7 @@ import ssl
 from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.server.handshake import server_context
 
 
 def check_access(settings: Settings) -> None:
@@ -14,7 +15,7 @@ def check_access(settings: Settings) -> None:
     read_keys(settings.admin_key, None)
     if settings.tls_cert is not None:
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
+            server_context(settings.tls_cert, settings.tls_key)
         except (OSError, ssl.SSLError) as error:
             why = error.strerror or getattr(error, "reason", None) or error
             raise InvalidConfig(

@@ -34,17 +34,24 @@ class GuardedProtocol(HttpToolsProtocol):
     def is_full(self) -> bool:
         return self.flow.write_paused
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._receiving_since = time.monotonic()
-        self._is_counted = self._load.connect()
-        if not self._is_counted:
-            self._refuse(503, f"there are {self._load.settings.max_connections} connections already")
+    def count(self) -> bool:
+        """As one more connection, also before there is one to speak of; False if it would be too many."""
+        self._is_counted = self._is_counted or self._load.connect()
+        return self._is_counted
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def discount(self) -> None:
         if self._is_counted:
             self._is_counted = False
             self._load.disconnect()
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._receiving_since = time.monotonic()
+        if not self.count():
+            self._refuse(503, f"there are {self._load.settings.max_connections} connections already")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.discount()
         super().connection_lost(exc)
         self.drop()
 

@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from chairlift.server.guard import GuardedProtocol
+from chairlift.server.handshake import Doorway, server_context
 from chairlift.server.load import Load
 from chairlift.server.wire import WireProtocol
 
@@ -31,7 +32,30 @@ Site = tuple[ASGIApp, socket.socket]
 
 
 class _Server(uvicorn.Server):
-    """Signals are set up by `serve`: a stop is an ordinary end here, not the death of the process."""
+    """Signals are set up by `serve`: a stop is an ordinary end here, not the death of the process. Over TLS connections
+    come by a doorway."""
+
+    def __init__(self, config: uvicorn.Config, load: Load) -> None:
+        super().__init__(config)
+        self._load = load
+        self._doors: list[Doorway] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        settings = self._load.settings
+        if settings.tls_cert is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        context = server_context(settings.tls_cert, settings.tls_key)
+        protocol = partial(
+            WireProtocol, self._load, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        self._doors = [Doorway(sock, context, self._load, protocol) for sock in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for door in self._doors:
+            door.close()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -104,11 +128,9 @@ def _server(app: ASGIApp, load: Load) -> _Server:
         log_level="warning",
         access_log=False,
         proxy_headers=False,
-        ssl_certfile=load.settings.tls_cert,
-        ssl_keyfile=load.settings.tls_key,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
-    return _Server(config)
+    return _Server(config, load)
 
 
 async def _look(servers: Sequence[_Server], load: Load) -> None:
