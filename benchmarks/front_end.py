@@ -108,7 +108,7 @@ def _start(stack: ExitStack, env: dict[str, str], command: list[str], fd: int = 
     process = subprocess.Popen(
         [sys.executable, _HERE / command[0], *command[1:]], env=env, stdout=subprocess.PIPE, pass_fds=lent
     )
-    stack.callback(process.wait)
+    stack.enter_context(process)
     stack.callback(process.kill)
     return process
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
+from chairlift.live.clock import WallClock
 from chairlift.live.engine_process import EngineProcess
 from chairlift.live.messages import Abort, EngineInfo, Output, Submit
 from chairlift.live.switchboard import FrontEnd, Switchboard
@@ -28,6 +29,7 @@ class PacedSwitchboard:
 
     def __init__(self, tokens: list[int], max_running: int, step_s: float) -> None:
         self.engine = self.scheduler = self
+        self.clock, self.runner, self.observer = WallClock(), None, None  # for a page, which nobody opens
         self.running: dict[Line, list[int]] = {}  # the token it is at, and how many it has left
         self.waiting: deque[tuple[Line, int]] = deque()
         self.preempted: tuple[()] = ()
@@ -50,9 +52,6 @@ class PacedSwitchboard:
     def drop(self, front_end: FrontEnd) -> None:
         self.running = {line: state for line, state in self.running.items() if line[0] != front_end}
         self.waiting = deque(item for item in self.waiting if item[0][0] != front_end)
-
-    def count_lost(self, front_end: FrontEnd, count: int) -> None:
-        """Nobody asks."""
 
     def step(self) -> dict[FrontEnd, list[Output]]:
         self._wait()
