@@ -8,6 +8,7 @@ from chairlift.server.wire import Sender, lend
 class MemoryWire:
     is_full = False
     is_gone = False
+    has_unsent = False
     sender: Sender | None = None
 
     def __init__(self) -> None:
@@ -16,6 +17,10 @@ class MemoryWire:
     def write(self, data: bytes) -> None:
         assert data, "an empty chunk would end the body"
         self.data += data
+
+    def cut(self) -> None:
+        assert self.sender is not None
+        self.sender.leave()
 
 
 def wired(app: ASGIApp) -> ASGIApp:

@@ -72,6 +72,7 @@ def create_app(context: ServerContext) -> Starlette:
     app = _App(routes=_ROUTES)
     app.state.context = context
     app.state.pages = Pages(context.client.watching)
+    context.load.on_drain.append(app.state.pages.close)
     app.state.scrape = Scrape(context)
     app.state.token_check = health.TokenCheck(context)
     return app

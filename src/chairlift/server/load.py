@@ -27,6 +27,7 @@ class Load:
         self.keys = Keys()  # likewise
         self.counts = counts
         self.is_draining = False
+        self.on_drain: list[Callable[[], None]] = []  # called when it begins
         self.on_refused: Callable[[str], None] = _unheard  # told why a connection was refused or cut off
         self.has_heard = False  # of a token, since somebody asked last
         self.is_idle = asyncio.Event()  # no request that asks for work is under way
@@ -74,6 +75,13 @@ class Load:
         """Tokens that were made for it."""
         if key is not None and self._rates is not None:
             self._rates.charge(key, num_tokens, time.monotonic())
+
+    def drain(self) -> None:
+        """Nothing more is taken on; may be called again."""
+        if not self.is_draining:
+            self.is_draining = True
+            for call in self.on_drain:
+                call()
 
     def begin(self) -> None:
         """An HTTP request that asks for work has come; raises `Stopping`."""

@@ -74,7 +74,7 @@ class _Stop:
     def ask(self) -> None:
         if self._is_asked.is_set():
             self._is_urgent.set()
-        self._load.is_draining = True
+        self._load.drain()
         self._is_asked.set()
 
     async def run(self) -> None:

@@ -37,7 +37,14 @@ class Wire(Protocol):
     @property
     def is_gone(self) -> bool: ...
 
+    @property
+    def has_unsent(self) -> bool: ...
+
     def write(self, data: bytes) -> None: ...
+
+    def cut(self) -> None:
+        """Ends the connection, and with it what is still to be sent; its sender is told to leave."""
+        ...
 
 
 def wire_of(scope: Scope) -> Wire:
@@ -57,6 +64,14 @@ class WireProtocol(GuardedProtocol):
 
     def write(self, data: bytes) -> None:
         self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    @property
+    def has_unsent(self) -> bool:
+        return self.transport.get_write_buffer_size() > 0
+
+    def cut(self) -> None:
+        self.drop()
+        self.transport.abort()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -2,6 +2,7 @@ import asyncio
 import base64
 import json
 import re
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -191,6 +192,17 @@ async def test_a_request_is_explained_by_the_engine() -> None:
     assert (await answer).json() == {"headline": []}
 
 
+@pytest.mark.parametrize(("user", "shown"), [("key-1", "key-1"), ("key-2", "")])
+async def test_a_key_is_told_its_own_name_and_no_other(user: str, shown: str) -> None:
+    world = HttpWorld(api_key="sk-alice-0123456789,sk-bob-0123456789abc")
+    async with world.http() as http:
+        alice = {"X-API-Key": "sk-alice-0123456789"}
+        answer = asyncio.ensure_future(http.get("/live/requests/7", headers=alice))
+        await until(lambda: world.client.watched == [Explain(7)])
+        world.client.watching.hear(Explained(7, json.dumps({"user": user, "headline": ["words"]}).encode()))
+        assert (await answer).json() == {"user": shown, "headline": ["words"]}
+
+
 async def test_questions_are_put_to_the_engine_one_at_a_time() -> None:
     world = HttpWorld()
     answers = [asyncio.ensure_future(world.get(f"/live/requests/{number}")) for number in (1, 2)]
@@ -243,6 +255,31 @@ def test_a_real_connection_is_followed_and_let_go() -> None:
                 return
             time.sleep(0.01)
     raise AssertionError("the page that left is still watched for")
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_pages_end_when_the_server_begins_to_stop_and_no_more_are_let_in(reads: bool) -> None:
+    world = HttpWorld()
+    async with opened(world) as page:
+        page.wire.has_unsent = not reads
+        world.context.load.drain()
+        await asyncio.wait([page.task], timeout=5)
+        assert page.task.done()
+        assert (page.sent[-1].get("more_body") is False) == reads
+    assert world.client.watched[-1] == Watch(False)
+    assert (await world.get("/live")).status_code == 503
+
+
+def test_a_page_that_reads_nothing_does_not_hold_up_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chairlift.server.page.routes.about", lambda context: b"a" * 4_000_000)
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with HttpWorld().on_a_port(room=4096) as url:
+            sock.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+            sock.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+            sock.recv(1)
+            before = time.monotonic()
+        assert time.monotonic() - before < 8  # a reader has a minute to read
 
 
 def test_an_open_page_does_not_hold_up_a_stop() -> None:

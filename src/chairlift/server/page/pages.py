@@ -29,15 +29,25 @@ class Pages:
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
         self._open: dict[Page, None] = {}
+        self._is_closed = False
 
     def join(self, page: "Page") -> None:
         self._open[page] = None
-        self.ask()
+        if self._is_closed:
+            page.end()
+        else:
+            self.ask()
 
     def leave(self, page: "Page") -> None:
         del self._open[page]
         if not self._open:
             self._watching.end()
+
+    def close(self) -> None:
+        """The server stops: no page is waited for, also of those that come."""
+        self._is_closed = True
+        for page in list(self._open):
+            page.end()
 
     def ask(self) -> None:
         """For everything; a page has yet to be told."""
@@ -54,7 +64,7 @@ class Pages:
 
 
 class Page(Response):
-    """The stream of one page; ends when the page is closed, or the server closes its connection."""
+    """The stream of one page; ends when the page is closed, or the server stops."""
 
     def __init__(self, pages: Pages, about: Callable[[], bytes]) -> None:
         self.status_code = 200
@@ -84,6 +94,7 @@ class Page(Response):
                 await self._over
             finally:
                 self._pages.leave(self)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._wire.sender = None
 
@@ -111,6 +122,14 @@ class Page(Response):
     def leave(self) -> None:
         if not self._over.done():
             self._over.set_exception(ClientDisconnect())
+
+    def end(self) -> None:
+        if self._over.done():
+            return
+        if self._wire.has_unsent:  # it does not read, and would not hear of the end
+            self._wire.cut()
+        else:
+            self._over.set_result(None)
 
 
 def _event(name: bytes, data: bytes) -> bytes:

@@ -1,15 +1,19 @@
 """GET /, /live and /live/requests/N: the page, what it is fed with, and where the time of one request went."""
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chairlift.config.keys import ApiKey
 from chairlift.server.context import context_of
 from chairlift.server.exchange import until_gone
+from chairlift.server.lock import key_of
 from chairlift.server.openai.models import welcome
 from chairlift.server.page.about import about
 from chairlift.server.page.document import document
 from chairlift.server.page.pages import Page, Pages
+from chairlift.server.turned_away import Stopping
 
 
 async def root(http: Request) -> Response:
@@ -22,6 +26,8 @@ async def root(http: Request) -> Response:
 
 async def live(http: Request) -> Response:
     context, pages = context_of(http), http.app.state.pages
+    if context.load.is_draining:  # else a page, which asks again, would hold on to a connection
+        raise Stopping
     assert isinstance(pages, Pages)
     return Page(pages, lambda: about(context))
 
@@ -34,4 +40,12 @@ async def explain(http: Request) -> Response:
         told = await until_gone(http.receive, context_of(http).client.watching.explain(int(name)))
     if told is None:
         raise HTTPException(404, f"request {name[:16]} is not among those that are shown, or not any more")
-    return Response(told, media_type="application/json")
+    return Response(_as_seen_by(key_of(http), told), media_type="application/json")
+
+
+def _as_seen_by(key: ApiKey | None, told: bytes) -> bytes:
+    """Where there are keys, nobody is told the name of another."""
+    if key is None:
+        return told
+    story = msgspec.json.decode(told)
+    return told if story["user"] == key.name else msgspec.json.encode(story | {"user": ""})

@@ -104,7 +104,6 @@ class _Eye:
                 requests=list(row.siblings),
                 prompt=lengths,
                 max_output=request.max_output,
-                user=request.user,
             )
         )
 

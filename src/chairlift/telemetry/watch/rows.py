@@ -20,10 +20,9 @@ QUEUED, PROMPT, DECODE, OFF, AGAIN = "q", "p", "d", "o", "a"
 
 
 class Bar(NamedTuple):
-    """What a page is told of a row."""
+    """What every page is told of a row: not whose it is."""
 
     id: RequestId
-    user: str
     prompt: int
     output: int
     cached: int
@@ -96,7 +95,6 @@ class Row:
         request = self.progress.request
         return Bar(
             request.id,
-            request.user,
             len(request.prompt),
             self.num_output,
             self.num_cached,

@@ -225,7 +225,7 @@ class View:
         }
 
     def explain(self, request: RequestId) -> bytes | None:
-        """Where its time went, in words; None when it is not shown, or too long ago it began."""
+        """Whose it is, and where its time went in words; None when it is not shown, or too long ago it began."""
         row = self._shown.get(request)
         story = None if row is None else tell(self._log, row, self._scheduler.limits)
         if story is None or row is None:
@@ -233,6 +233,7 @@ class View:
         return self._encode(
             {
                 "bar": row.bar(),
+                "user": row.progress.request.user,
                 "headline": list(headline(story)),
                 "parts": list(parts(story)),
                 "sentences": list(sentences(story)),

@@ -138,7 +138,7 @@ def test_a_bar_shows_waiting_chunks_and_decoding() -> None:
     steps.run(5)
     bar = steps.bars()[1]
     assert [kind for kind, _ in bar["spans"]] == ["q", "p", "p", "p", "d"]
-    assert (bar["user"], bar["prompt"], bar["output"], bar["finish"]) == ("ann", 20, 3, "length")
+    assert (bar["prompt"], bar["output"], bar["finish"]) == (20, 3, "length")
     assert bar["first"] - bar["arrival"] == pytest.approx(0.375)
     assert bar["end"] - bar["arrival"] == pytest.approx(0.625)
 
@@ -215,6 +215,15 @@ def test_samples_of_one_prompt_are_told_apart() -> None:
     assert "It waited for request 1, a sample of the same prompt, to compute that prompt." in told["sentences"]
     assert [part[0] for part in told["parts"]] == ["prompt", "decoding"]
     assert told["headline"][0].startswith("request 2: 8 prompt tokens, 5 output tokens; ended after")
+
+
+def test_whose_a_request_is_stands_in_one_place() -> None:
+    steps = Steps()
+    steps.add(1, 20, 3, user="ann")
+    steps.run(5)
+    told = json.loads(steps.view.explain(RequestId(1)) or b"{}")
+    assert told.pop("user") == "ann"
+    assert "ann" not in json.dumps(told) + steps.view.whole().decode() + steps.view.news(1).decode()
 
 
 def test_a_request_under_way_is_explained_up_to_now() -> None:

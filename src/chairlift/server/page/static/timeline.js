@@ -95,7 +95,7 @@ async function explain() {
 }
 
 function showStory(bar, told) {
-  byId("why-title").textContent = "Request " + bar.id;
+  byId("why-title").textContent = "Request " + bar.id + (told.user ? " of " + told.user : "");
   const total = told.parts.reduce((sum, [, time]) => sum + time, 0) || 1;
   const split = element("div", undefined, "split");
   const table = element("table"), body = table.appendChild(element("tbody"));
