@@ -85,6 +85,8 @@ class Book:
             "cached_tokens": sum(answer.num_cached for answer in record.answers),
             "output_tokens": sum(answer.num_output for answer in record.answers),
         }
+        if record.ignored:
+            fields["ignored"] = record.ignored
         key: ApiKey | None = scope.get("api_key")
         if key is not None:
             fields["key"] = key.name

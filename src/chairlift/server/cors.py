@@ -3,7 +3,9 @@
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-_SHOWN = ("X-Request-Id", "Retry-After")
+from chairlift.server.ignored import HEADER
+
+_SHOWN = ("X-Request-Id", "Retry-After", HEADER)
 
 
 def allow_sites(app: ASGIApp, origins: str | None) -> ASGIApp:

@@ -1,8 +1,9 @@
 """Around every request: its id, an answer for whatever escapes, and a note in the book at its end.
 
-Always: each response carries `X-Request-Id`, the client's own if it sent a printable one; no exception reaches the
-server below, except one that comes after a response has begun, which can only end the connection. While the server is
-stopping, whatever asks for work (a POST) is turned away, and every response ends its connection.
+Always: each response carries `X-Request-Id`, the client's own if it sent a printable one, and the names of fields that
+had no effect; no exception reaches the server below, except one that comes after a response has begun, which can only
+end the connection. While the server is stopping, whatever asks for work (a POST) is turned away, and every response
+ends its connection.
 """
 
 import logging
@@ -13,9 +14,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chairlift.server.book import Book
 from chairlift.server.errors import respond
+from chairlift.server.ignored import HEADER
 from chairlift.server.load import Load
 
 logger = logging.getLogger(__name__)
+IGNORED = HEADER.lower().encode()
 Where = Callable[[Scope], tuple[str, bool]]  # a request's route, and whether it makes text
 
 
@@ -41,6 +44,8 @@ class Envelope:
                 is_started = True
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], header]
+                if record.ignored:
+                    message["headers"].append((IGNORED, ",".join(record.ignored).encode()))
                 if self._load.is_draining:
                     message["headers"] = _closing(message["headers"])
             await send(message)

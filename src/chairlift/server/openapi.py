@@ -15,6 +15,7 @@ from chairlift.server.errors import Detail, ErrorBody
 from chairlift.server.gate import DEADLINE_HEADER
 from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS
 from chairlift.server.health import Health
+from chairlift.server.ignored import HEADER
 from chairlift.server.llm_serving.request import GenerateRequest
 from chairlift.server.openai import requests, responses
 
@@ -45,8 +46,12 @@ _DEADLINE = {
     "schema": {"type": "integer", "minimum": 1},
 }
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again", "schema": {"type": "integer"}}}
+_IGNORED = {HEADER: {"description": "Fields of the body that had no effect", "schema": {"type": "string"}}}
 _TURNED_AWAY: dict[str, dict[str, Any]] = {
-    "429": {"description": "Too many requests wait already (max_waiting, max_waiting_tokens)", "headers": _RETRY_AFTER},
+    "429": {
+        "description": "Too many requests wait (max_waiting, max_waiting_tokens), or the API key's limit is reached",
+        "headers": _RETRY_AFTER,
+    },
     "503": {"description": "The server is starting or stopping", "headers": _RETRY_AFTER},
     "504": {"description": "The time for this request was over before its answer began"},
 }
@@ -129,6 +134,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         answers |= {status: reason | error for status, reason in _TURNED_AWAY.items()}
     described: dict[str, Any] = {"summary": operation.summary, "responses": answers}
     if operation.body is not None:
+        answers["200"]["headers"] = _IGNORED
         described["requestBody"] = {"required": True, "content": {"application/json": _schema(operation.body)}}
     if "{name}" in operation.path:
         parameter = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}

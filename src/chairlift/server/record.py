@@ -37,7 +37,7 @@ class Figures(NamedTuple):
 
 
 class Record:
-    __slots__ = ("answers", "arrived", "id", "is_gone", "is_traced", "keeps_text", "status")
+    __slots__ = ("answers", "arrived", "id", "ignored", "is_gone", "is_traced", "keeps_text", "status")
 
     def __init__(self, id: str, is_traced: bool, keeps_text: bool) -> None:
         self.id = id
@@ -46,6 +46,7 @@ class Record:
         self.keeps_text = keeps_text
         self.status: int | None = None
         self.is_gone = False  # the client left
+        self.ignored: list[str] = []  # fields of the body that had no effect
         self.answers: Sequence[Followed] = ()
 
     def outcome(self) -> tuple[str, str]:

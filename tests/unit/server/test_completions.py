@@ -219,3 +219,21 @@ async def test_stop_strings_are_left_out_unless_asked_for() -> None:
 async def test_special_tokens_are_shown_when_asked_for() -> None:
     answer = await complete(HttpWorld("Hello"), skip_special_tokens=False, ignore_eos=True)
     assert answer["choices"][0]["text"] == "Hello<|im_end|>"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_fields_without_effect_are_named_in_a_header(stream: bool) -> None:
+    world = HttpWorld()
+    plain = await world.post("/v1/completions", {"prompt": "Hi", "stream": stream})
+    told = await world.post("/v1/completions", {"prompt": "Hi", "stream": stream, "temprature": 1, "a,b\n\u00e9": 2})
+    wrong = await world.post("/v1/completions", {"prompt": "Hi", "stream": stream, "temprature": 1, "n": 0})
+    assert "x-chairlift-ignored" not in plain.headers
+    assert told.status_code == 200
+    assert told.headers["x-chairlift-ignored"] == "temprature,a?b??"
+    assert (wrong.status_code, wrong.headers["x-chairlift-ignored"]) == (400, "temprature")
+
+
+async def test_of_very_many_fields_without_effect_some_are_named() -> None:
+    told = await HttpWorld().post("/v1/completions", {"prompt": "Hi"} | {f"f{i}": 1 for i in range(1000)})
+    names = told.headers["x-chairlift-ignored"].split(",")
+    assert (len(names), names[0], names[-1]) == (21, "f0", "and-980-more")

@@ -219,3 +219,8 @@ async def test_the_logprob_is_a_log_probability_where_that_is_asked_for(path: st
     response = await ask(HttpWorld("Hello world", llm_serving_logprob="logprob"), path)
     assert HELLO.replace("77.0", "-38.5") in response.text
     assert HELLO not in response.text
+
+
+async def test_parameters_without_effect_are_named_in_a_header() -> None:
+    told = await HttpWorld().post("/models/small/generate", {"inputs": "Hi", "parameters": {"watermark": True}})
+    assert told.headers["x-chairlift-ignored"] == "parameters.watermark"

@@ -4,23 +4,23 @@ from typing import Any
 import pytest
 
 from chairlift.server.llm_serving.coerce import InvalidBody
-from chairlift.server.llm_serving.request import Parameters, parse, sampling_params
+from chairlift.server.llm_serving.request import Parameters, decode, ignored, parse, sampling_params
 
 
 def params(**parameters: Any) -> Any:
-    request = parse(json.dumps({"inputs": "a", "parameters": parameters}).encode())
+    request = parse({"inputs": "a", "parameters": parameters})
     return sampling_params(request.parameters, vocab_size=1000)
 
 
 def errors(body: object) -> list[dict[str, Any]]:
     with pytest.raises(InvalidBody) as caught:
-        parse(body if isinstance(body, bytes) else json.dumps(body).encode())
+        parse(decode(body if isinstance(body, bytes) else json.dumps(body).encode()))
     return caught.value.detail
 
 
 def test_absent_parameters_have_the_old_defaults() -> None:
     for body in ({"inputs": "a"}, {"inputs": "a", "parameters": None}, {"inputs": "a", "parameters": {}}):
-        request = parse(json.dumps(body).encode())
+        request = parse(body)
         assert request.parameters == Parameters()
         assert request.stream is False
     sampled = params()
@@ -66,7 +66,7 @@ def test_inputs_that_are_not_text_are_refused_by_name() -> None:
     assert errors({"inputs": "a \ud800 b"}) == [
         {"loc": ["body", "inputs"], "msg": "half of a surrogate pair is not text", "type": "value_error.unicode"}
     ]
-    assert parse(b'{"inputs": "\\ud83d\\ude00"}').inputs == "\U0001f600"
+    assert parse(decode(b'{"inputs": "\\ud83d\\ude00"}')).inputs == "\U0001f600"
 
 
 def test_too_many_or_too_long_stop_strings_are_refused_by_name() -> None:
@@ -126,3 +126,10 @@ def test_a_bad_body_says_where_and_why(body: bytes, loc: list[Any], kind: str) -
 
 def test_unknown_keys_are_dropped() -> None:
     assert params(topk_k=5) == params()
+
+
+def test_what_has_no_effect_is_named_unless_it_asks_for_nothing() -> None:
+    parameters = {"top_k": 5, "watermark": True, "details": False, "typical_p": 0, "best_of": 2}
+    body = {"inputs": "a", "stream": True, "parameters": parameters, "model": "small"}
+    assert ignored(body) == ["model", "parameters.watermark", "parameters.best_of"]
+    assert ignored({"inputs": "a", "parameters": None}) == []

@@ -18,6 +18,7 @@ from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import Detail, request_id
 from chairlift.server.exchange import read_body
 from chairlift.server.gate import Time, enter
+from chairlift.server.ignored import ignore
 from chairlift.server.llm_serving.coerce import InvalidBody
 from chairlift.server.llm_serving.lines import (
     EVENT_HEADERS,
@@ -27,7 +28,7 @@ from chairlift.server.llm_serving.lines import (
     token_line,
     token_object,
 )
-from chairlift.server.llm_serving.request import GenerateRequest, Parameters, parse, sampling_params
+from chairlift.server.llm_serving.request import GenerateRequest, Parameters, decode, ignored, parse, sampling_params
 from chairlift.server.lock import key_of
 from chairlift.server.record import follow
 from chairlift.server.stream import ByteStream, Header
@@ -57,9 +58,11 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     context, time_left = context_of(http), enter(http)
     body = await read_body(http, context.settings.max_body_bytes)
     try:
-        request = parse(body)
+        values = decode(body)
+        request = parse(values)
     except InvalidBody as error:
         return Response(msgspec.json.encode(Detail(error.detail)), 422, media_type="application/json")
+    ignore(http, ignored(values))
     time_left.allow(request.timeout)
     streams = request.stream if streams is None else streams
     has_logits = context.settings.llm_serving_logprob == "logit"

@@ -49,10 +49,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None  # seconds; ours
 
 
-def parse(body: bytes) -> GenerateRequest:
+def parse(values: dict[str, Any]) -> GenerateRequest:
     """Raises `InvalidBody`."""
     errors: list[dict[str, Any]] = []
-    values = _object(body)
     reader = Reader(("body",), errors)
     if "inputs" in values:
         inputs = reader.field(values, "inputs", whole_text, "")
@@ -67,7 +66,18 @@ def parse(body: bytes) -> GenerateRequest:
     return GenerateRequest(inputs=inputs, parameters=parameters, stream=stream, timeout=timeout)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def ignored(values: dict[str, Any]) -> list[str]:
+    """Names of what a body holds without effect, unless it asks for nothing."""
+    inside = values.get("parameters")
+    parameters = inside if isinstance(inside, dict) else {}
+    known = GenerateRequest.__struct_fields__
+    found = [name for name, value in values.items() if name not in known and value]
+    known = Parameters.__struct_fields__
+    return found + [f"parameters.{name}" for name, value in parameters.items() if name not in known and value]
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """Raises `InvalidBody`."""
     try:
         values = json.loads(body) if body else None
     except json.JSONDecodeError as error:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from chairlift.server.context import context_of
 from chairlift.server.errors import request_id
 from chairlift.server.exchange import read_body
+from chairlift.server.ignored import ignore
 from chairlift.server.openai.chunks import HEADERS, Chunks, Frame
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.job import Job, check_model
@@ -29,7 +30,8 @@ R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequ
 async def read_request(http: Request, kind: type[R]) -> R:
     context = context_of(http)
     body = await read_body(http, context.settings.max_body_bytes)
-    request = read(body, kind, request_id(http))
+    request, ignored = read(body, kind)
+    ignore(http, ignored)
     check_model(context, request.model)
     return request
 

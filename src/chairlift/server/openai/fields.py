@@ -1,10 +1,9 @@
 """Reading an OpenAI-style body: strict types, refusals that name the field, and no silent surprises.
 
 Always: null counts as absent; a field that OpenAI or its extensions define and that is not built is refused by name
-unless its value asks for nothing; a field nobody knows is ignored with one log line.
+unless its value asks for nothing; a field nobody knows is ignored, and named to whoever asks what was.
 """
 
-import logging
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
@@ -12,8 +11,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.server.openai.unknown import known_of, unknown
 
-logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=msgspec.Struct)
 
 # Whole numbers that fit the wire; narrower limits are checked where their meaning is known.
@@ -26,6 +25,8 @@ _HARMLESS: Mapping[str, tuple[object, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "early_stopping": (True,),
+    "repeat_penalty": (1, 1.0),
+    "typical_p": (1, 1.0),
 }
 _NOT_BUILT = frozenset(
     {
@@ -34,6 +35,9 @@ _NOT_BUILT = frozenset(
         "early_stopping", "logits_processors", "logit_processors", "logits_processor", "truncate_prompt_tokens",
         "bad_words", "allowed_token_ids", "prompt_embeds",
         "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex", "ebnf",
+        "guided_whitespace_pattern", "structural_tag", "grammar", "stop_regex", "no_stop_trim", "repeat_penalty",
+        "typical_p", "mirostat", "return_tokens_as_token_ids", "logprob_token_ids",
+        "return_hidden_states", "thinking_token_budget", "echo", "max_completion_tokens", "top_logprobs",
         "json_schema", "chat_template", "documents", "mm_processor_kwargs", "lora_path",
     }
 )  # fmt: skip
@@ -58,21 +62,19 @@ _GOT = _WORDS | {"float": "a fraction"}
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 
 
-def read(body: bytes, kind: type[T], request_id: str) -> T:
-    """The body as a `kind`; raises `InvalidRequest`."""
+def read(body: bytes, kind: type[T]) -> tuple[T, list[str]]:
+    """The body as a `kind`, and the names of what was ignored; raises `InvalidRequest`."""
     fields = _decode(body, kind)
     if not isinstance(fields, dict):
         raise InvalidRequest("body", "must be a JSON object")
     fields = {name: value for name, value in fields.items() if value is not None}
     known = kind.__struct_fields__
     refuse_unbuilt(fields.keys() - known, fields)
-    unknown = sorted(fields.keys() - known - _NOT_BUILT - _LABELS)
-    if unknown:
-        logger.info("request %s: ignored unknown fields %s", request_id, ", ".join(repr(n[:40]) for n in unknown[:20]))
     try:
-        return msgspec.convert(fields, kind)
+        request = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _named(error) from error
+    return request, [name for name in unknown(fields, known_of(kind)) if name not in _NOT_BUILT | _LABELS]
 
 
 def refuse_unbuilt(names: set[str], fields: Mapping[str, Any], prefix: str = "") -> None:

@@ -1,0 +1,47 @@
+"""Which fields of a body nobody here knows, wherever in it they stand.
+
+{"prompt": "a", "frob": 1, "stream_options": {"x": 1}}     frob, stream_options.x
+{"messages": [{"role": "user", "content": "a", "y": 1}]}   messages[].y
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+Known = dict[str, "Known | None"]  # names of fields, and what is known inside of those that hold objects
+
+
+@cache
+def known_of(kind: type[msgspec.Struct]) -> Known:
+    known = _known(inspect.type_info(kind))
+    assert known is not None
+    return known
+
+
+def unknown(value: Any, known: Known, path: str = "") -> Iterator[str]:
+    """One name for each, and the same again for the next object of a list; null is as absent."""
+    if isinstance(value, list):
+        for item in value:
+            yield from unknown(item, known, path)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in known:
+                if inner is not None:
+                    yield path + name
+            elif (inside := known[name]) is not None:
+                yield from unknown(inner, inside, f"{path}{name}{'[]' if isinstance(inner, list) else ''}.")
+
+
+def _known(shape: inspect.Type) -> Known | None:
+    """None for what holds no objects with fields: nobody looks at the tokens of a prompt one by one."""
+    match shape:
+        case inspect.StructType():
+            return {field.encode_name: _known(field.type) for field in shape.fields}
+        case inspect.ListType():
+            return _known(shape.item_type)
+        case inspect.UnionType():
+            return next((known for known in map(_known, shape.types) if known is not None), None)
+    return None
