@@ -26,7 +26,7 @@ _FIELDS = ("name", "key", "requests_per_minute", "tokens_per_minute", "weight")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    name: str  # shown in logs and metrics, and the user whom a fair share is for
+    name: str  # shown in logs and on its own page, and the user whom a fair share is for
     digest: bytes
     requests_per_minute: float | None = None  # None: no limit
     tokens_per_minute: float | None = None  # prompt and output together

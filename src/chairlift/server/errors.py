@@ -35,6 +35,9 @@ _TYPES = {
 }
 
 
+_ROUTES = "/openapi.json"
+
+
 class Error(msgspec.Struct, frozen=True):
     message: str
     type: str
@@ -92,7 +95,7 @@ def respond(request: Request, error: Exception) -> Response:
     path = request.scope["path"]
     is_llm_serving = path.startswith(("/models/", "/serving/"))
     if isinstance(error, HTTPException) and not is_llm_serving:
-        error = _located(error, request.method, path[:200])
+        error = _located(error, request)
     body = describe(error, request_id(request))
     content: object = body
     if is_llm_serving:
@@ -105,14 +108,20 @@ def respond(request: Request, error: Exception) -> Response:
     return Response(msgspec.json.encode(content), body.error.code, headers, "application/json")
 
 
-def _located(error: HTTPException, method: str, path: str) -> HTTPException:
+def _located(error: HTTPException, request: Request) -> HTTPException:
     """With the path that was asked for, which the framework leaves out."""
-    if error.status_code == 404:
-        return HTTPException(404, f"there is nothing at {path}; /openapi.json lists the routes", error.headers)
+    path = request.scope["path"][:200]
+    if error.status_code == 404 and error.detail == HTTPStatus.NOT_FOUND.phrase:
+        return HTTPException(404, f"there is nothing at {path}; {_where_else(request)}", error.headers)
     if error.status_code == 405:
         allowed = dict(error.headers or {}).get("Allow", "another method")
-        return HTTPException(405, f"{path} does not take {method} but {allowed}", error.headers)
+        return HTTPException(405, f"{path} does not take {request.method} but {allowed}", error.headers)
     return error
+
+
+def _where_else(request: Request) -> str:
+    routes = [route.path for route in request.app.routes]
+    return f"{_ROUTES} lists the routes" if _ROUTES in routes else f"there is {', '.join(routes)}"
 
 
 def request_id(request: Request) -> str:

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import httpx
+import pytest
+
+from chairlift.server.admin import create_admin_app
+from fakes.http_world import HttpWorld
+from fakes.loads import make_load
+
+
+@pytest.fixture
+def http(tmp_path: Path) -> httpx.AsyncClient:
+    app = create_admin_app(make_load(), tmp_path / "reloads")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+async def test_who_asks_for_something_else_is_told_what_there_is(http: httpx.AsyncClient) -> None:
+    found = await http.get("/metrics")
+    assert found.status_code == 404
+    assert found.json()["error"]["message"] == "there is nothing at /metrics; there is /admin/reload"
+    wrong = await http.get("/admin/reload")
+    assert (wrong.status_code, wrong.json()["error"]["message"]) == (405, "/admin/reload does not take GET but POST")
+
+
+async def test_what_a_404_of_the_server_names_is_there() -> None:
+    world = HttpWorld()
+    found = await world.get("/admin/reload")
+    assert found.json()["error"]["message"] == "there is nothing at /admin/reload; /openapi.json lists the routes"
+    assert (await world.get("/openapi.json")).status_code == 200
+
+
+async def test_a_404_that_has_its_own_reason_keeps_it() -> None:
+    found = await HttpWorld().get("/live/requests/x")
+    assert found.json()["error"]["message"] == "request x is not among those that are shown, or not any more"
