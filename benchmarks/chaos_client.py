@@ -5,14 +5,18 @@ Always: every request that is begun has one outcome, whatever the server does.
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import psutil
+
+from fakes.served import Served
 
 GAUGES = (
     'chairlift_kv_blocks{state="held"}',
@@ -79,9 +83,23 @@ def processes(parent: int) -> list[psutil.Process]:
     return [psutil.Process(parent), *psutil.Process(parent).children(recursive=True)]
 
 
+def names(served: Served) -> dict[int, str]:
+    """Of the server's processes, by their ids."""
+    engine, fronts = served.pids()
+    named = {served.process.pid: "parent", engine: "engine"}
+    named |= {pid: f"front end {number}" for number, pid in enumerate(fronts, 1)}
+    return named | {p.pid: "tracker" for p in processes(served.process.pid) if p.pid not in named}
+
+
+def written_mib(pid: int) -> float:
+    """The memory that a process has written to. Pages of mapped files are left out: how many of a library's a process
+    has to itself depends on who else on the machine uses it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return sum(int(kib) for kib in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE)) / 2**10
+
+
 def memory_mib(parent: int) -> float:
-    """What the server's processes have to themselves."""
-    return sum(process.memory_full_info().uss for process in processes(parent)) / 2**20
+    return sum(written_mib(process.pid) for process in processes(parent))
 
 
 def num_files(parent: int) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx
 import psutil
-from chaos_client import processes
+from chaos_client import names, processes
 from soak_traffic import FINE, Traffic
 
 from fakes.served import Served, serve
@@ -73,7 +73,7 @@ class Soak:
     def __init__(self, served: Served, options: argparse.Namespace) -> None:
         self._served, self._options = served, options
         self._began = time.monotonic()
-        self._names = _names(served)
+        self._names = names(served)
         self._looks: list[Look] = []
         self._wrong: list[str] = []
         self._counted = self._began, 0.0  # when the engine's time was last read, and what it was
@@ -185,13 +185,6 @@ class Soak:
         for line in [*wrong[:20], *self._traffic.surprises[:10]]:
             print(f"WRONG: {line}", file=sys.stderr)
         return 1 if wrong else 0
-
-
-def _names(served: Served) -> dict[int, str]:
-    engine, fronts = served.pids()
-    named = {served.process.pid: "parent", engine: "engine"}
-    named |= {pid: f"front end {number}" for number, pid in enumerate(fronts, 1)}
-    return named | {p.pid: "tracker" for p in processes(served.process.pid) if p.pid not in named}
 
 
 def _series(text: str) -> dict[str, float]:
