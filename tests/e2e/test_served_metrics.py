@@ -109,7 +109,7 @@ def test_what_a_front_end_had_open_when_it_died_is_counted_as_failed(tiny_model:
     with serve(tmp_path / "log", "--model", tiny_model, *SMALL) as server:
         ask(server)
         _, (front_end,) = server.pids()
-        body = {**ASK, "max_tokens": 90_000, "stream": True}
+        body = {**ASK, "max_tokens": 90_000, "stream": True, "n": 2}  # one request, whatever it asks for
         with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=20) as response:
             lines = response.iter_lines()
             next(lines)

@@ -24,7 +24,7 @@ MARK_WIDTH = 3
 class Count(IntEnum):
     WAITING = 0  # samples that were taken on and have no token yet
     WAITING_TOKENS = 1  # of their prompts
-    OPEN = 2  # samples that were taken on and have not ended
+    OPEN = 2  # requests that were taken on and have not ended, each once whatever it asks for
     CONNECTIONS = 3  # open ones
     FINISHED = 4  # samples that have ended, since the start
     FINISHED_TOKENS = 5  # of their prompts
@@ -72,7 +72,7 @@ class Counts:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def clear(self, row: int) -> int:
-        """The front end of this row is gone, and with it what it had open: how many samples those were."""
+        """The front end of this row is gone, and with it what it had open: how many requests those were."""
         with self.locked():
             num_open = self._numbers[_start(row) + Count.OPEN]
             for count in _PASSING:

@@ -43,7 +43,7 @@ class Load:
             raise self._full(waiting, tokens)
 
     def take(self, asked: Sequence[Asked]) -> "list[Place]":
-        """A place for each, or none for any."""
+        """A place for each prompt of a request, or none for any."""
         mark(self.counts, time.monotonic())
         num_samples, num_tokens = sum(n for n, _ in asked), sum(tokens for _, tokens in asked)
         with self.counts.locked():
@@ -55,10 +55,11 @@ class Load:
             if not is_full:
                 self.counts.add(Count.WAITING, num_samples)
                 self.counts.add(Count.WAITING_TOKENS, num_tokens)
-                self.counts.add(Count.OPEN, num_samples)
+                self.counts.add(Count.OPEN, 1)
         if is_full:
             raise self._full(waiting, tokens)
-        places = [Place(self, *each) for each in asked]
+        # They are left together, so one of them can stand for the request.
+        places = [Place(self, *each, is_first=not index) for index, each in enumerate(asked)]
         self._open.update(dict.fromkeys(places))
         return places
 
@@ -136,11 +137,12 @@ class Load:
 class Place:
     """One prompt's part of the load, until it is left."""
 
-    __slots__ = ("_load", "_num_samples", "_num_tokens", "_waits", "fail")
+    __slots__ = ("_is_first", "_load", "_num_samples", "_num_tokens", "_waits", "fail")
 
-    def __init__(self, load: Load, num_samples: int, num_tokens: int) -> None:
+    def __init__(self, load: Load, num_samples: int, num_tokens: int, *, is_first: bool) -> None:
         self.fail: Callable[[Exception], None] = _nobody
         self._load: Load | None = load
+        self._is_first = is_first
         self._num_samples = num_samples
         self._num_tokens = num_tokens
         self._waits = True
@@ -159,7 +161,7 @@ class Place:
             return
         was_served = not self._waits
         self.begin()
-        load.counts.add(Count.OPEN, -self._num_samples)
+        load.counts.add(Count.OPEN, -int(self._is_first))
         if was_served:
             load.counts.add(Count.FINISHED, self._num_samples)
             load.counts.add(Count.FINISHED_TOKENS, self._num_tokens)

@@ -36,7 +36,7 @@ def test_no_more_wait_than_may_and_a_first_token_makes_room() -> None:
     load.take([(2, 1)])
     with pytest.raises(Overloaded):
         load.check()
-    assert open_counts(load) == [3, 6, 5]
+    assert open_counts(load) == [3, 6, 2]
 
 
 def test_prompt_tokens_are_bounded_too() -> None:
@@ -70,6 +70,17 @@ def test_leaving_twice_counts_once_and_who_never_began_was_not_served() -> None:
         place.leave()
     assert open_counts(load) == [0, 0, 0]
     assert load.counts.total(Count.FINISHED) == 2
+
+
+def test_a_request_of_several_prompts_and_samples_is_open_once_until_it_ends() -> None:
+    load = make_load()
+    places = load.take([(4, 7), (4, 7), (4, 7)])
+    load.take([(1, 1)])
+    assert load.counts.total(Count.OPEN) == 2
+    for place in places:
+        place.begin()
+        place.leave()
+    assert load.counts.total(Count.OPEN) == 1
 
 
 def test_retry_after_is_what_the_queue_takes_at_the_measured_pace(monkeypatch: pytest.MonkeyPatch) -> None:

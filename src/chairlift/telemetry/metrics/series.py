@@ -25,7 +25,8 @@ def _histogram(name: str, bounds: tuple[float, ...], help: str, *labels: str) ->
 
 _FRONT_END = (
     Series(
-        "chairlift_requests_total", "counter", "Requests for text that ended, by how they ended.",
+        "chairlift_requests_total", "counter",
+        "Requests for text that ended, by how they ended; one of several prompts or samples counts once.",
         ("route", "outcome", "reason"),
     ),
     Series("chairlift_connections_refused_total", "counter", "Connections ended below the routes.", ("reason",)),
