@@ -1,6 +1,7 @@
 """Said before anything imports torch or triton, and to every process that the tests start."""
 
 import os
+import signal
 from pathlib import Path
 
 # Threads that wait for each other must sleep, not spin: on a busy machine spinning turns seconds into minutes.
@@ -9,3 +10,7 @@ os.environ["OMP_WAIT_POLICY"] = "passive"
 # Triton reads this when it is imported, and some test that needs no kernels may be the first to do so.
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
+
+# A shell without job control has those it starts in the background ignore Ctrl-C, and so would all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
