@@ -1,6 +1,7 @@
 """An engine process on the ledger runner, for tests that need one to kill or to measure.
 
-Whatever request has `POISON` in its prompt ends the process, in the step that computes it.
+Whatever request has `POISON` in its prompt ends the process, in the step that computes it; one that begins with
+`STUCK` holds that step up until the process is sent SIGUSR1, and makes the file `stuck_at` before.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
 
 POISON = 666
+STUCK = 777
 _FOLDERS = Path(__file__).parents[1], Path(__file__).parents[2] / "src"
 
 
@@ -59,14 +61,22 @@ class Restarted:
                 self._process = start(self._address)
 
 
+def stuck_at(address: str) -> Path:
+    return Path(address.removeprefix("ipc://") + ".stuck")
+
+
 class _Poisonable(LedgerRunner):
     def submit(self, plan: StepPlan) -> None:
         if any(POISON in chunk.request.prompt for chunk in plan.chunks):
             os.kill(os.getpid(), signal.SIGBUS)
+        if any(chunk.start == 0 and chunk.request.prompt[0] == STUCK for chunk in plan.chunks):
+            stuck_at(sys.argv[1]).touch()
+            signal.sigwait({signal.SIGUSR1})
         super().submit(plan)
 
 
 def main(address: str) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000)
     note = note_at(address)
     engine = switchboard.engine
