@@ -35,18 +35,28 @@ class Rates:
 
         `now` is of a clock that all processes share.
         """
-        if key.requests_per_minute is None and key.tokens_per_minute is None:
+        if not _has_limits(key):
             return 0.0
         with self._locked():
             room, requests, tokens = self._left(key, now)
             wait = max(
-                _seconds_until(min(num_requests, key.requests_per_minute or 0.0), requests, key.requests_per_minute),
-                _seconds_until(min(num_tokens, key.tokens_per_minute or 0.0), tokens, key.tokens_per_minute),
+                _seconds_until(num_requests, requests, key.requests_per_minute),
+                _seconds_until(num_tokens, tokens, key.tokens_per_minute),
             )
             if not wait:
                 requests, tokens = requests - num_requests, tokens - num_tokens
             self._put(room, key, requests, tokens, now)
         return wait
+
+    def look(self, key: ApiKey, now: float) -> float:
+        """Seconds until there is something left to take, 0.0 if there is; takes nothing."""
+        if not _has_limits(key):
+            return 0.0
+        with self._locked():
+            _, requests, tokens = self._left(key, now)
+        return max(
+            _seconds_until(1, requests, key.requests_per_minute), _seconds_until(1, tokens, key.tokens_per_minute)
+        )
 
     def charge(self, key: ApiKey, num_tokens: int, now: float) -> None:
         """Tokens that have been made."""
@@ -92,10 +102,15 @@ def make_rates(path: Path) -> None:
     path.write_bytes(bytes(NUM_ROOMS * _ROOM.size))
 
 
-def _seconds_until(wanted: float, left: float, per_minute: float | None) -> float:
-    if per_minute is None or left >= wanted:
+def _has_limits(key: ApiKey) -> bool:
+    return key.requests_per_minute is not None or key.tokens_per_minute is not None
+
+
+def _seconds_until(num: int, left: float, per_minute: float | None) -> float:
+    """More than a minute's worth is to be had when a minute's worth is left."""
+    if per_minute is None:
         return 0.0
-    return (wanted - left) * _MINUTE / per_minute
+    return max(0.0, min(num, per_minute) - left) * _MINUTE / per_minute
 
 
 def _filled(left: float, per_minute: float | None, seconds: float) -> float:

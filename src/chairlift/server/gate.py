@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.context import context_of
+from chairlift.server.lock import key_of
 
 DEADLINE_HEADER = "X-Deadline-Ms"
 
@@ -40,7 +41,7 @@ class Time:
 def enter(http: Request) -> Time:
     """Raises `TurnedAway`."""
     load = context_of(http).load
-    load.check()
+    load.check(key_of(http))
     return Time(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))
 
 

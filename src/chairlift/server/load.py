@@ -36,8 +36,10 @@ class Load:
         self._num_under_way = 0
         self._open: dict[Place, None] = {}
 
-    def check(self) -> None:
-        """Refuses what there is no room for, before anything is done for it."""
+    def check(self, key: ApiKey | None) -> None:
+        """Refuses what there is no room for, and whoever has used up its allowance, before anything is done for it."""
+        if key is not None and self._rates is not None:
+            _refuse(key, self._rates.look(key, time.monotonic()))
         waiting, tokens = self._waiting()
         if waiting >= self.settings.max_waiting or tokens >= self.settings.max_waiting_tokens:
             raise self._full(waiting, tokens)
@@ -65,12 +67,8 @@ class Load:
 
     def spend(self, key: ApiKey | None, num_requests: int, num_tokens: int) -> None:
         """Of a key's allowance; raises `Overloaded`, and takes nothing, when that is used up."""
-        if key is None or self._rates is None:
-            return
-        wait_s = self._rates.take(key, num_requests, num_tokens, time.monotonic())
-        if wait_s:
-            limit = f"the limit of this API key is reached, {_limit(key)}"
-            raise Overloaded(limit, min(_MAX_RETRY_AFTER_S, math.ceil(wait_s)))
+        if key is not None and self._rates is not None:
+            _refuse(key, self._rates.take(key, num_requests, num_tokens, time.monotonic()))
 
     def charge(self, key: ApiKey | None, num_tokens: int) -> None:
         """Tokens that were made for it."""
@@ -182,6 +180,13 @@ def _nobody(error: Exception) -> None:
 def _until(num_waiting: int, num_done: int, seconds: float) -> float:
     """How long so many take at the pace of the last while; that while, when nothing was done in it."""
     return seconds * num_waiting / num_done if num_done > 0 else seconds
+
+
+def _refuse(key: ApiKey, wait_s: float) -> None:
+    """Unless there is nothing to wait for."""
+    if wait_s:
+        limit = f"the limit of this API key is reached, {_limit(key)}"
+        raise Overloaded(limit, min(_MAX_RETRY_AFTER_S, math.ceil(wait_s)))
 
 
 def _limit(key: ApiKey) -> str:

@@ -36,6 +36,16 @@ def test_the_answers_tokens_count_when_they_are_there(page: Path) -> None:
     assert found.take(alice, 1, 50, 125.0) == 0.0
 
 
+def test_looking_says_when_something_is_left_and_takes_nothing(page: Path) -> None:
+    found, alice, bob = Rates(page), key(requests=2), key("b", tokens=0.5)
+    assert [found.look(alice, 100.0) for _ in range(5)] == [0.0] * 5
+    assert [found.take(alice, 1, 0, 100.0) for _ in range(2)] == [0.0, 0.0]
+    assert found.look(alice, 100.0) == pytest.approx(30.0)
+    assert found.look(alice, 130.0) == 0.0
+    assert found.look(bob, 100.0) == 0.0  # who may have less than one a minute has one all the same
+    assert found.look(key("c"), 100.0) == 0.0
+
+
 def test_what_is_refused_takes_nothing(page: Path) -> None:
     found, alice = Rates(page), key(requests=60, tokens=600)
     assert found.take(alice, 1, 600, 100.0) == 0.0

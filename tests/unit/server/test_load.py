@@ -35,7 +35,7 @@ def test_no_more_wait_than_may_and_a_first_token_makes_room() -> None:
     first.begin()
     load.take([(2, 1)])
     with pytest.raises(Overloaded):
-        load.check()
+        load.check(None)
     assert open_counts(load) == [3, 6, 2]
 
 
@@ -94,7 +94,7 @@ def test_retry_after_is_what_the_queue_takes_at_the_measured_pace(monkeypatch: p
         now[0] += 1.0
     load.take([(60, 10)])
     with pytest.raises(Overloaded) as refusal:
-        load.check()
+        load.check(None)
     assert refusal.value.retry_after_s == 30
 
 
@@ -106,7 +106,7 @@ def test_without_a_measure_retry_after_is_how_long_nothing_was_served(monkeypatc
     waits = []
     for now[0] in (1000.1, 1012.0):
         with pytest.raises(Overloaded) as refusal:
-            load.check()
+            load.check(None)
         waits.append(refusal.value.retry_after_s)
     assert waits == [1, 12]
 

@@ -3,8 +3,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from chairlift.config.keys import ApiKey
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.live.rates import Rates
 from chairlift.server.access import check_access, warning_of
 from chairlift.server.app import create_app
 from fakes.http_world import HttpWorld
@@ -81,7 +83,8 @@ async def test_beyond_its_limit_a_key_is_told_when_to_come_back(tmp_path: Path, 
     file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "requests_per_minute": 2}, {"name": "bob", "key": BOB})
     body = {"/v1/completions": WORDS, "/v1/chat/completions": CHAT, "/models/small/generate": {"inputs": "Hi"}}[path]
     async with HttpWorld(api_key_file=file).http() as http:
-        answers = [await http.post(path, json=body, headers=bearer(ALICE)) for _ in range(3)]
+        answers = [await http.post(path, json=body, headers=bearer(ALICE)) for _ in range(2)]
+        answers.append(await http.post(path, content=b"{", headers=bearer(ALICE)))  # which nobody looks at
         other = await http.post(path, json=body, headers=bearer(BOB))
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert 20 <= int(answers[2].headers["retry-after"]) <= 30
@@ -125,34 +128,48 @@ async def test_tokenizing_counts_as_a_request_and_is_refused_before_the_body_is_
     assert 20 <= int(last.headers["retry-after"]) <= 30
 
 
-async def tokens_charged(world: HttpWorld, **asked: object) -> int:
-    """What a request costs a key of 6 tokens a minute: one comes back in ten seconds."""
-    async with world.http() as http:
-        await http.post("/v1/completions", json=WORDS | asked, headers=bearer(ALICE))
-        refused = await http.post("/v1/completions", json={"prompt": [1] * 6}, headers=bearer(ALICE))
-    assert refused.status_code == 429
-    return round(int(refused.headers["retry-after"]) / 10)
+@pytest.fixture
+def charged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens that keys were charged for, as they were."""
+    found = list[int]()
+    take, charge = Rates.take, Rates.charge
+
+    def noting_take(rates: Rates, key: ApiKey, num_requests: int, num_tokens: int, now: float) -> float:
+        found.append(num_tokens)
+        return take(rates, key, num_requests, num_tokens, now)
+
+    def noting_charge(rates: Rates, key: ApiKey, num_tokens: int, now: float) -> None:
+        found.append(num_tokens)
+        charge(rates, key, num_tokens, now)
+
+    monkeypatch.setattr(Rates, "take", noting_take)
+    monkeypatch.setattr(Rates, "charge", noting_charge)
+    return found
 
 
-async def test_every_sample_and_every_member_of_a_search_is_charged_for(tmp_path: Path) -> None:
-    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "tokens_per_minute": 6})
-    num_prompt = len(HttpWorld().tokenizer.encode("Hello", add_special=True))
-    search = {"use_beam_search": True, "beam_width": 4, "max_tokens": 4, "ignore_eos": True}
-    costs = [
-        await tokens_charged(HttpWorld(api_key_file=file), **asked)
-        for asked in ({"max_tokens": 4}, {"max_tokens": 4, "best_of": 3}, search, search | {"n": 2})
-    ]
-    assert costs == [num_prompt + 4, num_prompt + 12, num_prompt + 16, num_prompt + 16]
+SEARCH = {"prompt": [1, 2], "use_beam_search": True, "beam_width": 4, "max_tokens": 5, "ignore_eos": True}
 
 
-async def test_a_search_that_was_given_up_is_charged_for_as_if_it_had_ended(tmp_path: Path) -> None:
-    file = keys_file(tmp_path, {"name": "alice", "key": ALICE, "tokens_per_minute": 6})
-    num_prompt = len(HttpWorld().tokenizer.encode("Hello", add_special=True))
-    search = {"use_beam_search": True, "beam_width": 4, "max_tokens": 5, "ignore_eos": True}
-    late, broken = HttpWorld(api_key_file=file), HttpWorld(api_key_file=file)
+@pytest.mark.parametrize(
+    ("asked", "num_output"),
+    [({}, 5), ({"n": 3}, 15), ({"best_of": 3}, 15), (SEARCH, 20), (SEARCH | {"n": 2}, 20)],
+)
+async def test_every_sample_and_every_member_of_a_search_is_charged_for(
+    charged: list[int], asked: dict[str, object], num_output: int
+) -> None:
+    async with HttpWorld(api_key=ALICE).http() as http:
+        body = {"prompt": [1, 2], "max_tokens": 5, "ignore_eos": True} | asked
+        assert (await http.post("/v1/completions", json=body, headers=bearer(ALICE))).status_code == 200
+    assert charged == [2, num_output]
+
+
+async def test_a_search_that_was_given_up_is_charged_for_as_if_it_had_ended(charged: list[int]) -> None:
+    late, broken = HttpWorld(api_key=ALICE), HttpWorld(api_key=ALICE)
     late.client.times_out_at = broken.client.fails_at = 1
-    assert await tokens_charged(late, **search) == num_prompt + 20
-    assert await tokens_charged(broken, **search) == num_prompt
+    for world in (late, broken):
+        async with world.http() as http:
+            await http.post("/v1/completions", json=SEARCH, headers=bearer(ALICE))
+    assert charged == [2, 20, 2, 0]
 
 
 async def test_pages_of_other_sites_are_let_in_by_name_only() -> None:
