@@ -87,3 +87,22 @@ def test_without_a_seed_and_without_exact_as_many_tokens_come_as_were_asked_for(
         events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     assert events[-1]["usage"]["completion_tokens"] == 750
     assert [choice["finish_reason"] for event in events for choice in event["choices"]].count("length") == 3
+
+
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGKILL, 200), (signal.SIGSEGV, 500)])
+def test_who_is_alone_when_the_engine_dies_is_blamed_for_crashes_and_not_for_kills(
+    tiny_model: Path, tmp_path: Path, how: int, status: int
+) -> None:
+    """A search says nothing before its end, so no death of these has a token between it and the last."""
+    body = {"prompt": TEXT, "use_beam_search": True, "best_of": 32, "max_tokens": 400, "ignore_eos": True}
+    options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch")
+    with serve(tmp_path / "log", *options) as served, ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(httpx.post, f"{served.url}{COMPLETIONS}", json=body, timeout=90)
+        for num_deaths in range(1, 3):
+            time.sleep(0.5)
+            os.kill(served.pids()[0], how)
+            while served.output.count("the engine is ready again") < num_deaths:
+                time.sleep(0.01)
+        answered = asked.result()
+    assert answered.status_code == status, answered.text
+    assert status == 200 or "ended the engine twice" in answered.json()["error"]["message"]
