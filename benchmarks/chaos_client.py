@@ -114,6 +114,16 @@ def metric(url: str, name: str) -> float:
     raise LookupError(f"/metrics has no {name}")
 
 
+async def fill(url: str) -> None:
+    """Prompts, each different and one after the other, until every block keeps a part of one, but for the last block of
+    the last, which is not full."""
+    for number in range(100):
+        if metric(url, 'chairlift_kv_blocks{state="free"}') <= 1:
+            return
+        await ask(url, {"prompt": f"{number} lifts go up and down again. " * 50, "max_tokens": 1})
+    raise TimeoutError("the KV cache does not fill up")
+
+
 def settle(url: str, timeout_s: float = 30.0) -> dict[str, float]:
     """What is left when nothing more happens."""
     deadline = time.monotonic() + timeout_s

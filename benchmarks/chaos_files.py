@@ -20,6 +20,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
+from contextlib import suppress
 from copy import deepcopy
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -82,7 +83,7 @@ def run(
             worker = None
         outcomes[KINDS[number % len(KINDS)], outcome if outcome in ("refused", "served") else "failed"] += 1
     if worker is not None:
-        worker.kill()
+        worker.end()
     return outcomes, failures
 
 
@@ -106,6 +107,10 @@ class Worker:
             self._process.join()
             return f"the process died ({self._process.exitcode})"
 
+    def end(self) -> None:
+        self._pipe.close()
+        self._process.join()
+
     def kill(self) -> None:
         self._process.kill()
         self._process.join()
@@ -117,8 +122,9 @@ def work(pipe: Connection, originals: Path, place: Path, seed: int) -> None:
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (mapped + SPARE_BYTES, mapped + SPARE_BYTES))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries write there too
-    while True:
-        pipe.send(try_one(originals, place, seed, pipe.recv()))
+    with suppress(EOFError):  # nobody asks any more
+        while True:
+            pipe.send(try_one(originals, place, seed, pipe.recv()))
 
 
 def try_one(originals: Path, place: Path, seed: int, number: int, *, shows: bool = False) -> str:

@@ -175,7 +175,7 @@ async def run(server: Served, options: argparse.Namespace) -> tuple[Tally, list[
 
 def table(options: argparse.Namespace, tally: Tally, took: list[float], wall_s: float) -> str:
     rows = [
-        ("engine kills", f"{tally.num_deaths}"),
+        ("kills", f"{tally.num_deaths}"),
         ("concurrent streams", f"{options.streams}"),
         ("answers, of them with a death in between", f"{tally.answers}, {tally.resumed}"),
         ("tokens", f"{tally.tokens:,}"),
@@ -184,7 +184,7 @@ def table(options: argparse.Namespace, tally: Tally, took: list[float], wall_s: 
         ("recovery, longest", f"{max(took):.2f} s" if took else "none"),
         ("wall time", f"{wall_s:.0f} s"),
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
+    return "\n".join(["| engine kills | |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
 def main() -> int:
