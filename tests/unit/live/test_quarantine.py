@@ -78,6 +78,17 @@ def test_a_suspect_shares_no_step_until_it_has_made_a_token(depth: int) -> None:
     assert watched.switchboard.engine.scheduler.pool.num_free == 256
 
 
+def test_an_engine_makes_a_token_of_its_own_before_the_first_suspect_and_tells_nobody() -> None:
+    watched = Watched()
+    for key in (1, 2):
+        watched.quarantine.submit(HERE, ask(key, num_alone=0, max_tokens=2))
+        watched.run()
+    prompts = [[chunk.request.prompt for chunk in plan.chunks] for plan in watched.switchboard.engine.runner.plans]  # type: ignore[attr-defined]
+    assert prompts[0] == [(0,)]
+    assert all((0,) not in step for step in prompts[1:])
+    assert {to for to, _ in watched.heard} == {HERE}
+
+
 def test_who_was_never_alone_in_a_step_that_ended_an_engine_goes_first() -> None:
     watched = Watched()
     for message in (ask(1, num_alone=1), ask(2, num_alone=0), ask(3, num_alone=1), ask(4, num_alone=0)):
