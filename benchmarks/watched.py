@@ -1,6 +1,6 @@
 """What being watched costs a server: page open, metrics scraped each second and every request traced, against nothing.
 
-    python benchmarks/watched.py [--pairs 5] [--requests 48] [-- OPTIONS OF serve]
+    python benchmarks/watched.py [--pairs 5] [--requests 48] [--clients 1] [-- OPTIONS OF serve]
 
 Two servers with the embedded model: one plain, one that sends its spans to a receiver here, with a page open and a
 scraper. They take turns with the same load, all requests at once, so that both see the same machine; which goes first
@@ -80,22 +80,11 @@ def scraping(url: str) -> Iterator[None]:
     thread.join()
 
 
-def load(url: str, requests: int) -> float:
+def load(url: str, requests: int, clients: int) -> float:
     """Output tokens per second."""
     workload = f"lengths:prompt=32-160,output=48-96,count={requests}"
-    command = [
-        *COMMAND,
-        "bench",
-        "--url",
-        url,
-        "--workload",
-        workload,
-        "--arrivals",
-        "none",
-        "--clients",
-        "1",
-        "--json",
-    ]
+    command = [*COMMAND, "bench", "--url", url, "--workload", workload, "--arrivals", "none", "--json"]
+    command += ["--clients", str(clients)]
     done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return float(done["figures"]["output_tokens_per_s"])  # it would have failed, had any not been answered in full
 
@@ -104,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--requests", type=int, default=48)
+    parser.add_argument("--clients", type=int, default=1, help="processes of the load")
     parser.add_argument("options", nargs="*", help="of both servers")
     args = parser.parse_args()
     ratios = []
@@ -111,7 +101,7 @@ def main() -> None:
         plain = stack.enter_context(serving(*args.options))
         watched = stack.enter_context(serving(*args.options, "--otlp-endpoint", stack.enter_context(receiver())))
         for url in (plain, watched):
-            load(url, args.requests)  # what is made at first is made
+            load(url, args.requests, args.clients)  # what is made at first is made
         for pair in range(args.pairs):
             rates = {}
             for url in (plain, watched) if pair % 2 else (watched, plain):
@@ -120,7 +110,7 @@ def main() -> None:
                         looking.enter_context(Page(url))
                         looking.enter_context(scraping(url))
                         time.sleep(0.5)
-                    rates[url] = load(url, args.requests)
+                    rates[url] = load(url, args.requests, args.clients)
             ratios.append(rates[watched] / rates[plain])
             print(
                 f"plain {rates[plain]:8.1f} tokens/s, watched {rates[watched]:8.1f}, ratio {ratios[-1]:.4f}", flush=True
