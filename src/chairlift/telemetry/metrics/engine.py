@@ -120,17 +120,17 @@ class EngineMetrics:
             self._end(event.request)
         elif isinstance(event, Admitted) and request is not None and request.admitted is None:
             request.admitted = event.at
-            self._queue.add(event.at - request.queued)
             request.num_cached = min(event.num_cached, request.num_prompt)
 
     def _begin(self, id: RequestId, at: float) -> None:
-        """The prompt counts now, and not before: an engine may die meanwhile, and another begin with it again."""
+        """Prompt and wait count now, and not before: an engine may die meanwhile, and another begin with it again."""
         request = self._live.get(id)
         if request is not None:
             request.first = at
             self._prompt.add(request.num_prompt)
             self._cached.add(request.num_cached)
-            if request.admitted is not None:
+            if request.admitted is not None and request.num_prompt:
+                self._queue.add(request.admitted - request.queued)
                 self._prefill.add(at - request.admitted)
 
     def _end(self, id: RequestId) -> None:

@@ -64,7 +64,10 @@ _ENGINE = (
     _histogram(
         "chairlift_inter_token_seconds", buckets.BETWEEN_TOKENS, "Between two tokens of a request, for every token.",
     ),
-    _histogram("chairlift_queue_seconds", buckets.REQUEST, "From a request's arrival at the engine to its first step."),
+    _histogram(
+        "chairlift_queue_seconds", buckets.REQUEST,
+        "From a request's arrival at the engine to its first step, told with its first token.",
+    ),
     _histogram("chairlift_prefill_seconds", buckets.REQUEST, "From a request's first step to its first token."),
     _histogram("chairlift_decode_seconds", buckets.REQUEST, "From a request's first token to its last."),
 )  # fmt: skip

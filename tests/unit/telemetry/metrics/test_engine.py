@@ -115,21 +115,24 @@ def test_a_request_that_goes_on_from_another_engine_is_not_counted_again(tmp_pat
     assert scrape.value("chairlift_generated_tokens_total") == 3
 
 
-def test_a_prompt_that_two_engines_began_with_counts_once(tmp_path: Path) -> None:
+def test_a_request_that_two_engines_began_with_counts_once(tmp_path: Path) -> None:
     first = make_engine(tmp_path, max_step_tokens=8)
     first.add((make_request(1, range(20), 5),))
     first.step()
     time.sleep(0.11)
     first.step()  # and dies, with the prompt almost through
-    assert Scrape.of(tmp_path).value("chairlift_queue_seconds_count") == 1
     run(make_engine(tmp_path), (make_request(1, range(20), 5),))
-    assert Scrape.of(tmp_path).value("chairlift_prompt_tokens_total") == 20
+    scrape = Scrape.of(tmp_path)
+    assert scrape.value("chairlift_prompt_tokens_total") == 20
+    for name in ("queue", "prefill", "decode"):
+        assert scrape.value(f"chairlift_{name}_seconds_count") == 1
 
 
-def test_samples_that_go_on_without_the_first_do_not_count_its_prompt(tmp_path: Path) -> None:
+def test_samples_that_go_on_without_the_first_do_not_count_its_prompt_nor_its_wait(tmp_path: Path) -> None:
     run(make_engine(tmp_path), make_samples(1, range(10), 3, 4)[1:])
     scrape = Scrape.of(tmp_path)
     assert scrape.value("chairlift_prompt_tokens_total") == 0
+    assert scrape.value("chairlift_queue_seconds_count") == 0
     assert scrape.value("chairlift_generated_tokens_total") == 8
 
 
