@@ -17,7 +17,7 @@ help:
 	@echo "make test    install and run everything that runs without a GPU"
 	@echo "make check   format, lint, types, contracts and the default tests: what to run while working"
 	@echo "make test-gpu what needs an NVIDIA GPU, with the Python and packages that are there; installs nothing"
-	@echo "make chaos   kills, overload, disconnects, stops, hostile requests and files against real servers (QUICK=1: a minute)"
+	@echo "make chaos   kills, overload, disconnects, stops, hostile requests and files against real servers: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    half an hour of mixed traffic: does anything leak? (MINUTES=5 for less)"
 	@echo "make setup   only install;  make format   rewrite the code's layout;  make wheel   build wheel and sdist"
 

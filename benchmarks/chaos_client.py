@@ -115,13 +115,19 @@ def metric(url: str, name: str) -> float:
 
 
 async def fill(url: str) -> None:
-    """Prompts, each different and one after the other, until every block keeps a part of one, but for the last block of
+    """Has the server take the memory that it takes at most: several long prompts at once, so that there are steps as
+    large as any, and then prompts one after the other until every block keeps a part of one, but for the last block of
     the last, which is not full."""
-    for number in range(100):
+    await asyncio.gather(*(ask(url, _long_prompt(number)) for number in range(8)))
+    for number in range(8, 100):
         if metric(url, 'chairlift_kv_blocks{state="free"}') <= 1:
             return
-        await ask(url, {"prompt": f"{number} lifts go up and down again. " * 50, "max_tokens": 1})
+        await ask(url, _long_prompt(number))
     raise TimeoutError("the KV cache does not fill up")
+
+
+def _long_prompt(number: int) -> dict[str, Any]:
+    return {"prompt": f"{number} lifts go up and down again. " * 50, "max_tokens": 1}
 
 
 def settle(url: str, timeout_s: float = 30.0) -> dict[str, float]:

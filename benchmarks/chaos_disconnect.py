@@ -35,13 +35,13 @@ ENDS = ("nothing", "part of the head", "part of the body", "the request", "some 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Leave a server at random moments.")
-    parser.add_argument("--quick", action="store_true", help="300 connections")
+    parser.add_argument("--quick", action="store_true", help="200 connections")
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--at-once", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", help="default: the embedded one")
     options = parser.parse_args()
-    num, at_once = (300, 64) if options.quick else (options.connections, options.at_once)
+    num, at_once = (200, 50) if options.quick else (options.connections, options.at_once)
     # So small a cache is used to the last block soon: a block costs memory from its first use on.
     arguments = ["--frontends", 2, "--num-blocks", 256, *(["--model", options.model] if options.model else [])]
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder) / "log", *arguments) as served:

@@ -61,7 +61,7 @@ def main() -> int:
             config.write_text(f"max_waiting: {max_waiting}\n")
             served.process.send_signal(signal.SIGHUP)
             rate = capacity * options.factor
-            *_, before = asyncio.run(offer(served, rate, max(3.0, seconds / 8)))
+            *_, before = asyncio.run(offer(served, rate, max(1.5, seconds / 8)))
             outcomes, delays, after = asyncio.run(offer(served, rate, seconds))
     return report(outcomes, delays, seconds, capacity, max_waiting, options.slo, before, after)
 
