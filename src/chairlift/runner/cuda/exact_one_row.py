@@ -12,7 +12,7 @@ import triton.language as tl
 
 from chairlift.runner.cuda.exact_attention import fold, nothing, read, weigh
 from chairlift.runner.cuda.handover import await_others, let_next_begin
-from chairlift.runner.cuda.kernels import _kept
+from chairlift.runner.cuda.kernels import kept
 
 
 @triton.jit(do_not_specialize=["num_splits"])
@@ -54,8 +54,8 @@ def exact_one_row_kernel(
     heads = kv_head * num_members + members
     queries = _rotated(qkv, heads, is_member, cos, sin, DIM).to(kind)
     line = HEADS + kv_head + tl.arange(0, 1)
-    own_k = _kept(_rotated(qkv, line, line >= 0, cos, sin, DIM), keys)  # [1, DIM]
-    own_v = _kept(tl.load(qkv + (line[:, None] + KV_HEADS) * DIM + dims[None, :]), values)
+    own_k = kept(_rotated(qkv, line, line >= 0, cos, sin, DIM), keys)  # [1, DIM]
+    own_v = kept(tl.load(qkv + (line[:, None] + KV_HEADS) * DIM + dims[None, :]), values)
     if end == position + 1:
         slot = tl.load(slots)
         memory = ((slot // SIZE).to(tl.int64) * KV_HEADS + kv_head) * SIZE * DIM + (slot % SIZE) * DIM + dims[None, :]
@@ -92,7 +92,7 @@ def exact_one_row_kernel(
 
 @triton.jit
 def _rotated(qkv, heads, is_head, cos, sin, DIM: tl.constexpr):
-    """As `_rotate` has it, but both halves in one piece, each number beside its partner [heads, DIM]: joined from
+    """As `rotate` has it, but both halves in one piece, each number beside its partner [heads, DIM]: joined from
     halves, the compiler would take them to the tensor cores in another order than those of other rows."""
     HALF: tl.constexpr = DIM // 2
     dims = tl.arange(0, DIM)

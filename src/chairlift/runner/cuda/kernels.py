@@ -77,8 +77,8 @@ def rotate_store_kernel(
     first = tl.load(source + spot, mask=is_head, other=0.0)
     second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
     if HAS_NORM:
-        first, second = _normalise(first, second, q_gain, low, eps, DIM)
-    first, second = _rotate(first, second, cos, sin)
+        first, second = normalise(first, second, q_gain, low, eps, DIM)
+    first, second = rotate(first, second, cos, sin)
     target = out + token * HEADS * DIM + spot
     tl.store(target, first.to(out.dtype.element_ty), mask=is_head)
     tl.store(target + HALF, second.to(out.dtype.element_ty), mask=is_head)
@@ -93,19 +93,19 @@ def rotate_store_kernel(
     first = tl.load(source + spot, mask=is_head, other=0.0)
     second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
     if HAS_NORM:
-        first, second = _normalise(first, second, k_gain, low, eps, DIM)
-    first, second = _rotate(first, second, cos, sin)
-    tl.store(keys + memory, _kept(first, keys), mask=is_head)
-    tl.store(keys + memory + HALF, _kept(second, keys), mask=is_head)
+        first, second = normalise(first, second, k_gain, low, eps, DIM)
+    first, second = rotate(first, second, cos, sin)
+    tl.store(keys + memory, kept(first, keys), mask=is_head)
+    tl.store(keys + memory + HALF, kept(second, keys), mask=is_head)
     source += KV_HEADS * DIM
     first = tl.load(source + spot, mask=is_head, other=0.0)
     second = tl.load(source + spot + HALF, mask=is_head, other=0.0)
-    tl.store(values + memory, _kept(first, values), mask=is_head)
-    tl.store(values + memory + HALF, _kept(second, values), mask=is_head)
+    tl.store(values + memory, kept(first, values), mask=is_head)
+    tl.store(values + memory + HALF, kept(second, values), mask=is_head)
 
 
 @triton.jit
-def _kept(x, memory):
+def kept(x, memory):
     """x as the cache keeps it. In fp8 (e4m3) the largest number is 448: what is beyond becomes that, as nothing is
     scaled."""
     if memory.dtype.element_ty == tl.float8e4nv:
@@ -115,7 +115,7 @@ def _kept(x, memory):
 
 
 @triton.jit
-def _normalise(first, second, gain, low, eps, DIM: tl.constexpr):
+def normalise(first, second, gain, low, eps, DIM: tl.constexpr):
     """Per head. As the reference does, the normalised value is rounded before it is rotated."""
     kind = first.dtype
     first = first.to(tl.float32)
@@ -128,7 +128,7 @@ def _normalise(first, second, gain, low, eps, DIM: tl.constexpr):
 
 
 @triton.jit
-def _rotate(first, second, cos, sin):
+def rotate(first, second, cos, sin):
     first = first.to(tl.float32)
     second = second.to(tl.float32)
     return first * cos - second * sin, second * cos + first * sin

@@ -35,7 +35,7 @@ class OneRowDecoder(Decoder):
             return Decoder.attend(self, layer, x, keys, values, batch)
         scale, window = self.config.head_dim**-0.5, self.config.sliding_window
         out = attend_one_row(
-            layer.qkv.linear(x), self.rotation, keys, values, batch, self.config.num_heads, layer.q_norm, layer.k_norm,
+            layer.qkv.linear(x), self.rotation, keys, values, batch, layer.q_norm, layer.k_norm,
             self.config.rms_norm_eps, scale, window, self.counters,
         )  # fmt: skip
         return layer.output.linear(out)
@@ -55,22 +55,22 @@ def for_one_row(model: Decoder, device: torch.device, kind: Callable[..., Decode
 
 
 def attend_one_row(
-    qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: CudaBatch, heads: int,
-    q_gain: Tensor | None, k_gain: Tensor | None, eps: float, scale: float, window: int, counters: Tensor,
+    qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: CudaBatch, q_gain: Tensor | None,
+    k_gain: Tensor | None, eps: float, scale: float, window: int, counters: Tensor,
 ) -> Tensor:  # fmt: skip
-    """What `Ops.rotate_and_store` and then `Ops.attention` do with qkv [1, (heads + 2 * kv_heads) * head_dim]."""
-    _, kv_heads, block_size, head_dim = keys.shape
+    """What `Ops.rotate_and_store` and then `Ops.attention` do with qkv [1, 3 * heads * head_dim]: each head has keys of
+    its own."""
+    _, heads, block_size, head_dim = keys.shape
     context = max(_SHORT, batch.tiling.split * batch.tiling.num_splits)
     split = max(_TILE, triton.next_power_of_2(triton.cdiv(context, _MAX_SPLITS)))
     splits = triton.next_power_of_2(triton.cdiv(context, split))
     out = torch.empty(1, heads * head_dim, dtype=qkv.dtype, device=qkv.device)
     partials = torch.empty(heads, splits, head_dim, dtype=torch.float32, device=qkv.device)
     stats = torch.empty(heads, splits, 2, dtype=torch.float32, device=qkv.device)
-    attend_kernel[(kv_heads, splits)](
+    attend_kernel[(heads, splits)](
         qkv, rotation, batch.positions, batch.slots, batch.table_rows, batch.tables, keys, values, q_gain, k_gain,
         partials, stats, counters, out, scale, window, batch.tables.shape[1], eps,
-        HEADS=heads, KV_HEADS=kv_heads, GROUP=triton.next_power_of_2(heads // kv_heads), DIM=head_dim,
-        SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=_TILE, HAS_NORM=q_gain is not None, num_warps=_WARPS,
-        **early(True),
+        HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, NUM_SPLITS=splits, TILE=_TILE,
+        HAS_NORM=q_gain is not None, num_warps=_WARPS, **early(True),
     )  # fmt: skip
     return out
