@@ -33,7 +33,8 @@ from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.runner.cuda.fp8 import Fp8Weight
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps
+from chairlift.runner.cuda.layout import QUERIES
+from chairlift.runner.cuda.ops import CudaBatch, CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block

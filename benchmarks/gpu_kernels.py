@@ -36,8 +36,9 @@ from torch import Tensor
 
 from chairlift.config.model import ModelConfig
 from chairlift.runner.cuda.asks import DRAW_WIDTH
+from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import one_row
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import CudaBatch, CudaOps
 from chairlift.runner.cuda.sampling import draw
 from chairlift.runner.cuda.tiling import tiling
 

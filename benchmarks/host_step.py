@@ -62,7 +62,7 @@ class Host:
         plan = self._scheduler.schedule(0.0)
         planned = time.process_time()
         assert plan is not None
-        self._asks.of(lay_out(plan, self._rows, BLOCK_SIZE, 64))
+        self._asks.of(lay_out(plan, self._rows, BLOCK_SIZE))
         self.seconds["schedule"] += planned - began
         self.seconds["lay out"] += time.process_time() - planned
         return plan

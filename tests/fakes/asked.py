@@ -12,7 +12,7 @@ def asks_of(requests: list[Request], length: int) -> StepAsks:
     """Each computes the last of this many tokens; row i of the logits is request i's, and so is row i of the device."""
     blocks = [BlockId(0)] * length
     chunks = [Chunk(r, length - 1, 1, range(length), length, blocks, length, (r,)) for r in requests]
-    layout = lay_out(StepPlan(1, tuple(chunks), (), len(chunks), len(chunks)), Rows(len(requests)), 1, 64)
+    layout = lay_out(StepPlan(1, tuple(chunks), (), len(chunks), len(chunks)), Rows(len(requests)), 1)
     asks = Asks(len(requests)).of(layout)
     assert asks is not None
     return asks

@@ -5,7 +5,8 @@ import random
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps
+from chairlift.runner.cuda.layout import QUERIES
+from chairlift.runner.cuda.ops import CudaBatch, CudaOps
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps

@@ -70,7 +70,7 @@ class Steps:
             request = make_request(id, range(end), 4)
             chunks.append(Chunk(request, start, count, range(end), end, blocks, len(blocks), (request,)))
         plan = StepPlan(1, tuple(chunks), (), sum(count for _, count in spans), 0)
-        layout = lay_out(plan, self.rows, 16, 64)
+        layout = lay_out(plan, self.rows, 16)
         for row, place, block in layout.updates:
             self.tables[row, place] = block
         return plan, layout

@@ -104,17 +104,19 @@ def test_steps_that_do_not_fit_are_cut_and_every_request_finishes(tmp_path: Path
 def test_steps_that_cannot_be_captured_are_run_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load(tmp_path, kernels="triton", kv_memory=GIB, max_running=8)
     runner = loaded.runner
-    assert isinstance(runner, CudaRunner) and runner._graphs
+    assert isinstance(runner, CudaRunner)
+    captured = runner._graphs._captured
+    assert captured
     want = [event.token for event in serve(runner, loaded.limits, 8, 50) if isinstance(event, Token)]
 
     def no_memory(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", no_memory)
-    runner._graphs.clear()
+    captured.clear()
     events = serve(runner, loaded.limits, 8, 50)
     assert [event.token for event in events if isinstance(event, Token)] == want
-    assert not runner._graphs and not any(isinstance(event, Shrunk) for event in events)
+    assert not captured and not any(isinstance(event, Shrunk) for event in events)
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class Desk:
         chunks = [
             Chunk(r, length - 1, 1, [0] * length, length, [BlockId(0)] * 9, 9, (r,)) for r, length in groups
         ]  # fmt: skip
-        return self.asks.of(lay_out(StepPlan(1, tuple(chunks), (), len(chunks), 0), self.rows, 4, 64))
+        return self.asks.of(lay_out(StepPlan(1, tuple(chunks), (), len(chunks), 0), self.rows, 4))
 
 
 def floats(words: np.ndarray) -> list[float]:
@@ -61,7 +61,7 @@ def test_the_samples_of_a_prompt_are_penalised_by_the_one_text() -> None:
     lead, sibling = make_samples(1, range(3), 2, repetition_penalty=2.0)
     chunk = Chunk(lead, 0, 3, [0, 1, 2], 3, [BlockId(0)], 1, (lead, sibling))
     desk = Desk()
-    asks = desk.asks.of(lay_out(StepPlan(1, (chunk,), (), 3, 0), desk.rows, 4, 64))
+    asks = desk.asks.of(lay_out(StepPlan(1, (chunk,), (), 3, 0), desk.rows, 4))
     assert asks is not None
     assert asks.penalties[:, :4].tolist() == [[0, 0, 3, 3], [1, 0, 3, 3]]
     assert asks.draws[:, 1].tolist() == [0, 1]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.exact_attend import QUERIES
+from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.ops import CudaBatch, CudaOps
 from chairlift.runner.cuda.tiling import EXACT_SPLIT, EXACT_TILE, tiling
 

@@ -15,6 +15,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.cuda import exact_attend, layout, tiling
+from chairlift.runner.cuda.graphs import Graphs
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache
@@ -56,7 +57,7 @@ def short_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "EXACT_TILE", 16)
     monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 200)
     monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(CudaRunner, "_capture", lambda *_: None)
+    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 def run(limits: Limits) -> tuple[dict[tuple[int, int], Tensor], list[Any], int]:

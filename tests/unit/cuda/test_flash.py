@@ -15,7 +15,7 @@ from chairlift.runner.cuda import flash
 from chairlift.runner.cuda.flash import Planned, Planner, page_lists
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
 from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, Layout, lay_out
-from chairlift.runner.cuda.ops import QUERIES, CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import CudaBatch, CudaOps
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.ops import Batch
@@ -77,7 +77,7 @@ class World:
             request = make_request(id, range(end), 4)
             chunks.append(Chunk(request, start, count, range(end), end, blocks, len(blocks), (request,)))
         plan = StepPlan(1, tuple(chunks), (), sum(count for _, count in spans), 0)
-        layout = lay_out(plan, self.rows, SIZE, QUERIES)
+        layout = lay_out(plan, self.rows, SIZE)
         for row, place, block in layout.updates:
             self.tables[row, place] = block
         return plan, layout

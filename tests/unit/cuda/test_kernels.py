@@ -5,8 +5,9 @@ import os
 import pytest
 import torch
 
+from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import one_row
-from chairlift.runner.cuda.ops import QUERIES, CudaOps
+from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.torch_ops import TorchOps
 from fakes.steps import Case

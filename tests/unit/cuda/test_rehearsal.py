@@ -73,7 +73,7 @@ START = (
     + """
 import json
 from dataclasses import replace
-from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.made_up import GREEDY, MIXED, made_up_step
 from chairlift.runner.measure import measure
@@ -84,14 +84,14 @@ class Event:
     def record(self): ...
     def synchronize(self): ...
 
-def capture(runner, *key):
-    with runner._padding(key[0]):
-        runner._graphs[key] = Graph, *runner._run(*key)
+def capture(graphs, key, planned):
+    with graphs._memory.padding(key.num_tokens):
+        graphs._captured[key] = Graph, *graphs._forward.run(key, planned)
 
 class Graph:
     def replay(): ...
 
-torch.cuda.Event, CudaRunner._capture = Event, capture
+torch.cuda.Event, Graphs._capture = Event, capture
 CPU = torch.device("cpu")
 told = rehearsal.kernels_of_start(*ARGUMENTS)
 with torch.inference_mode(), rehearsal._noting(TARGET) as launched, rehearsal._Idle():

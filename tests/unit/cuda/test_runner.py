@@ -27,10 +27,14 @@ from chairlift.core.ports import DeviceLost, Runner, RunnerFailed
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
+from chairlift.runner.cuda.forward import Forward
+from chairlift.runner.cuda.graphs import Graphs
+from chairlift.runner.cuda.keys import Keys
 from chairlift.runner.cuda.ops import CudaBatch
-from chairlift.runner.cuda.runner import CudaRunner, _likely_keys
+from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.sampling import Sampling
-from chairlift.runner.cuda.tiling import Tiling, tiling
+from chairlift.runner.cuda.step_memory import StepMemory
+from chairlift.runner.cuda.tiling import Tiling
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.made_up import GREEDY, made_up_step
 from chairlift.runner.measure import measure
@@ -83,14 +87,14 @@ class Event_:
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", Event_)
-    monkeypatch.setattr(CudaRunner, "_capture", lambda *_: None)
+    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
 @pytest.fixture(params=[True, False], ids=["padded", "bare"])
 def is_padded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether steps are laid out to be captured."""
     if not request.param:
-        monkeypatch.setattr(CudaRunner, "_rung", lambda *_: None)
+        monkeypatch.setattr(Keys, "rung", lambda *_: None)
     return bool(request.param)
 
 
@@ -173,7 +177,7 @@ def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.
     want, _ = run(TorchRunner, GROUPS, preemption)
     monkeypatch.setattr(CudaRunner, "submit", submit)
     for owner, name in (
-        (KvCache, "carry_out"), (CudaRunner, "_send"), (CudaRunner, "_forward"), (CudaRunner, "_choose"),
+        (KvCache, "carry_out"), (StepMemory, "send"), (Forward, "hidden"), (Forward, "choose"),
         (Sampling, "choose"),
     ):  # fmt: skip
         may_fail(owner, name)
@@ -295,10 +299,3 @@ def test_where_a_capture_cannot_be_ended_steps_go_on_as_before(monkeypatch: pyte
     assert do(runner, (0, 3), (2, 1)) == plain
     assert (streams.current, streams.num_made) == ("main", 1)
     assert not runner.prepare()
-
-
-@pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
-def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
-    wanted = {(rung, tiling(rung, 1 << (n - 1).bit_length(), True), rung)
-              for rung in (1, 2, 4, 8) for n in range(1, min(longest, 4096) + 1)}  # fmt: skip
-    assert set(_likely_keys(6, longest, True)) == wanted

@@ -7,9 +7,8 @@ from torch import Tensor
 from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
 from chairlift.runner.cuda.handover import early
+from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.tiling import EXACT_SPLIT, EXACT_TILE, MAX_PARTS, Tiling
-
-QUERIES = 64  # of a prompt chunk that one program answers
 
 
 def attend_rows(

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.cuda.exact_attend import QUERIES, attend_one_row, attend_prompts, attend_rows
+from chairlift.runner.cuda.exact_attend import attend_one_row, attend_prompts, attend_rows
+from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.ops import CudaBatch
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.model import Decoder

@@ -27,6 +27,7 @@ NUM_COLUMNS = 8
 FILLERS = (0, -1, -1, -1, 0, 0, -1, -1)
 # A prompt chunk with more pairs of queries and keys than this is answered by tiles of queries, not row by row.
 MAX_ROW_PAIRS = 64 * 256
+QUERIES = 64  # of a tile, which one program answers
 _NOTHING = np.zeros(0, np.int32)
 
 
@@ -59,13 +60,13 @@ class Layout:
         return self.columns[6]
 
 
-def lay_out(plan: StepPlan, rows: Rows, block_size: int, num_queries: int) -> Layout:
+def lay_out(plan: StepPlan, rows: Rows, block_size: int) -> Layout:
     notes = _Notes([], [], [])
     # What decodes is the most of most steps: it is laid out by columns, the rest by chunks.
     columns = _decodes(plan.chunks[: plan.num_decodes], rows, block_size, notes)
     num_done = len(columns[0])
     if num_done < len(plan.chunks):
-        others = _chunks(plan.chunks[num_done:], rows, block_size, num_queries, num_done, notes)
+        others = _chunks(plan.chunks[num_done:], rows, block_size, num_done, notes)
         columns = [np.concatenate(both) for both in zip(columns, others, strict=True)]
     *columns, counts = columns
     short = columns[2].copy() if notes.tiles else columns[2]
@@ -110,9 +111,7 @@ def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: _Notes
     return [tokens, refs, positions, slots, indices, np.arange(num, dtype=np.int32), indices, np.ones(num, np.int32)]
 
 
-def _chunks(
-    chunks: Sequence[Chunk], rows: Rows, block_size: int, num_queries: int, low: int, notes: _Notes
-) -> list[Column]:
+def _chunks(chunks: Sequence[Chunk], rows: Rows, block_size: int, low: int, notes: _Notes) -> list[Column]:
     """The same of any chunks; low: the row of the step with which they begin."""
     first = low
     tokens: list[int] = []
@@ -136,7 +135,7 @@ def _chunks(
         blocks += [chunk.blocks[i // block_size] for i in range(start, end)]
         if count > 1 and count * end > MAX_ROW_PAIRS:
             notes.tiles.extend(
-                (low + i, min(num_queries, count - i), start + i, row.index) for i in range(0, count, num_queries)
+                (low + i, min(QUERIES, count - i), start + i, row.index) for i in range(0, count, QUERIES)
             )
         low += count
         for request in chunk.samples:

@@ -12,13 +12,13 @@ from chairlift.runner.cuda.exact_product import ExactWeight, Found
 from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.handover import early
 from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
+from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.prefill import prefill_kernel
 from chairlift.runner.cuda.tiling import Tiling
 from chairlift.runner.ops import Batch, Weight
 from chairlift.runner.torch_ops import TorchOps
 
-QUERIES = 64  # of a prompt chunk that one program answers
 _TILE = 64  # keys that it looks at in one go
 
 
