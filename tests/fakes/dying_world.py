@@ -1,13 +1,16 @@
 """A world whose engines die: of poisoned requests, by somebody's hand, or of everything. Real clients, notes and
 quarantine, in one process and without a wire.
 
-`POISON` in a prompt crashes the engine that computes it, `HUNGRY` has it killed, as for want of memory.
+`POISON` in a prompt crashes the engine that computes it, `HUNGRY` has it killed, as for want of memory; `HARMS` has
+more, which do so outside any step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from chairlift.core.plan import StepPlan
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import Observer
+from chairlift.core.request import Request
 from chairlift.live.client import EngineClient
 from chairlift.live.messages import Abort, Proven, Ready, Submit, ToEngine
 from chairlift.live.processes import Deaths
@@ -17,6 +20,14 @@ from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
 
 POISON, HUNGRY = 666, 667
+HARMS = {  # what a token in a prompt does to the engine: where, and whether it is killed
+    POISON: ("run", False),
+    HUNGRY: ("run", True),
+    668: ("taken in", False),
+    669: ("taken in", True),
+    670: ("planned", False),
+    671: ("committed", False),
+}
 
 
 class Ended(Exception):
@@ -24,19 +35,35 @@ class Ended(Exception):
         self.was_killed = was_killed
 
 
+Suffer = Callable[[str, Sequence[Request]], None]
+
+
 class _Mortal(LedgerRunner):
     is_killed: Callable[[], bool]  # asked in each step
-    is_broken = False
+    suffer: Suffer
 
     def submit(self, plan: StepPlan) -> None:
         if self.is_killed():
             raise Ended(was_killed=True)
-        for chunk in plan.chunks:
-            if self.is_broken or POISON in chunk.request.prompt:
-                raise Ended(was_killed=False)
-            if HUNGRY in chunk.request.prompt:
-                raise Ended(was_killed=True)
+        self.suffer("run", [chunk.request for chunk in plan.chunks])
         super().submit(plan)
+
+
+class _Frail(Observer):
+    """Looks on, and dies of what it sees."""
+
+    def __init__(self, suffer: Suffer) -> None:
+        self._suffer = suffer
+
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        self._suffer("taken in", samples)
+
+    def planned(self, plan: StepPlan | None, now: float) -> None:
+        if plan is not None:
+            self._suffer("planned", [chunk.request for chunk in plan.chunks])
+
+    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        self._suffer("committed", [chunk.request for chunk in plan.chunks])
 
 
 class NearClient(EngineClient):
@@ -53,15 +80,22 @@ class NearClient(EngineClient):
 
 class DyingWorld:
     def __init__(
-        self, path: Path, is_killed: Callable[[], bool] = lambda: False, depth: int = 1, is_broken: bool = False
+        self,
+        path: Path,
+        is_killed: Callable[[], bool] = lambda: False,
+        depth: int = 1,
+        broken: str | None = None,
+        max_running: int = 64,
     ) -> None:
+        """`broken`: where every engine crashes, whoever the requests are."""
         self.note = StepNote(path)  # the parent's
         self.clients = [NearClient(name) for name in ("one", "two")]
         self.num_deaths = 0
         self._deaths = Deaths()
         self._is_killed = is_killed
         self._depth = depth
-        self._is_broken = is_broken
+        self._broken = broken
+        self._max_running = max_running
         info = info_of(ledger_switchboard())
         for client in self.clients:
             client.info = info  # as if there had been an engine already
@@ -77,13 +111,14 @@ class DyingWorld:
                 self.note.tell_end(ended.was_killed)
 
     def _live(self) -> None:
-        note, switchboard = StepNote(self.note.path), ledger_switchboard(_Mortal)
+        note, switchboard = StepNote(self.note.path), ledger_switchboard(_Mortal, max_running=self._max_running)
         left = note.take()
         runner = switchboard.engine.runner
         assert isinstance(runner, _Mortal)
-        runner.is_killed, runner.depth, runner.is_broken = self._is_killed, self._depth, self._is_broken
+        runner.is_killed, runner.suffer, runner.depth = self._is_killed, self._suffer, self._depth
+        switchboard.engine.observer = _Frail(self._suffer)
         switchboard.engine.runner = NotedRunner(runner, note, switchboard.who)
-        quarantine = Quarantine(switchboard)
+        quarantine = Quarantine(switchboard, note)
         for client in self.clients:
             client.said.clear()
             client._hear(Ready(info_of(switchboard), left.keys.get(client.name, []), left.is_alone, left.was_killed))
@@ -94,6 +129,14 @@ class DyingWorld:
                 for output in news.get(client.name, []):
                     client._generations[output.key].put(output)
             self._listen(quarantine)
+        note.rest()
+
+    def _suffer(self, where: str, requests: Sequence[Request]) -> None:
+        if where == self._broken:
+            raise Ended(was_killed=False)
+        for token in (token for request in requests for token in request.prompt):
+            if token in HARMS and HARMS[token][0] == where:
+                raise Ended(HARMS[token][1])
 
     def _listen(self, quarantine: Quarantine) -> None:
         for client in self.clients:

@@ -1,7 +1,8 @@
 """An engine process on the ledger runner, for tests that need one to kill or to measure.
 
-Whatever request has `POISON` in its prompt ends the process, in the step that computes it; one that begins with
-`STUCK` holds that step up until the process is sent SIGUSR1, and makes the file `stuck_at` before.
+Whatever request has `POISON` in its prompt ends the process, in the step that computes it, and one with `BAD_AT_DOOR`
+when it is taken in; one that begins with `STUCK` holds its step up until the process is sent SIGUSR1, and makes the
+file `stuck_at` before.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ import sys
 from pathlib import Path
 
 from chairlift.core.plan import StepPlan
+from chairlift.core.ports import Observer
+from chairlift.core.request import Request
 from chairlift.live.child import was_killed
 from chairlift.live.engine_process import EngineProcess
 from chairlift.live.step_note import NotedRunner, StepNote
@@ -19,6 +22,7 @@ from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
 
 POISON = 666
+BAD_AT_DOOR = 667
 STUCK = 777
 _FOLDERS = Path(__file__).parents[1], Path(__file__).parents[2] / "src"
 
@@ -75,12 +79,19 @@ class _Poisonable(LedgerRunner):
         super().submit(plan)
 
 
+class _Doorkeeper(Observer):
+    def added(self, samples: tuple[Request, ...], now: float) -> None:
+        if any(BAD_AT_DOOR in request.prompt for request in samples):
+            os.kill(os.getpid(), signal.SIGBUS)
+
+
 def main(address: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000)
     note = note_at(address)
     engine = switchboard.engine
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
+    engine.observer = _Doorkeeper()
     EngineProcess(address, switchboard, info_of(switchboard), note=note).run()
 
 

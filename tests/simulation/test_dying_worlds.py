@@ -1,13 +1,15 @@
 """Who is blamed when engines die: random worlds with poisoned requests and with somebody who kills engines."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.params import SamplingParams
-from fakes.dying_world import HUNGRY, POISON, DyingWorld
+from chairlift.live.messages import Output
+from fakes.dying_world import HARMS, POISON, DyingWorld
 from fakes.heard import Heard
 from fakes.ledger import expected, expected_beams
 from fakes.requests import make_samples, make_search
@@ -33,6 +35,21 @@ def heard_tokens(heard: Heard, params: SamplingParams) -> list[list[int]]:
 
 def error_of(heard: Heard) -> str | None:
     return next((output.error for output in heard.outputs if output.finish == "error"), None)
+
+
+class After:
+    """A request that is asked when another has its first token."""
+
+    heard: Heard
+
+    def __init__(self, first: Heard, ask: Callable[[], Heard]) -> None:
+        self._first, self._ask = first, ask
+        first.generation._listener = self
+
+    def put(self, output: Output) -> None:
+        self._first.generation._listener = self._first
+        self._first.put(output)
+        self.heard = self._ask()
 
 
 def killed_in(*steps: int):
@@ -63,18 +80,43 @@ def test_one_crash_among_kills_is_no_proof(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beside", [0, 3])
-@pytest.mark.parametrize(("token", "times"), [(POISON, "twice"), (HUNGRY, "5 times")])
-def test_who_ends_every_engine_fails_alone(tmp_path: Path, beside: int, token: int, times: str) -> None:
+@pytest.mark.parametrize("token", HARMS)
+def test_who_ends_every_engine_fails_alone(tmp_path: Path, beside: int, token: int) -> None:
     world = DyingWorld(tmp_path / "note")
     guilty = Heard(world.clients[0], [1, token, 2], PLAIN)
     others = [Heard(world.clients[i % 2], [i], PLAIN) for i in range(beside)]
     world.run()
+    where, was_killed = HARMS[token]
+    times = "5 times" if was_killed else "twice"
     assert f"ended the engine {times}, each time with nothing else" in (error_of(guilty) or "")
     assert [heard_tokens(each, PLAIN) for each in others] == [answer([i], PLAIN) for i in range(beside)]
-    assert world.num_deaths == (2 if token == POISON else 5) + 2 * bool(beside)
+    # Who is taken in is the only one at the door; elsewhere it takes two to see who it was.
+    assert world.num_deaths == (5 if was_killed else 2) + 2 * (beside > 0 and where != "taken in")
 
 
-@pytest.mark.parametrize("token", [POISON, HUNGRY])
+@pytest.mark.parametrize("token", HARMS)
+def test_who_comes_late_and_ends_every_engine_fails_alone(tmp_path: Path, token: int) -> None:
+    world = DyingWorld(tmp_path / "note")
+    others = [Heard(world.clients[i % 2], [i], PLAIN) for i in range(20)]
+    late = After(others[0], lambda: Heard(world.clients[1], [1, token, 2], PLAIN))
+    world.run()
+    assert error_of(late.heard)
+    assert [heard_tokens(each, PLAIN) for each in others] == [answer([i], PLAIN) for i in range(20)]
+
+
+@pytest.mark.parametrize("token", HARMS)
+def test_who_waits_for_a_seat_and_ends_every_engine_fails_alone(tmp_path: Path, token: int) -> None:
+    world = DyingWorld(tmp_path / "note", max_running=2)
+    params = SamplingParams(max_tokens=60, seed=5)
+    others = [Heard(world.clients[i % 2], [i], params) for i in range(6)]
+    guilty = Heard(world.clients[0], [1, token, 2], PLAIN)
+    world.run()
+    assert error_of(guilty)
+    assert [heard_tokens(each, params) for each in others] == [answer([i], params) for i in range(6)]
+    assert world.num_deaths <= (5 if HARMS[token][1] else 2) + 2
+
+
+@pytest.mark.parametrize("token", HARMS)
 def test_ten_poisoned_requests_ahead_of_twenty_others_fail_alone(tmp_path: Path, token: int) -> None:
     world = DyingWorld(tmp_path / "note")
     guilty = [Heard(world.clients[i % 2], [i, token], PLAIN) for i in range(10)]
@@ -84,12 +126,14 @@ def test_ten_poisoned_requests_ahead_of_twenty_others_fail_alone(tmp_path: Path,
     assert [heard_tokens(each, PLAIN) for each in others] == [answer([i], PLAIN) for i in range(20)]
 
 
-def test_an_engine_that_can_compute_nothing_blames_nobody_and_is_given_up(tmp_path: Path) -> None:
-    world = DyingWorld(tmp_path / "note", is_broken=True)
-    heard = [Heard(world.clients[i % 2], [i], PLAIN) for i in range(5)]
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("broken", ["taken in", "planned", "run", "committed"])
+def test_an_engine_that_can_do_nothing_blames_nobody_and_is_given_up(tmp_path: Path, broken: str, count: int) -> None:
+    world = DyingWorld(tmp_path / "note", broken=broken)
+    heard = [Heard(world.clients[i % 2], [i], PLAIN) for i in range(count)]
     with pytest.raises(ChairliftError, match="without any progress"):
         world.run()
-    assert [each.outputs for each in heard] == [[]] * 5
+    assert [each.outputs for each in heard] == [[]] * count
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -107,7 +151,10 @@ def run(tmp_path: Path, seed: int) -> None:
     rng, num_kills = random.Random(seed), iter(range(3))  # with two crashes, one less than a server is given up for
     share = rng.choice([0.0, 0.05, 0.2])
     world = DyingWorld(
-        tmp_path / "note", lambda: rng.random() < share and next(num_kills, None) is not None, depth=1 + seed % 2
+        tmp_path / "note",
+        lambda: rng.random() < share and next(num_kills, None) is not None,
+        depth=1 + seed % 2,
+        max_running=rng.choice([3, 64]),
     )
     guilty, others = [], []
     for _ in range(rng.randint(2, 14)):
@@ -115,7 +162,7 @@ def run(tmp_path: Path, seed: int) -> None:
         params = rng.choice([PLAIN, SamplingParams(max_tokens=8, n=3, seed=7)] * 3 + [SEARCH])
         is_guilty = rng.random() < 0.3
         if is_guilty:
-            prompt.insert(rng.randrange(len(prompt) + 1), rng.choice([POISON, HUNGRY]))
+            prompt.insert(rng.randrange(len(prompt) + 1), rng.choice(list(HARMS)))
         heard = Heard(rng.choice(world.clients), prompt, params)
         (guilty if is_guilty else others).append((heard, prompt, params))
     world.run()

@@ -126,12 +126,12 @@ class Generation:
             self.abort()
             self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
 
-    def go_on(self, in_step: bool, ready: Ready) -> Submit | None:
-        """What the next engine is told, if it has anything to do; the one before died, perhaps with this in a step."""
-        suspicion = self._suspicion = self._suspicion or (Suspicion() if in_step else None)
+    def go_on(self, is_suspect: bool, ready: Ready) -> Submit | None:
+        """What the next engine is told, if it has anything to do; the one before died, perhaps busy with this."""
+        suspicion = self._suspicion = self._suspicion or (Suspicion() if is_suspect else None)
         if suspicion is not None:
             suspicion.look({sample: len(tokens) for sample, tokens in self._tokens.items()})
-            if in_step:
+            if is_suspect:
                 suspicion.add(ready.is_alone, ready.was_killed)
         if suspicion is not None and suspicion.is_proven:
             num = suspicion.num_alone

@@ -42,9 +42,9 @@ class EngineProcess:
         start: int = 1,
     ) -> None:
         """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
-        `note` has the requests that were in a step when the engine before this one died. `start` is 2 for the first
+        `note` has the requests that the engine before this one was busy with when it died. `start` is 2 for the first
         engine that took the place of another."""
-        self._switchboard = Quarantine(switchboard)
+        self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
         self._note = note
         self._left = Left({}, was_killed=False) if note is None else note.take()
@@ -91,6 +91,8 @@ class EngineProcess:
         """Everything that has arrived; waits for something only when there is no work, nor any to do ahead."""
         self._work_ahead()
         timeout_ms = 0 if self._switchboard.has_work else self._showing.wait_ms
+        if self._note is not None and not self._switchboard.has_work:
+            self._note.rest()
         while self._socket.poll(timeout_ms):
             front_end, data = self._socket.recv_multipart()
             message = self._decoder.decode(data)

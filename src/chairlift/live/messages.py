@@ -34,7 +34,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     is_traced: bool = False  # wants to hear what became of it
     # Of a request that goes on from an engine that is gone: the tokens its samples have. Those not named have ended.
     outputs: dict[int, list[int]] | None = None
-    # Of a request that may have ended engines: how often one died with nothing else in a step. None: not suspected.
+    # Of a request that may have ended engines: how often one died that was busy with nothing else. None: not suspected.
     num_alone: int | None = None
 
 
@@ -103,7 +103,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     info: EngineInfo
-    suspects: list[int] = []  # this front end's requests that were in a step when the engine before died
+    suspects: list[int] = []  # this front end's requests that the engine before was busy with when it died
     is_alone: bool = False  # there was one, and no other of any front end
     was_killed: bool = False  # by somebody, as far as can be told
 

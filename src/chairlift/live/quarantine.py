@@ -3,7 +3,8 @@
 Always: while somebody is suspected, the engine holds one request at most, and no step has two. The first is its own, of
 a token: an engine that dies of that is itself the reason, and nobody is blamed; after it, whoever ends the engine has
 ended one that works. Who is cleared waits like the others, with the tokens it has, until the last suspect is; then all
-go on. Aborts and front ends that leave are heard meanwhile. Stands before the switchboard and looks like it.
+go on. Aborts and front ends that leave are heard meanwhile. Stands before the switchboard and looks like it. Whoever is
+taken in is noted before.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from chairlift.core.engine import Engine
 from chairlift.core.params import SamplingParams
 from chairlift.live.messages import Abort, Output, Submit
+from chairlift.live.step_note import StepNote
 from chairlift.live.switchboard import FrontEnd, Switchboard, tell_lost
 
 Held = tuple[FrontEnd, Submit]
@@ -21,8 +23,9 @@ _TRIAL = Submit(0, [0], SamplingParams(max_tokens=1, temperature=0.0))
 
 
 class Quarantine:
-    def __init__(self, switchboard: Switchboard) -> None:
+    def __init__(self, switchboard: Switchboard, note: StepNote | None = None) -> None:
         self._switchboard = switchboard
+        self._note = note
         self._suspects: list[Held] = []
         self._has_tried = False  # a token of its own
         self._alone: tuple[FrontEnd, int] | None = None  # the suspect that runs
@@ -53,7 +56,7 @@ class Quarantine:
         elif self.is_on:
             self._others.append((front_end, message))
         else:
-            self._switchboard.submit(front_end, message)
+            self._take_in(front_end, message)
 
     def abort(self, front_end: FrontEnd, message: Abort) -> None:
         self._switchboard.abort(front_end, message)
@@ -75,9 +78,11 @@ class Quarantine:
         tell_lost(front_end, num_held - self.num_held)
 
     def step(self) -> dict[FrontEnd, list[Output]]:
-        if not self.is_on:
-            return self._switchboard.step()
+        if self._note is not None:
+            self._note.plan(self._switchboard.waiting)
         news = self._switchboard.step()
+        if not self.is_on:
+            return news
         if self._alone is not None:
             self._look_at(*self._alone, news)
         news.pop(_NOBODY, None)
@@ -105,12 +110,17 @@ class Quarantine:
             self._run_alone(*suspect)
             return
         for front_end, message in (*self._cleared, *self._others):
-            self._switchboard.submit(front_end, message)
+            self._take_in(front_end, message)
         self._cleared.clear()
         self._others.clear()
 
     def _run_alone(self, front_end: FrontEnd, message: Submit) -> None:
         self._alone = front_end, message.key
+        self._take_in(front_end, message)
+
+    def _take_in(self, front_end: FrontEnd, message: Submit) -> None:
+        if self._note is not None:
+            self._note.take_in(front_end, message.key)
         self._switchboard.submit(front_end, message)
 
 

@@ -1,16 +1,17 @@
-"""Which requests are in the steps under way, noted where it outlives the engine: in a file that is mapped to memory.
+"""Which requests the engine is busy with, noted where it outlives the engine: in a file that is mapped to memory.
 
-Always: what is in a step was noted before the step began, and stays noted until its result is there. The engine writes,
-and the next one reads what it left; the parent made the file, says how the engine ended, and looks whether there is
-progress.
+Always: what is in a step was noted before the step began. With its result there it stays noted until the engine turns
+to something else: the result is still to be told, and the next step to be planned. Outside steps the note names the
+request that is taken in, and while a step is planned those that wait for their first. The engine writes, and the next
+one reads what it left; the parent made the file, says how the engine ended, and looks whether there is progress.
 
-    | progress of all engines: u64 | end: u64 | slot | slot | ...          one slot for each step under way, and spare
+    | progress of all engines: u64 | end: u64 | slot | slot | ... | turn | one slot for each step under way, and spare
     end: 0 not told, 1 the engine ended by itself, 2 it was killed
-    slot: | length: u64 | MessagePack {front end: [keys]} |                length 0: no step
+    slot, turn: | length: u64 | MessagePack {front end: [keys]} |          length 0: nobody
 """
 
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -24,9 +25,10 @@ from chairlift.core.ports import Runner, RunnerFailed
 _NUMBER = Struct("=Q")
 _SLOT_BYTES = 1 << 18  # some fifty thousand requests
 _NUM_SLOTS = 8
+_TURN = _NUM_SLOTS
 _END = _NUMBER.size
 _SLOTS = 2 * _NUMBER.size
-_SIZE = _SLOTS + _NUM_SLOTS * _SLOT_BYTES
+_SIZE = _SLOTS + (_NUM_SLOTS + 1) * _SLOT_BYTES
 _CRASHED, _KILLED = 1, 2
 
 Keys = dict[bytes, list[int]]  # of requests, by front end
@@ -36,12 +38,12 @@ Keys = dict[bytes, list[int]]  # of requests, by front end
 class Left:
     """What an engine that died left behind."""
 
-    keys: Keys  # who was in a step
+    keys: Keys  # who it was busy with
     was_killed: bool  # as far as can be told: it did not end by itself
 
     @property
     def is_alone(self) -> bool:
-        """Whether one request was in a step, and no other of any front end."""
+        """Whether it was busy with one request, and no other of any front end."""
         return sum(map(len, self.keys.values())) == 1
 
 
@@ -52,11 +54,12 @@ class StepNote:
         with path.open("a+b") as file:
             file.truncate(_SIZE)
             self._memory = mmap.mmap(file.fileno(), _SIZE)
-        self._num_begun = self._num_ended = 0
+        self._num_begun = self._num_ended = self._num_forgotten = 0
+        self._num_made = 0  # ended steps with a token that was not told yet
 
     @property
     def progress(self) -> int:
-        """Steps that made a token and requests that were found to end engines, of all engines so far."""
+        """Steps whose tokens were told and requests that were found to end engines, of all engines so far."""
         number: int = _NUMBER.unpack_from(self._memory, 0)[0]
         return number
 
@@ -69,7 +72,7 @@ class StepNote:
     def take(self) -> Left:
         """Of the engine before this one; once."""
         found: dict[bytes, set[int]] = {}
-        for slot in range(_NUM_SLOTS):
+        for slot in range(_NUM_SLOTS + 1):
             (length,) = _NUMBER.unpack_from(self._memory, _place(slot))
             start = _place(slot) + _NUMBER.size
             if length:
@@ -80,13 +83,29 @@ class StepNote:
         self._end = 0
         return Left({front_end: sorted(keys) for front_end, keys in found.items()}, was_killed)
 
+    def take_in(self, front_end: bytes, key: int) -> None:
+        """The engine turns to a request that is new to it."""
+        self._write(_TURN, msgspec.msgpack.encode({front_end: [key]}))
+        self._forget_ended()
+        self._count_told()
+
+    def plan(self, waiting: Mapping[bytes, Collection[int]]) -> None:
+        """A step is planned, in which these may be for the first time."""
+        self._write(_TURN, msgspec.msgpack.encode(waiting) if waiting else b"")
+        self._count_told()
+
+    def rest(self) -> None:
+        """There is nothing to do."""
+        self._write(_TURN, b"")
+        self._forget_ended()
+        self._count_told()
+
     def begin(self, keys: bytes) -> None:
-        slot = self._num_begun % _NUM_SLOTS
+        """A step."""
+        self._write(self._num_begun % _NUM_SLOTS, keys)
         self._num_begun += 1
-        if len(keys) <= _SLOT_BYTES - _NUMBER.size:
-            start = _place(slot) + _NUMBER.size
-            self._memory[start : start + len(keys)] = keys
-            self._set_length(slot, len(keys))
+        self._write(_TURN, b"")
+        self._forget_ended()
 
     def take_back(self) -> None:
         """The step begun last did not begin after all."""
@@ -95,14 +114,23 @@ class StepNote:
 
     def end(self, has_token: bool) -> None:
         """The oldest step under way has ended."""
-        self._set_length(self._num_ended % _NUM_SLOTS, 0)
         self._num_ended += 1
-        if has_token:
-            self.count()
+        self._num_made += has_token
 
-    def count(self) -> None:
+    def count(self, number: int = 1) -> None:
         """There is progress."""
-        _NUMBER.pack_into(self._memory, 0, self.progress + 1)
+        _NUMBER.pack_into(self._memory, 0, self.progress + number)
+
+    def _count_told(self) -> None:
+        """What came of the steps that ended was told."""
+        if self._num_made:
+            self.count(self._num_made)
+            self._num_made = 0
+
+    def _forget_ended(self) -> None:
+        while self._num_forgotten < self._num_ended:
+            self._set_length(self._num_forgotten % _NUM_SLOTS, 0)
+            self._num_forgotten += 1
 
     @property
     def _end(self) -> int:
@@ -112,6 +140,14 @@ class StepNote:
     @_end.setter
     def _end(self, number: int) -> None:
         _NUMBER.pack_into(self._memory, _END, number)
+
+    def _write(self, slot: int, keys: bytes) -> None:
+        """Nobody, if they are too many. Whenever the engine is killed, what is noted can be read."""
+        self._set_length(slot, 0)
+        if len(keys) <= _SLOT_BYTES - _NUMBER.size:
+            start = _place(slot) + _NUMBER.size
+            self._memory[start : start + len(keys)] = keys
+            self._set_length(slot, len(keys))
 
     def _set_length(self, slot: int, length: int) -> None:
         _NUMBER.pack_into(self._memory, _place(slot), length)

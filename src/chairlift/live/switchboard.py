@@ -64,6 +64,7 @@ class Switchboard:
         self._eos_ids = frozenset(token for token in eos_ids if token < limits.vocab_size)
         self._lines: dict[RequestId, Line] = {}
         self._asked: dict[tuple[FrontEnd, int], Asked] = {}
+        self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that have been in no step
         self._next_id = 0
         self._at_once: list[tuple[FrontEnd, Output]] = []  # what is answered without a step
 
@@ -91,6 +92,7 @@ class Switchboard:
 
     def _add(self, front_end: FrontEnd, message: Submit, group: tuple[Request, ...]) -> None:
         asked = self._asked.setdefault((front_end, message.key), Asked(message, []))
+        self.waiting.setdefault(front_end, set()).add(message.key)
         for request in group:
             if request.sample_index < message.params.num_samples:  # else a member of a search, which says nothing
                 # Who goes on was told of cached tokens by the engine before.
@@ -175,6 +177,7 @@ class Switchboard:
             self._hang_up(event.request)
             return Output(line.key, line.sample, event.token, event.finish.value, event.score, num_cached)
         if isinstance(event, Admitted | Forked):
+            self._not_waiting(line)
             if line.num_cached is None:
                 line.num_cached = event.num_cached if isinstance(event, Admitted) else 0
             _note(line, "admitted", event.at)
@@ -203,6 +206,13 @@ class Switchboard:
         requests.remove(request)
         if not requests:
             del self._asked[line.front_end, line.key]
+            self._not_waiting(line)
+
+    def _not_waiting(self, line: Line) -> None:
+        keys = self.waiting.get(line.front_end, set())
+        keys.discard(line.key)
+        if not keys:
+            self.waiting.pop(line.front_end, None)
 
     def _samples(self, message: Submit) -> tuple[Request, ...]:
         params = message.params

@@ -12,7 +12,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient
 from fakes.heard import Heard, connected, until
 from fakes.ledger import expected, expected_beams
-from fakes.ledger_process import POISON, Restarted, note_at
+from fakes.ledger_process import BAD_AT_DOOR, POISON, Restarted, note_at
 from fakes.requests import make_samples, make_search
 from fakes.switchboards import VOCAB_SIZE
 
@@ -152,16 +152,17 @@ async def test_what_is_held_for_a_slow_reader_is_neither_lost_nor_made_again(add
         await check(open_, [2], long)
 
 
-async def poison_beside(client: EngineClient, count: int) -> tuple[Heard, list[Heard]]:
+async def poison_beside(client: EngineClient, count: int, token: int) -> tuple[Heard, list[Heard]]:
     innocent = [Heard(client, [i, 5], SamplingParams(max_tokens=LONG, seed=i, n=1 + i % 2)) for i in range(count)]
     await until(lambda: all(len(each.outputs) > 5 for each in innocent))
-    return Heard(client, [1, POISON, 2], SamplingParams(max_tokens=5)), innocent
+    return Heard(client, [1, token, 2], SamplingParams(max_tokens=5)), innocent
 
 
 @pytest.mark.parametrize("count", [0, 6])
-async def test_a_request_that_ends_the_engine_again_and_again_fails_alone(address: str, count: int) -> None:
+@pytest.mark.parametrize("token", [POISON, BAD_AT_DOOR])
+async def test_a_request_that_ends_the_engine_again_and_again_fails_alone(address: str, count: int, token: int) -> None:
     async with Restarted(address) as engines, connected(address, "one") as one, connected(address, "two") as two:
-        poison, innocent = await poison_beside(one, count)
+        poison, innocent = await poison_beside(one, count, token)
         other = Heard(two, [9, 9], SamplingParams(max_tokens=LONG, seed=1)) if count else None
         (output,) = await poison.all()
         assert output.finish == "error"
@@ -171,7 +172,7 @@ async def test_a_request_that_ends_the_engine_again_and_again_fails_alone(addres
             await check(each, [i, 5], SamplingParams(max_tokens=LONG, seed=i, n=1 + i % 2))
         if other is not None:
             await check(other, [9, 9], SamplingParams(max_tokens=LONG, seed=1))
-        assert engines.num_deaths == (4 if count else 2)
+        assert engines.num_deaths == (4 if count and token == POISON else 2)
         note = note_at(address)
         await until(lambda: note.progress > 0)  # also where nothing made a token
         assert (

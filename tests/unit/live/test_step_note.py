@@ -1,4 +1,4 @@
-"""Who is in the steps under way, as the next engine finds it."""
+"""Whom the engine is busy with, as the next one finds it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,25 +57,77 @@ def test_a_step_is_noted_before_it_is_carried_out(path: Path, monkeypatch: pytes
     assert found == [{b"b": [7]}]
 
 
-def test_a_step_whose_result_is_there_is_forgotten(path: Path) -> None:
+def test_a_step_whose_result_is_there_is_forgotten_when_the_next_begins(path: Path) -> None:
     runner, _ = noted(path)
     for number in range(20):
         runner.submit(step(2 * number, 1, 2))
         runner.submit(step(2 * number + 1, 3))
         runner.collect()
         runner.collect()
-    runner.submit(step(40, 1, 2))
-    runner.submit(step(41, 3))
+    runner.submit(step(40, 1))
+    assert StepNote(path).take().keys == {b"a": [7]}
+
+
+def test_a_step_whose_result_is_there_is_noted_until_it_was_told(path: Path) -> None:
+    note = StepNote(path)
+    runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+    runner.submit(step(1, 3))
     runner.collect()
     assert StepNote(path).take().keys == {b"b": [7]}
+    runner.submit(step(2, 3))
+    runner.collect()
+    note.rest()
+    assert StepNote(path).take().keys == {}
+
+
+def test_who_is_taken_in_is_noted_by_itself_whatever_ended_before(path: Path) -> None:
+    note = StepNote(path)
+    runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+    runner.submit(step(1, 3))
+    runner.collect()
+    note.take_in(b"a", 7)
+    note.take_in(b"a", 8)
+    left = StepNote(path).take()
+    assert (left.keys, left.is_alone) == ({b"a": [8]}, True)
+
+
+def test_who_is_taken_in_beside_a_step_under_way_is_not_alone(path: Path) -> None:
+    note = StepNote(path)
+    NotedRunner(LedgerRunner(8, 4, 50), note, who).submit(step(1, 3))
+    note.take_in(b"a", 8)
+    left = StepNote(path).take()
+    assert (left.keys, left.is_alone) == ({b"a": [8], b"b": [7]}, False)
+
+
+def test_who_waits_is_noted_beside_the_last_step_while_the_next_is_planned(path: Path) -> None:
+    note = StepNote(path)
+    runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+    runner.submit(step(1, 3))
+    runner.collect()
+    note.plan({b"a": {7, 8}})
+    assert StepNote(path).take().keys == {b"a": [7, 8], b"b": [7]}
+    note.plan({b"a": {7, 8}})
+    runner.submit(step(2, 1))
+    assert StepNote(path).take().keys == {b"a": [7]}
+
+
+def test_more_requests_than_there_is_room_for_are_nobody(path: Path) -> None:
+    note = StepNote(path)
+    note.plan({b"a": {7}})
+    note.plan({b"a": set(range(2**16, 2**17))})
+    assert StepNote(path).take().keys == {}
 
 
 def test_steps_that_make_a_token_are_progress_and_are_counted_over_all_engines(path: Path) -> None:
     for engine in range(3):
-        runner, _ = noted(path)
-        for number in range(4):
+        note = StepNote(path)
+        runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+        for number in range(1, 5):
+            note.plan({})
             runner.submit(step(number, 1, samples=number % 2 == 0))
             runner.collect()
+        assert StepNote(path).progress == 2 * engine + 1  # the last was not told yet
+        note.rest()
         assert StepNote(path).progress == 2 * (engine + 1)
 
 
@@ -87,6 +139,7 @@ def test_a_step_that_failed_is_not_under_way(path: Path) -> None:
         runner.submit(step(2, 3))
     runner.submit(step(3, 2))
     runner.collect()
+    runner.submit(step(4, 2))
     assert StepNote(path).take().keys == {b"a": [8]}
 
 

@@ -4,7 +4,7 @@ from chairlift.live.suspicion import Suspicion
 
 
 def after(*deaths: tuple[int, bool], was_killed: bool = False) -> tuple[bool, bool]:
-    """Tokens the request had, and whether nothing else was in the step; strong and proven."""
+    """Tokens the request had, and whether the engine was busy with nothing else; strong and proven."""
     suspicion = Suspicion()
     for num_tokens, is_alone in deaths:
         suspicion.look({0: num_tokens})
@@ -13,8 +13,13 @@ def after(*deaths: tuple[int, bool], was_killed: bool = False) -> tuple[bool, bo
 
 
 def test_one_death_says_little() -> None:
-    assert after((0, True)) == (False, False)
     assert after((5, False)) == (False, False)
+    assert after((0, True), was_killed=True) == (False, False)
+
+
+def test_one_crash_by_itself_makes_a_suspect() -> None:
+    assert after((0, True)) == (True, False)
+    assert after((0, True), (1, False)) == (False, False)
 
 
 def test_two_deaths_without_a_token_between_make_a_suspect() -> None:
@@ -49,7 +54,7 @@ def test_a_sample_that_ended_meanwhile_is_progress() -> None:
     suspicion = Suspicion()
     for made in ({0: 4, 1: 4}, {1: 8}):  # as many tokens as before, but others
         suspicion.look(made)
-        suspicion.add(True, was_killed=False)
+        suspicion.add(False, was_killed=False)
     assert (suspicion.is_strong, suspicion.is_proven) == (False, False)
 
 
