@@ -14,6 +14,14 @@ Into how many a context is split is no constant of theirs: every length that com
 import triton
 import triton.language as tl
 
+LOG2_E = tl.constexpr(1.4426950408889634)  # for powers of two instead of e's: they are faster
+_FEWEST = 16  # rows that tensor cores take
+
+
+def group(heads: int, kv_heads: int) -> int:
+    """GROUP of the kernels: the number of query heads of a kv head, rounded up to what the tensor cores take."""
+    return max(_FEWEST, triton.next_power_of_2(heads // kv_heads))
+
 
 @triton.jit(do_not_specialize=["num_splits"])
 def partial_kernel(
@@ -21,7 +29,6 @@ def partial_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
     SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """GROUP is the number of query heads of a kv head, rounded up to what the tensor cores take."""
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)

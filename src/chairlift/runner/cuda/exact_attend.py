@@ -1,9 +1,9 @@
 """Launches the kernels of exact_attention.py. How many warps they have changes nothing but the time."""
 
 import torch
-import triton
 from torch import Tensor
 
+from chairlift.runner.cuda.attention import group
 from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
 from chairlift.runner.cuda.handover import early
@@ -19,7 +19,6 @@ def attend_rows(
     _, heads, head_dim = q.shape
     _, kv_heads, block_size, _ = keys.shape
     split, num_splits, tile, warps = tiling
-    group = max(16, triton.next_power_of_2(heads // kv_heads))
     most = max(1, MAX_PARTS // num_splits)  # rows at once: bounds the memory of their parts
     for low in range(0, len(positions), most):
         rows = slice(low, min(low + most, len(positions)))
@@ -31,8 +30,8 @@ def attend_rows(
         exact_rows_kernel[(count, kv_heads, num_splits)](
             q[rows], keys, values, tables, table_rows[rows], positions[rows], partials, stats, out[rows], scale, window,
             tables.shape[1], num_splits,
-            HEADS=heads, KV_HEADS=kv_heads, GROUP=group, DIM=head_dim, SIZE=block_size, SPLIT=split, TILE=tile,
-            IS_WHOLE=num_splits == 1, num_warps=warps, num_stages=3, enable_fp_fusion=False,
+            HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim, SIZE=block_size, SPLIT=split,
+            TILE=tile, IS_WHOLE=num_splits == 1, num_warps=warps, num_stages=3, enable_fp_fusion=False,
         )  # fmt: skip
         if num_splits > 1:
             join_kernel[(count, heads)](
@@ -67,7 +66,7 @@ def attend_one_row(
     exact_one_row_kernel[(kv_heads, num_splits)](
         qkv, rotation, positions, slots, table_rows, tables, keys, values, partials, stats, counters, out, scale,
         window, tables.shape[1], num_splits,
-        HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(heads // kv_heads)), DIM=head_dim,
+        HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim,
         SIZE=block_size, SPLIT=tiling.split, TILE=tiling.tile, num_warps=4, num_stages=3, enable_fp_fusion=False,
         **early(True),
     )  # fmt: skip

@@ -13,6 +13,8 @@ exact zeros.
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.attention import LOG2_E
+
 
 @triton.jit(do_not_specialize=["num_splits"])
 def exact_rows_kernel(
@@ -20,8 +22,7 @@ def exact_rows_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
     SPLIT: tl.constexpr, TILE: tl.constexpr, IS_WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """A row and a head of keys a program, and unless IS_WHOLE a stretch. GROUP is the number of query heads of a head
-    of keys, rounded up to what the tensor cores take."""
+    """A row and a head of keys a program, and unless IS_WHOLE a stretch."""
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -45,7 +46,7 @@ def exact_rows_kernel(
     queries = tl.load(q + place[:, None] * DIM + dims[None, :], mask=is_member[:, None], other=0.0)  # [GROUP, DIM]
     table = tables + tl.load(table_rows + row).to(tl.int64) * width
     own = tl.zeros([GROUP], dtype=tl.int32) + position
-    steep = scale * 1.4426950408889634  # powers of two are faster than those of e
+    steep = scale * LOG2_E
     top, total, summed = nothing(GROUP, DIM)
     all_top, all_total, all_summed = nothing(GROUP, DIM)
     for low in range(start // TILE * TILE, end, TILE):
@@ -127,7 +128,7 @@ def exact_prompt_kernel(
     queries = tl.load(q + place, mask=is_query[:, None], other=0.0)  # [QUERIES, DIM]
     own = position + members
     kv_head = head // (HEADS // KV_HEADS)
-    steep = scale * 1.4426950408889634
+    steep = scale * LOG2_E
     first = 0
     full = (position + 1) // TILE * TILE  # keys before this are seen by every query
     if window > 0:

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.handover import await_others, let_next_begin
+from chairlift.runner.cuda.kernels import silu_times
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -55,7 +56,7 @@ def product_kernel(
         # Rounded as the product would be if it were kept.
         both = tl.reshape(sums.to(kind).to(tl.float32), [2, HALF, ROWS])
         gate, up = tl.split(tl.permute(both, (1, 2, 0)))
-        sums = gate / (1.0 + tl.exp(-gate)) * up
+        sums = silu_times(gate, up)
         outputs = program // num_blocks * HALF + tl.arange(0, HALF)
         is_output = outputs < num_outputs
     target = out + rows[None, :].to(tl.int64) * num_outputs + outputs[:, None]

@@ -10,6 +10,7 @@ Always: `counters` is all 0 between launches. Multiplications and additions are 
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.attention import LOG2_E
 from chairlift.runner.cuda.exact_attention import fold, nothing, read, weigh
 from chairlift.runner.cuda.handover import await_others, let_next_begin
 from chairlift.runner.cuda.kernels import kept
@@ -22,7 +23,6 @@ def exact_one_row_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
     SPLIT: tl.constexpr, TILE: tl.constexpr, IS_EARLY: tl.constexpr,
 ):  # fmt: skip
-    """GROUP is the number of query heads of a head of keys, rounded up to what the tensor cores take."""
     HALF: tl.constexpr = DIM // 2
     num_members: tl.constexpr = HEADS // KV_HEADS
     kind = qkv.dtype.element_ty
@@ -62,7 +62,7 @@ def exact_one_row_kernel(
         tl.store(keys + memory, own_k)
         tl.store(values + memory, own_v)
     own = tl.zeros([GROUP], dtype=tl.int32) + position
-    steep = scale * 1.4426950408889634
+    steep = scale * LOG2_E
     top, total, summed = nothing(GROUP, DIM)
     if start < low + TILE:
         is_own = (low + tl.arange(0, TILE) == position)[:, None]

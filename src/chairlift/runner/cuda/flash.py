@@ -23,6 +23,7 @@ from chairlift.runner.cuda.pages import list_pages_kernel
 
 _ALIGNED = 64  # entries, so that every list begins where any kernel may read it
 _INTS_BYTES = 2**20  # of a plan for a captured step
+_LISTED = 64  # pages that a program lists in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Planner:
         host.numpy()[:, :length] = lists
         device.copy_(host, non_blocking=True)
         list_pages_kernel[(length - 1,)](
-            self._tables, device[0], device[1], self._pages, self._tables.shape[1], BLOCK=64
+            self._tables, device[0], device[1], self._pages, self._tables.shape[1], BLOCK=_LISTED
         )
         return host[:, :length], device[:, :length]
 

@@ -10,10 +10,9 @@ kernels.py.
 """
 
 import torch
-import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.kernels import round_rows_kernel
+from chairlift.runner.cuda.kernels import round_rows_kernel, whole_row
 from chairlift.runner.cuda.one_row import is_one_row, one_row
 
 E4M3 = torch.float8_e4m3fn
@@ -24,9 +23,7 @@ def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     num_rows, width = x.shape
     out = torch.empty(num_rows, width, dtype=E4M3, device=x.device)
     scales = torch.empty(num_rows, 1, dtype=torch.float32, device=x.device)
-    block = triton.next_power_of_2(width)
-    warps = max(1, min(16, block // 256))
-    round_rows_kernel[(num_rows,)](x, out, scales, width, BLOCK=block, num_warps=warps)
+    round_rows_kernel[(num_rows,)](x, out, scales, width, **whole_row(width))
     return out, scales
 
 

@@ -9,6 +9,16 @@ import triton.language as tl
 
 from chairlift.runner.cuda.handover import await_others, let_next_begin
 
+E4M3_MAX = tl.constexpr(448.0)
+_MAX_WARPS = 16
+_WARP_NUMBERS = 256  # of a row, for which one more warp pays
+
+
+def whole_row(width: int) -> dict[str, int]:
+    """Options of a launch in which each program has a whole row."""
+    block = triton.next_power_of_2(width)
+    return {"BLOCK": block, "num_warps": max(1, min(_MAX_WARPS, block // _WARP_NUMBERS))}
+
 
 @triton.jit
 def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr, IS_EARLY: tl.constexpr):
@@ -31,12 +41,12 @@ def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr,
 
 @triton.jit
 def round_rows_kernel(x, out, scales, width, BLOCK: tl.constexpr):
-    """out * scales = x, as near as fp8 (e4m3) comes, whose largest number is 448. One row a program."""
+    """out * scales = x, as near as fp8 (e4m3) comes. One row a program."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < width
     values = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.max(tl.abs(values), axis=0), 1e-30) / 448.0  # a row of zeros stays one
+    scale = tl.maximum(tl.max(tl.abs(values), axis=0), 1e-30) / E4M3_MAX  # a row of zeros stays one
     tl.store(out + row * width + columns, (values / scale).to(out.dtype.element_ty), mask=mask)
     tl.store(scales + row, scale)
 
@@ -49,7 +59,12 @@ def silu_mul_kernel(gate_up, out, width, BLOCK: tl.constexpr):
     mask = columns < width
     gate = tl.load(gate_up + row * 2 * width + columns, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + columns, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out + row * width + columns, (gate / (1.0 + tl.exp(-gate)) * up).to(out.dtype.element_ty), mask=mask)
+    tl.store(out + row * width + columns, silu_times(gate, up).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def silu_times(gate, up):
+    return gate / (1.0 + tl.exp(-gate)) * up
 
 
 @triton.jit
@@ -106,11 +121,10 @@ def rotate_store_kernel(
 
 @triton.jit
 def kept(x, memory):
-    """x as the cache keeps it. In fp8 (e4m3) the largest number is 448: what is beyond becomes that, as nothing is
-    scaled."""
+    """x as the cache keeps it. In fp8 (e4m3) what is beyond the largest number becomes that, as nothing is scaled."""
     if memory.dtype.element_ty == tl.float8e4nv:
         x = x.to(tl.float32)
-        x = tl.where(x > 448.0, 448.0, tl.where(x < -448.0, -448.0, x))  # NaN stays NaN
+        x = tl.where(x > E4M3_MAX, E4M3_MAX, tl.where(x < -E4M3_MAX, -E4M3_MAX, x))  # NaN stays NaN
     return x.to(memory.dtype.element_ty)
 
 

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.handover import await_others, let_next_begin
+from chairlift.runner.cuda.kernels import silu_times
 
 
 @triton.jit
@@ -44,7 +45,7 @@ def gated_kernel(
     # Rounded before they are multiplied, as where the products are kept.
     gate, up = tl.split(tl.reshape(total.to(kind).to(tl.float32), [OUTPUTS, 2]))
     outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    tl.store(out + outputs, (gate / (1.0 + tl.exp(-gate)) * up).to(kind), mask=outputs < num_outputs)
+    tl.store(out + outputs, silu_times(gate, up).to(kind), mask=outputs < num_outputs)
 
 
 @triton.jit

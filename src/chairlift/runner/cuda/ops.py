@@ -6,12 +6,12 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
+from chairlift.runner.cuda.attention import combine_kernel, group, partial_kernel, single_kernel
 from chairlift.runner.cuda.exact_attend import attend_prompts, attend_rows
 from chairlift.runner.cuda.exact_product import ExactWeight, Found
 from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.handover import early
-from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
+from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel, whole_row
 from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import gated, is_one_row, one_row
 from chairlift.runner.cuda.prefill import prefill_kernel
@@ -19,7 +19,8 @@ from chairlift.runner.cuda.tiling import Tiling
 from chairlift.runner.ops import Batch, Weight
 from chairlift.runner.torch_ops import TorchOps
 
-_TILE = 64  # keys that it looks at in one go
+_TILE = 64  # keys that a tile of queries looks at in one go
+_STRETCH = 1024  # of a row, whose activation one program computes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,7 @@ class CudaOps:
     def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         width = x.shape[-1]
         out = torch.empty_like(x)
-        block = triton.next_power_of_2(width)
-        warps = max(1, min(16, block // 256))
-        add_rms_norm_kernel[(len(x),)](
-            x, residual, gain, out, width, eps, BLOCK=block, num_warps=warps, **early(len(x) == 1)
-        )  # fmt: skip
+        add_rms_norm_kernel[(len(x),)](x, residual, gain, out, width, eps, **whole_row(width), **early(len(x) == 1))
         return out, residual
 
     def rotate_and_store(
@@ -141,7 +138,7 @@ class CudaOps:
         _, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
         positions, width = batch.short_positions, batch.tables.shape[1]
-        num_rows, members = len(positions), heads // kv_heads
+        num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
         partials = stats = out
         if splits > 1:
@@ -151,14 +148,14 @@ class CudaOps:
             q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, scale, window, width,
             splits,
         )  # fmt: skip
-        if members == 1:
+        if heads == kv_heads:
             single_kernel[(num_rows, heads, splits)](
                 *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1,
                 TILE=tile, num_warps=warps,
             )  # fmt: skip
         else:
             partial_kernel[(num_rows, kv_heads, splits)](
-                *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=max(16, triton.next_power_of_2(members)), DIM=head_dim,
+                *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim,
                 SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1, TILE=tile, num_warps=warps, num_stages=3,
             )  # fmt: skip
         if splits > 1:
@@ -169,8 +166,7 @@ class CudaOps:
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         width = gate_up.shape[-1] // 2
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
-        block = 1024
-        silu_mul_kernel[(len(gate_up), triton.cdiv(width, block))](gate_up, out, width, BLOCK=block, num_warps=4)
+        silu_mul_kernel[(len(gate_up), triton.cdiv(width, _STRETCH))](gate_up, out, width, BLOCK=_STRETCH, num_warps=4)
         return out
 
     def argmax(self, logits: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.attention import LOG2_E
+
 
 @triton.jit
 def prefill_kernel(
@@ -23,7 +25,7 @@ def prefill_kernel(
     queries = tl.load(q + place, mask=is_query[:, None], other=0.0)  # [QUERIES, DIM]
     own = position + members
     kv_head = head // (HEADS // KV_HEADS)
-    steep = scale * 1.4426950408889634  # powers of two are faster than those of e
+    steep = scale * LOG2_E
     top = tl.full([QUERIES], float("-inf"), dtype=tl.float32)
     total = tl.zeros([QUERIES], dtype=tl.float32)
     summed = tl.zeros([QUERIES, DIM], dtype=tl.float32)

@@ -19,6 +19,7 @@ from chairlift.runner.to_device import to_device
 
 _MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts
 _STRETCH = 1024  # tokens that one program counts
+_CHANGES = 128  # that one program makes
 
 
 class Sampling:
@@ -38,8 +39,8 @@ class Sampling:
         if len(penalties):
             self._penalise(penalties, int(asks.penalties[:, 2].max()), logits)
         if len(changes):
-            grid = (triton.cdiv(len(changes), 128),)
-            change_kernel[grid](logits, changes, len(changes), logits.shape[1], WIDTH=CHANGE_WIDTH, BLOCK=128)
+            grid = (triton.cdiv(len(changes), _CHANGES),)
+            change_kernel[grid](logits, changes, len(changes), logits.shape[1], WIDTH=CHANGE_WIDTH, BLOCK=_CHANGES)
         if len(draws):
             draw(logits, draws, tokens, self._last)
         if raw is None:
