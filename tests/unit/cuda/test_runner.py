@@ -7,8 +7,6 @@ time, says what must come out.
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -255,47 +253,3 @@ def test_a_device_that_is_lost_fails_no_step_but_the_engine(monkeypatch: pytest.
         do(failing(monkeypatch), (0, 3))
     with pytest.raises(DeviceLost, match="illegal memory access"):  # found when the result is asked for
         do(make_runner(), (0, 3))
-
-
-class FakeStreams:
-    """Torch's streams and captures, none of which succeeds."""
-
-    def __init__(self) -> None:
-        self.current = "main"
-        self.num_made = 0
-
-    def make(self) -> Any:
-        self.num_made += 1
-        return self
-
-    def wait_stream(self, other: Any) -> None: ...
-
-    @contextmanager
-    def on(self, stream: Any) -> Iterator[None]:
-        before, self.current = self.current, "side"
-        try:
-            yield
-        finally:
-            self.current = before
-
-    def capture_begin(self, pool: Any) -> None:
-        assert self.current == "side"
-
-    def capture_end(self) -> None:
-        raise RuntimeError("operation failed due to a previous error during capture")
-
-
-def test_where_a_capture_cannot_be_ended_steps_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = do(make_runner(), (0, 3), (2, 1))
-    monkeypatch.undo()
-    streams = FakeStreams()
-    monkeypatch.setattr(torch.cuda, "Event", Event_)
-    for name, part in (
-        ("current_stream", lambda: streams), ("Stream", streams.make), ("stream", streams.on),
-        ("CUDAGraph", lambda: streams), ("synchronize", lambda: None),
-    ):  # fmt: skip
-        monkeypatch.setattr(torch.cuda, name, part)
-    runner = make_runner()
-    assert do(runner, (0, 3), (2, 1)) == plain
-    assert (streams.current, streams.num_made) == ("main", 1)
-    assert not runner.prepare()
