@@ -73,7 +73,7 @@ def serve(
 
 
 def _command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "chairlift.cli.main", *map(str, arguments)]
+    return [sys.executable, "-m", "chairlift", *map(str, arguments)]
 
 
 def _environment() -> dict[str, str]:

@@ -3,13 +3,15 @@
 Always: a child ends when its parent does, however that comes about.
 """
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -46,7 +48,8 @@ class Child:
         self.pipe: Connection
         self.pipe, theirs = _spawn.Pipe(duplex=False)
         self.process: SpawnProcess = _spawn.Process(target=_child, args=(theirs, name, main, args), name=name)
-        self.process.start()
+        with _deaf_from_birth():
+            self.process.start()
         self.pid = self.process.pid or 0  # stays known when the process is closed
         theirs.close()
 
@@ -91,6 +94,18 @@ class Child:
         self.process.close()
 
 
+@contextlib.contextmanager
+def _deaf_from_birth() -> Iterator[None]:
+    """Who is started here hears no Ctrl-C before it can ignore it, which takes as long as its imports; this process
+    hears of it in the end."""
+    resource_tracker.ensure_running()  # which would unblock the signal again
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> None:
     _die_with_parent()
     parent = multiprocessing.parent_process()
@@ -98,6 +113,7 @@ def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> No
         sys.exit(0)
     _be_called(f"cl-{name.replace(' ', '-')}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         main(lambda report: pipe.send((True, report)), *args)

@@ -1,5 +1,6 @@
 """The supervisor, watched from outside: processes that start, die, are restarted, drain and end together."""
 
+import operator
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from chairlift.live import child
-from chairlift.live.child import was_killed
+from chairlift.live.child import Child, was_killed
 from chairlift.live.processes import MAX_DEATHS
 
 _PATH = ":".join(str(Path(__file__).parents[3] / name) for name in ("src", "tests"))
@@ -257,3 +258,34 @@ def test_a_child_whose_parent_was_killed_before_it_could_be_told_does_not_begin(
     monkeypatch.setattr(child.os, "getppid", lambda: 2)
     with pytest.raises(SystemExit):
         child._child(None, "engine", lambda *_: pytest.fail("it has begun"), ())
+
+
+def test_who_is_started_does_not_hear_ctrl_c_not_even_while_it_starts(capfd: pytest.CaptureFixture[str]) -> None:
+    begun = Child("engine", operator.call, "here")  # which reports that
+    while not begun.pipe.poll(0.002):
+        os.kill(begun.pid, signal.SIGINT)
+    assert begun.wait_ready() == "here"
+    begun.process.join()
+    assert begun.process.exitcode == 0
+    begun.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_who_starts_others_hears_the_ctrl_c_that_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    real = child.SpawnProcess.start
+
+    def start(process: child.SpawnProcess) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        real(process)
+
+    monkeypatch.setattr(child.SpawnProcess, "start", start)
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        started = Child("engine", operator.call, "here")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [signal.SIGINT]
+    assert started.wait_ready() == "here"
+    started.kill()
+    started.close()

@@ -1,0 +1,94 @@
+"""The first lines of every command: a signal that comes while it imports, or after its end, leaves no traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[3]
+# Python runs it before everything else. A signal comes when a module is looked for, or when the interpreter shuts down.
+_SITE = """
+import atexit, os, signal, sys
+
+# Not as the tests have it, which may run in the background.
+signal.signal(signal.SIGINT, signal.SIG_IGN if os.environ.get("IGNORES") else signal.default_int_handler)
+where, number = os.environ["WHERE"], int(os.environ["NUMBER"])
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == where:
+            os.kill(os.getpid(), number)
+
+
+if where == "atexit":
+    atexit.register(lambda: os.kill(os.getpid(), number))
+sys.meta_path.insert(0, Finder)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """What an installer makes of our entry point."""
+    with (_ROOT / "pyproject.toml").open("rb") as file:
+        module, _, name = tomllib.load(file)["project"]["scripts"]["chairlift"].partition(":")
+    path = tmp_path / "chairlift"
+    path.write_text(f"import sys\nfrom {module} import {name}\nif __name__ == '__main__':\n    sys.exit({name}())\n")
+    return path
+
+
+def run(how: list[str], folder: Path, number: int, where: str, *arguments: str) -> tuple[int, str]:
+    (folder / "sitecustomize.py").write_text(_SITE)
+    path = f"{folder}:{_ROOT / 'src'}"
+    environment = os.environ | {"PYTHONPATH": path, "WHERE": where, "NUMBER": str(int(number))}
+    command = [sys.executable, *how, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=folder)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("where", ["chairlift.cli.main", "argparse", "chairlift.cli.verify", "torch"])
+@pytest.mark.parametrize("is_script", [True, False])
+def test_ctrl_c_during_the_imports_is_130_without_a_word(
+    tmp_path: Path, script: Path, where: str, is_script: bool
+) -> None:
+    how = [str(script)] if is_script else ["-m", "chairlift"]
+    assert run(how, tmp_path, signal.SIGINT, where, "doctor") == (130, "")
+
+
+def test_ctrl_c_while_the_interpreter_shuts_down_is_130_without_a_word(tmp_path: Path, script: Path) -> None:
+    assert run([str(script)], tmp_path, signal.SIGINT, "atexit", "policies") == (130, "")
+    assert run([str(script)], tmp_path, signal.SIGINT, "atexit", "--version") == (130, "")
+
+
+SERVER_PARTS = ["chairlift.cli.main", "chairlift.cli.verify", "chairlift.serving.parent", "chairlift.live.processes"]
+
+
+@pytest.mark.parametrize("where", SERVER_PARTS)
+def test_a_server_that_has_not_begun_ends_at_a_signal_without_a_word(tmp_path: Path, script: Path, where: str) -> None:
+    arguments = "serve", "--port", "0"
+    assert run([str(script)], tmp_path, signal.SIGTERM, where, *arguments) == (0, "")
+    assert run([str(script)], tmp_path, signal.SIGINT, where, *arguments) == (130, "")
+
+
+def test_sigterm_ends_other_commands_as_it_ends_any_program(tmp_path: Path, script: Path) -> None:
+    assert run([str(script)], tmp_path, signal.SIGTERM, "chairlift.cli.main", "policies") == (-signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize("where", ["chairlift.cli.verify", "atexit"])
+def test_who_was_started_to_ignore_ctrl_c_ignores_it(
+    tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setenv("IGNORES", "yes")
+    assert run([str(script)], tmp_path, signal.SIGINT, where, "policies") == (0, "")
+
+
+def test_the_entry_imports_no_other_part() -> None:
+    program = "import sys, chairlift.__main__; print([name for name in sys.modules if name.startswith('chairlift.')])"
+    environment = os.environ | {"PYTHONPATH": str(_ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout == "['chairlift.__main__']\n"
