@@ -201,7 +201,8 @@ def time_outliving(running: int) -> None:
     chunks = [Chunk(request, 0, 1, [1], 1, [], 0, (request,)) for request in made]
     one, two = (StepPlan(1, tuple(half), (), running, running) for half in (chunks[:running], chunks[running:]))
     with tempfile.TemporaryDirectory() as folder:
-        runner = NotedRunner(Idle(), StepNote(Path(folder) / "steps"), switchboard.who)
+        note = StepNote(Path(folder) / "steps")
+        runner = NotedRunner(Idle(), note, switchboard.who)
 
         def step(*plans: StepPlan) -> None:
             for plan in plans:
@@ -210,6 +211,9 @@ def time_outliving(running: int) -> None:
 
         show(f"a step of {running}: note the same again", smallest(lambda: step(*[one] * 20), 20))
         show(f"a step of {running}: note others", smallest(lambda: step(*[one, two] * 10), 20))
+        show("a request: note it", smallest(lambda: [note.take_in(b"front-end-0", 10**6) for _ in range(100)], 100))
+        waiting = {b"front-end-0": set(range(10**6, 10**6 + 4096))}
+        show("a plan: note 4096 that wait", smallest(lambda: note.plan(waiting), 1))
 
 
 def main() -> None:
