@@ -92,7 +92,7 @@ def main() -> None:
     options, more = parser.parse_known_args()  # what is not known here is for the load
     with tempfile.TemporaryDirectory() as folder:
         workload = f"lengths:{options.lengths},count={options.count}"
-        command = [sys.executable, "-m", "chairlift.cli.main", "bench", "--url", options.url, "--workload", workload]
+        command = [sys.executable, "-m", "chairlift", "bench", "--url", options.url, "--workload", workload]
         command += ["--arrivals", f"closed:concurrency={options.concurrency}", "--out", folder, *more]
         log = Path(folder) / "log"
         load = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)

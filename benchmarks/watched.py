@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 
 from page_open import Page
 
-COMMAND = [sys.executable, "-m", "chairlift.cli.main"]
+COMMAND = [sys.executable, "-m", "chairlift"]
 
 
 class Sink(http.server.BaseHTTPRequestHandler):

@@ -127,7 +127,7 @@ def test_a_server_that_dies_ends_the_run_and_what_came_is_kept(tmp_path: Path, d
 
 def test_an_interruption_writes_what_was_measured(tmp_path: Path, data: Path) -> None:
     with Original(line_s=0.01).on_a_port() as port:
-        command = [sys.executable, "-m", "chairlift.cli.main", "contest", "-X", "10", "-P", str(port), "-T", "60"]
+        command = [sys.executable, "-m", "chairlift", "contest", "-X", "10", "-P", str(port), "-T", "60"]
         run = subprocess.Popen(
             [*command, "-O", str(tmp_path / "out"), "--data", str(data)], env=_environment(), stdout=subprocess.PIPE
         )

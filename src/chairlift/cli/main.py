@@ -98,7 +98,3 @@ def _parser() -> argparse.ArgumentParser:
     for subparser in commands.choices.values():
         subparser.set_defaults(command=subparser)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
