@@ -98,10 +98,6 @@ def written_mib(pid: int) -> float:
     return sum(int(kib) for kib in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE)) / 2**10
 
 
-def memory_mib(parent: int) -> float:
-    return sum(written_mib(process.pid) for process in processes(parent))
-
-
 def num_files(parent: int) -> int:
     return sum(process.num_fds() for process in processes(parent))
 

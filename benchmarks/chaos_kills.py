@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,21 @@ def compare(body: dict[str, Any], want: Answer, got: Answer, exact: bool) -> lis
             problems.append(f"sample {index} has {count} tokens instead of {body['max_tokens']}")
     if got.usage != want.usage:
         problems.append(f"the usage is {got.usage} instead of {want.usage}")
-    if exact and (got.tokens, got.scores, got.text) != (want.tokens, want.scores, want.text):
-        problems.append("the tokens, their text or their log-probabilities are not the undisturbed ones")
+    if exact:
+        for what, had, has in (("token", want.tokens, got.tokens), ("log-probability", want.scores, got.scores)):
+            problems += [
+                f"sample {i}: {_difference(what, had.get(i, []), has.get(i, []))}" for i in had if had[i] != has.get(i)
+            ]
+        problems += ["the text is not that of the tokens"] if got.text != want.text and not problems else []
     return problems
+
+
+def _difference(what: str, had: Sequence[float], has: Sequence[float]) -> str:
+    """Of two lists that are not equal."""
+    for place, (old, new) in enumerate(zip(had, has, strict=False)):
+        if old != new:
+            return f"{what} {place} of {len(had)} is {new}, undisturbed {old}"
+    return f"{len(has)} of {len(had)}: each a {what}"
 
 
 async def stream(
