@@ -64,8 +64,9 @@ class ByteStream(Response):
             self._parts.clear()
             for answer in self._answers:
                 answer.close()
-            # Both know this response, and nobody should have to look for cycles.
+            # They know this response, the error by the frames it was raised in: nobody should have to look for cycles.
             self._answers = ()
+            self._error = None
             del self._script
 
     async def _send(self, send: Send) -> None:
