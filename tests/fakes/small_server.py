@@ -28,10 +28,11 @@ def engine(report: Report, behaviour: str, where: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if behaviour == "engine dies when started again" and where.exists():
         os.kill(os.getpid(), signal.SIGKILL)
+    summary = "another summary" if behaviour == "engine changes" and where.exists() else "a summary"
     where.touch()
     if behaviour == "engine takes long":
         time.sleep(60)
-    report("a summary")
+    report([summary])
     time.sleep(60)
 
 
@@ -62,7 +63,7 @@ def main(behaviour: str, where: Path) -> int:
         on_engine_death=lambda was_killed: say(f"told: {'killed' if was_killed else 'crashed'}"),
     )
     try:
-        return server.run(say, lambda report: say(f"ready: {report}"))
+        return server.run(say, lambda report: say(f"ready: {report[0]}"))
     except ChairliftError as error:
         say(f"error: {error}")
         return 2

@@ -65,6 +65,7 @@ class Server:
         self._drain_timeout = drain_timeout
         self._on_engine_death = on_engine_death
         self._children: list[Child] = []  # the engine first
+        self._report: Any = None  # the first engine's
         self._deaths = [Deaths() for _ in self._starts]
         self._is_serving = False  # all have been ready
         self._is_starting = False  # a process that is not in the list of children yet
@@ -91,9 +92,9 @@ class Server:
     def _serve(self, say: Say, on_ready: Callable[[Any], None]) -> None:
         for place in range(len(self._starts)):
             self._start(place)
-        report = self._wait_ready()
+        self._report = self._wait_ready()
         self._is_serving = True
-        on_ready(report)
+        on_ready(self._report)
         while not self._is_stopping:
             self._watch(say)
         self._drain(say)
@@ -143,10 +144,13 @@ class Server:
 
     def _welcome(self, child: Child, say: Say) -> None:
         try:
-            child.wait_ready()
+            report = child.wait_ready()
         except Died:  # it is replaced
             return
-        say(f"the {child.name} is ready again after {time.monotonic() - child.started:.1f} s")
+        # One that serves with something else may answer with other bits, whatever the reason: operators should know.
+        changed = child is self._children[0] and report != self._report
+        now = f", but not as it was: {'; '.join(report)}" if changed else ""
+        say(f"the {child.name} is ready again after {time.monotonic() - child.started:.1f} s{now}")
 
     def _replace(self, child: Child, say: Say) -> None:
         child.process.join()

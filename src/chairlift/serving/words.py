@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from chairlift.config.settings import Settings
+from chairlift.runner.native.library import instruction_set
 from chairlift.telemetry.log_lines import said
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ def summary(loaded: "Loaded") -> list[str]:
     weights = "" if loaded.quantize == "none" else f"{loaded.quantize} weights, "
     kept = "" if loaded.kv_dtype == loaded.dtype else f" in {loaded.kv_dtype}"
     exact = "exact, " if loaded.exact else ""
+    kernels = f"{loaded.kernels} kernels" + (f" ({instruction_set()})" if loaded.kernels == "native" else "")
     first = (
-        f"{loaded.device}, {loaded.dtype}, {weights}{exact}{loaded.kernels} kernels, {loaded.threads} threads; "
+        f"{loaded.device}, {loaded.dtype}, {weights}{exact}{kernels}, {loaded.threads} threads; "
         f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
         f"KV cache of {blocks} for {limits.max_pool_tokens} tokens{kept}"
     )

@@ -133,6 +133,13 @@ def test_an_engine_that_dies_later_is_started_again(start) -> None:
     assert is_there(server.pids["front-end"])
 
 
+def test_an_engine_that_is_not_what_it_was_is_told_of(start) -> None:
+    server = start("engine changes")
+    server.read_until("ready: a summary")
+    os.kill(server.pids["engine"], signal.SIGKILL)
+    assert server.read_until("the engine is ready again").endswith(" s, but not as it was: another summary")
+
+
 def test_an_engine_that_keeps_dying_without_progress_ends_the_server(start) -> None:
     server = start("")
     server.read_until("ready")
