@@ -39,15 +39,17 @@ def engine(report: Report, behaviour: str, where: Path) -> None:
 def front_end(report: Report, behaviour: str) -> None:
     say(f"front-end {os.getpid()}")
     if behaviour == "front end drains":
-        signal.signal(signal.SIGTERM, _finish)
+        signal.signal(signal.SIGTERM, lambda *_: _finish(1.0))
+    if behaviour == "front end drains for long":
+        signal.signal(signal.SIGTERM, lambda *_: _finish(5.0))
     if behaviour == "front end never drains":
         signal.signal(signal.SIGTERM, lambda *_: say("told"))
     report(None)
     time.sleep(60)
 
 
-def _finish(*_: object) -> None:
-    time.sleep(1.0)  # what it still has to do
+def _finish(seconds: float) -> None:
+    time.sleep(seconds)  # what it still has to do
     say("drained")
     sys.exit(0)
 

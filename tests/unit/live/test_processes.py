@@ -184,7 +184,7 @@ def test_a_front_end_that_dies_is_cleared_up_after_and_started_again(start) -> N
 
 
 def test_an_engine_that_dies_while_front_ends_finish_is_started_again(start) -> None:
-    server = start("front end drains")
+    server = start("front end drains for long")
     server.read_until("ready")
     os.kill(server.process.pid, signal.SIGTERM)
     server.read_until("finishing")
