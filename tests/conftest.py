@@ -2,7 +2,10 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 # Threads that wait for each other must sleep, not spin: on a busy machine spinning turns seconds into minutes.
 os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -14,3 +17,16 @@ if not Path("/dev/nvidiactl").exists():
 # A shell without job control has those it starts in the background ignore Ctrl-C, and so would all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """As they were, whatever a command did that ran in this process: all that tests start inherits it."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # also one that is still to be heard
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

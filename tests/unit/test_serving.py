@@ -21,19 +21,6 @@ from fakes.gpu import GIB
 from fakes.ledger import LedgerRunner
 
 
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    """A server has its process for itself."""
-    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # also one that is still to be heard
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
 def test_where_a_gpus_memory_goes_is_a_line_of_its_own() -> None:
     limits = Limits(vocab_size=9, max_model_len=100, block_size=10, num_blocks=25, max_running=4, max_step_tokens=64)
     loaded = Loaded(LedgerRunner(1, 1, 9), limits, "bfloat16", "bfloat16", "none", "cuda", "triton", 8)
