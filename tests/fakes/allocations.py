@@ -84,7 +84,7 @@ def held() -> int:
     """Bytes of all tensors that Python holds now, each memory once; of one that is cut into pieces, its pieces."""
     gc.collect()
     pieces: dict[int, dict[tuple[int, int], None]] = {}
-    for tensor in [each for each in gc.get_objects() if issubclass(type(each), Tensor)]:
+    for tensor in [each for each in gc.get_objects() if issubclass(type(each), Tensor) and not each.is_mkldnn]:
         storage = tensor.untyped_storage()
         of_this = pieces.setdefault(storage.data_ptr(), {(storage.data_ptr(), storage.nbytes()): None})
         of_this[tensor.data_ptr(), tensor.numel() * tensor.itemsize] = None

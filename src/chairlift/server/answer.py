@@ -168,6 +168,8 @@ class Answer:
             return self.num_output
         if not self._open:
             return math.ceil(width * self.num_output / self.num_samples)
+        if self._generation is None:  # its time was over before it began
+            return 0
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
         return width * self._room if was_given_up else 0
 

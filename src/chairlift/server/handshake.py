@@ -69,10 +69,10 @@ class Doorway:
         handshake.add_done_callback(self._handshakes.pop)
 
     async def _agree(self, connection: socket.socket, protocol: GuardedProtocol) -> None:
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         has_keys = False
         try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             timeout_s = self._load.settings.max_receive_seconds
             await self._loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=timeout_s

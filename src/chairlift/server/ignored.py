@@ -16,7 +16,8 @@ _MAX_LENGTH = 60
 _UNFIT = re.compile(r"[^!-+\-.-~]")  # for a list with commas in a header
 
 
-def ignore(http: Request, names: Iterable[str]) -> None:
-    found = list(dict.fromkeys(_UNFIT.sub("?", name[:_MAX_LENGTH]) for name in names))
+def ignore(http: Request, names: Iterable[object]) -> None:
+    """A name is text, but for what the llm-serving routes take for an object."""
+    found = list(dict.fromkeys(_UNFIT.sub("?", str(name)[:_MAX_LENGTH]) for name in names))
     more = [f"and-{len(found) - _MAX_NAMES}-more"] if len(found) > _MAX_NAMES else []
     record_of(http).ignored = found[:_MAX_NAMES] + more

@@ -83,6 +83,7 @@ class WireProtocol(GuardedProtocol):
         # are looked for.
         self._unset_keepalive_if_required()
         self._cycles = []
+        self.pipeline.clear()
         self.cycle = self.scope = None  # type: ignore[assignment]
 
     def pause_writing(self) -> None:

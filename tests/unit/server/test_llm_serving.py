@@ -224,3 +224,8 @@ async def test_the_logprob_is_a_log_probability_where_that_is_asked_for(path: st
 async def test_parameters_without_effect_are_named_in_a_header() -> None:
     told = await HttpWorld().post("/models/small/generate", {"inputs": "Hi", "parameters": {"watermark": True}})
     assert told.headers["x-chairlift-ignored"] == "parameters.watermark"
+
+
+async def test_pairs_are_an_object_whatever_their_names_are() -> None:
+    told = await HttpWorld().post("/models/small/generate", [["inputs", "Hi"], [1, 2]])
+    assert (told.status_code, told.headers["x-chairlift-ignored"]) == (200, "1")

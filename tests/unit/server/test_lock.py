@@ -172,6 +172,13 @@ async def test_a_search_that_was_given_up_is_charged_for_as_if_it_had_ended(char
     assert charged == [2, 20, 2, 0]
 
 
+async def test_a_search_whose_time_was_over_before_it_began_costs_nothing_more(charged: list[int]) -> None:
+    async with HttpWorld(api_key=ALICE).http() as http:
+        answer = await http.post("/v1/completions", json=SEARCH | {"timeout": 1e-9}, headers=bearer(ALICE))
+    assert answer.status_code == 504
+    assert charged == [2, 0]
+
+
 async def test_pages_of_other_sites_are_let_in_by_name_only() -> None:
     ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
     async with HttpWorld().http() as http:

@@ -206,7 +206,8 @@ async def test_a_response_leaves_nothing_for_the_collector_of_cycles() -> None:
 
 @pytest.mark.parametrize("is_broken", [False, True])
 @pytest.mark.parametrize("has_all", [True, False])
-async def test_a_connection_is_gone_when_it_is_lost(is_broken: bool, has_all: bool) -> None:
+@pytest.mark.parametrize("has_another", [False, True])
+async def test_a_connection_is_gone_when_it_is_lost(is_broken: bool, has_all: bool, has_another: bool) -> None:
     world = HttpWorld(LONG)
     transport = connect(world)
     connection = weakref.ref(transport.protocol)
@@ -215,6 +216,8 @@ async def test_a_connection_is_gone_when_it_is_lost(is_broken: bool, has_all: bo
     try:
         ask(transport, "/v1/completions", BODY)
         await (complete(transport) if has_all else until(lambda: len(transport.written) > 2))
+        if has_another:
+            ask(transport, "/v1/completions", BODY)
         transport.protocol.connection_lost(ConnectionResetError() if is_broken else None)
         del transport.protocol  # as a transport that is closed does
         await until(lambda: connection() is None)

@@ -52,6 +52,7 @@ _LABELS = frozenset(
         "parallel_tool_calls",
     }
 )
+_KNOWN_OF = _NOT_BUILT | _LABELS  # what the API has and this server does nothing with
 _WHERE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
 _TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`(?:, got `(?P<got>[^`]*)`| [<>]= \S+)")
 _WORDS = {
@@ -74,7 +75,7 @@ def read(body: bytes, kind: type[T]) -> tuple[T, list[str]]:
         request = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _named(error) from error
-    return request, [name for name in unknown(fields, known_of(kind)) if name not in _NOT_BUILT | _LABELS]
+    return request, [name for name in unknown(fields, known_of(kind)) if name not in _KNOWN_OF]
 
 
 def refuse_unbuilt(names: set[str], fields: Mapping[str, Any], prefix: str = "") -> None:
