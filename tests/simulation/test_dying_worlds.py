@@ -142,8 +142,8 @@ def test_whatever_happens_the_guilty_fail_and_the_others_are_answered(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1250))
-def test_hundreds_more_worlds(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(1000, 1050))
+def test_more_worlds(tmp_path: Path, seed: int) -> None:
     run(tmp_path, seed)
 
 
