@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.client import EngineClient
+from chairlift.live.client import EngineClient, Generation
 from chairlift.live.messages import Output, Snapshot
 from fakes import ledger_process
 
@@ -103,13 +103,19 @@ async def test_front_ends_look_on_their_own_at_the_same_engine(address: str) -> 
     assert two.content(1)["ticks"][-1][place] == 1
 
 
-async def test_a_request_under_way_is_explained(address: str) -> None:
+async def shown(client: EngineClient) -> tuple[Generation, int]:
+    """A request that goes on, and its number on the page."""
     seen = Seen()
+    generation = client.submit([1, 2, 3], ENDLESS, Nobody())
+    client.watching.begin(seen)
+    await until(lambda: bool(seen.snapshots))
+    ((number, *_),) = seen.content(0)["bars"]
+    return generation, number
+
+
+async def test_a_request_under_way_is_explained(address: str) -> None:
     async with connected(address) as client:
-        generation = client.submit([1, 2, 3], ENDLESS, Nobody())
-        client.watching.begin(seen)
-        await until(lambda: bool(seen.snapshots))
-        ((number, *_),) = seen.content(0)["bars"]
+        generation, number = await shown(client)
         told = json.loads(await client.watching.explain(number) or b"{}")
         assert told["headline"][0].startswith(f"request {number}: 3 prompt tokens")
         assert await client.watching.explain(number + 1) is None
@@ -117,12 +123,8 @@ async def test_a_request_under_way_is_explained(address: str) -> None:
 
 
 async def test_a_request_whose_client_is_gone_is_explained_to_its_end(address: str) -> None:
-    seen = Seen()
     async with connected(address) as client:
-        generation = client.submit([1, 2, 3], ENDLESS, Nobody())
-        client.watching.begin(seen)
-        await until(lambda: bool(seen.snapshots))
-        ((number, *_),) = seen.content(0)["bars"]
+        generation, number = await shown(client)
         generation.abort()
         told = json.loads(await client.watching.explain(number) or b"{}")
         assert told["headline"][0].endswith("(abort)")
