@@ -30,6 +30,8 @@ from chairlift.live.step_note import Left, StepNote
 from chairlift.live.switchboard import FrontEnd, Switchboard
 from chairlift.telemetry.watch.view import View
 
+TIDY_AFTER_S = 1.0
+
 
 class EngineProcess:
     def __init__(
@@ -40,12 +42,15 @@ class EngineProcess:
         prepare: Callable[[], bool] = lambda: False,
         note: StepNote | None = None,
         start: int = 1,
+        tidy: Callable[[], None] = lambda: None,
     ) -> None:
         """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
         `note` has the requests that the engine before this one was busy with when it died. `start` is 2 for the first
-        engine that took the place of another."""
+        engine that took the place of another. `tidy` is called once nobody has wanted anything for a while."""
         self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
+        self._tidy, self._is_tidy = tidy, False
+        self._worked = 0.0  # when there was last something to do
         self._note = note
         self._left = Left({}, was_killed=False) if note is None else note.take()
         self._info = info
@@ -90,9 +95,7 @@ class EngineProcess:
     def _receive(self) -> None:
         """Everything that has arrived; waits for something only when there is no work, nor any to do ahead."""
         self._work_ahead()
-        timeout_ms = 0 if self._switchboard.has_work else self._showing.wait_ms
-        if self._note is not None and not self._switchboard.has_work:
-            self._note.rest()
+        timeout_ms = self._rest()
         while self._socket.poll(timeout_ms):
             front_end, data = self._socket.recv_multipart()
             message = self._decoder.decode(data)
@@ -111,6 +114,20 @@ class EngineProcess:
                 self._told[front_end] = (0, 0)
                 self._send(front_end, self._ready(front_end))
             timeout_ms = 0
+
+    def _rest(self) -> int | None:
+        """If there is nothing to do; how long then to wait for something. None: for ever."""
+        now = self._switchboard.engine.clock.now()
+        if self._switchboard.has_work:
+            self._worked, self._is_tidy = now, False
+            return 0
+        if self._note is not None:
+            self._note.rest()
+        if not self._is_tidy and now - self._worked >= TIDY_AFTER_S:
+            self._tidy()
+            self._is_tidy = True
+        due_ms = self._showing.wait_ms
+        return round(1000 * TIDY_AFTER_S) if due_ms is None and not self._is_tidy else due_ms
 
     def _ready(self, front_end: FrontEnd) -> Ready:
         left = self._left

@@ -99,6 +99,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     limits: Limits
     dtype: str
     device: str
+    fingerprint: str | None = None  # None: answers are not exact
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):

@@ -65,7 +65,7 @@ class Server:
         self._drain_timeout = drain_timeout
         self._on_engine_death = on_engine_death
         self._children: list[Child] = []  # the engine first
-        self._report: Any = None  # the first engine's
+        self._report: Any = None  # the engine's
         self._deaths = [Deaths() for _ in self._starts]
         self._is_serving = False  # all have been ready
         self._is_starting = False  # a process that is not in the list of children yet
@@ -148,8 +148,9 @@ class Server:
         except Died:  # it is replaced
             return
         # One that serves with something else may answer with other bits, whatever the reason: operators should know.
-        changed = child is self._children[0] and report != self._report
-        now = f", but not as it was: {'; '.join(report)}" if changed else ""
+        now = ""
+        if child is self._children[0] and report != self._report:
+            now, self._report = f", but not as it was: {'; '.join(report)}", report
         say(f"the {child.name} is ready again after {time.monotonic() - child.started:.1f} s{now}")
 
     def _replace(self, child: Child, say: Say) -> None:

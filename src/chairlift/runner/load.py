@@ -5,8 +5,6 @@ free.
 """
 
 import logging
-from contextlib import suppress
-from ctypes import CDLL
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +18,8 @@ from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost, Runner, RunnerFailed, RunnerFull
 from chairlift.runner import hardware
 from chairlift.runner.budget import Budget
+from chairlift.runner.fingerprint import fingerprint
+from chairlift.runner.freed_memory import return_freed_memory
 from chairlift.runner.gpu_memory import SHARE, GpuMemory
 from chairlift.runner.kernels import (
     check_exact,
@@ -34,6 +34,7 @@ from chairlift.runner.kernels import (
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.sizing import limits_without_pool, num_host_blocks, with_pool
 from chairlift.runner.warm_up import time_recovery, warm_up
+from chairlift.runner.watch import Watched
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
@@ -54,7 +55,7 @@ class Loaded:
     device: str
     kernels: str
     threads: int
-    exact: bool = False
+    fingerprint: str | None = None  # None: answers are not exact
     budget: Budget | None = None  # of a GPU
     num_host_blocks: int = 0  # places for blocks that are swapped out
     # Measured where the engine weighs swapping against computing again; else 0.
@@ -105,9 +106,10 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         num_host = num_host_blocks(settings, limits, block_bytes)
         runner = make(limits, num_host)
         warm_up(runner, limits)
+        bits = fingerprint(runner, limits) if settings.exact and isinstance(runner, Watched) else None
         has_choice = settings.preemption == "auto"
         block_copy_s, token_s = time_recovery(runner, limits, num_host) if has_choice else (0.0, 0.0)
-        _return_freed_memory()
+        return_freed_memory()
     except (RunnerFailed, DeviceLost, RuntimeError, MemoryError) as error:
         first = (str(error) or "out of memory").splitlines()[0]
         what = f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}"
@@ -123,7 +125,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         device.type,
         kernels if flash is None else f"{kernels} and flashinfer",
         threads,
-        exact=settings.exact,
+        fingerprint=bits,
         budget=None if budget is None else replace(budget, kv=limits.num_blocks * block_bytes),
         num_host_blocks=num_host,
         block_copy_s=block_copy_s,
@@ -137,12 +139,6 @@ def _gpu_memory(settings: Settings, device: torch.device) -> GpuMemory | None:
     if settings.memory is not None:
         _log.warning("memory %g is a share of a GPU's and means nothing on a CPU; see --kv-memory", settings.memory)
     return None
-
-
-def _return_freed_memory() -> None:
-    """Loading leaves the C library with much freed memory, which it would keep; glibc can be asked for it."""
-    with suppress(OSError, AttributeError):
-        CDLL(None).malloc_trim(0)
 
 
 def open_tensors(

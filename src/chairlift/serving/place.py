@@ -19,6 +19,11 @@ class Place:
         return self.folder / "steps"
 
     @property
+    def bits(self) -> Path:
+        """The fingerprint of an exact engine, for the next to compare with."""
+        return self.folder / "bits"
+
+    @property
     def counts(self) -> Path:
         return self.folder / "counts"
 

@@ -18,7 +18,7 @@ def summary(loaded: "Loaded") -> list[str]:
     blocks = "1 block" if limits.num_blocks == 1 else f"{limits.num_blocks} blocks"
     weights = "" if loaded.quantize == "none" else f"{loaded.quantize} weights, "
     kept = "" if loaded.kv_dtype == loaded.dtype else f" in {loaded.kv_dtype}"
-    exact = "exact, " if loaded.exact else ""
+    exact = "" if loaded.fingerprint is None else f"exact (bits {loaded.fingerprint}), "
     kernels = f"{loaded.kernels} kernels" + (f" ({instruction_set()})" if loaded.kernels == "native" else "")
     first = (
         f"{loaded.device}, {loaded.dtype}, {weights}{exact}{kernels}, {loaded.threads} threads; "

@@ -1,4 +1,4 @@
-"""The engine process does what can be done ahead while nobody wants anything."""
+"""The engine process does what can be done ahead while nobody wants anything, and tidies up after a while of that."""
 
 from pathlib import Path
 
@@ -6,8 +6,9 @@ import msgspec
 import zmq
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.engine_process import EngineProcess
+from chairlift.live.engine_process import TIDY_AFTER_S, EngineProcess
 from chairlift.live.messages import Hello, Submit
+from chairlift.sim.clock import VirtualClock
 from fakes.switchboards import info_of, ledger_switchboard
 
 
@@ -38,4 +39,25 @@ def test_whoever_calls_comes_first(tmp_path: Path) -> None:
     process._receive()  # there is work now
     assert len(left) == 100
     caller.close(0)
+    process._socket.close(0)
+
+
+def test_it_tidies_up_once_after_a_while_without_work_and_again_after_more_work(tmp_path: Path) -> None:
+    switchboard, clock = ledger_switchboard(), VirtualClock()
+    switchboard.engine.clock = clock
+    tidied: list[float] = []
+    process = EngineProcess(
+        f"ipc://{tmp_path}/engine", switchboard, info_of(switchboard), tidy=lambda: tidied.append(clock.now())
+    )
+    for round_number in (1, 2):
+        switchboard.submit(b"front", Submit(round_number, [1, 2], SamplingParams(max_tokens=2)))
+        while switchboard.has_work:
+            clock.advance_to(clock.now() + 2 * TIDY_AFTER_S)  # a slow step is no rest
+            assert process._rest() == 0
+            switchboard.step()
+        assert process._rest() == 1000 * TIDY_AFTER_S
+        assert len(tidied) == round_number - 1
+        clock.advance_to(clock.now() + TIDY_AFTER_S)
+        assert [process._rest(), process._rest()] == [None, None]
+        assert len(tidied) == round_number
     process._socket.close(0)

@@ -63,6 +63,7 @@ def _completion(context: ServerContext, request: ChatRequest, job: Job, choices:
         model=job.model,
         choices=[_choice(context, request, index, choice) for index, choice in enumerate(choices)],
         usage=job.usage(),
+        system_fingerprint=job.fingerprint,
         prompt_logprobs=prompt_logprobs(context.tokenizer, answer.prompt_scores) if asks_prompt else UNSET,
         prompt_token_ids=answer.prompt if request.return_token_ids else UNSET,
     )

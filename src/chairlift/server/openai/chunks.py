@@ -129,9 +129,10 @@ class Chunks:
 
 def _lead(job: Job, is_chat: bool) -> bytes:
     kind = _encode("chat.completion.chunk" if is_chat else "text_completion")
-    return b'data: {"id":%s,"object":%s,"created":%d,"model":%s,"system_fingerprint":null,' % (
+    return b'data: {"id":%s,"object":%s,"created":%d,"model":%s,"system_fingerprint":%s,' % (
         _encode(job.id),
         kind,
         job.created,
         _encode(job.model),
+        _encode(job.fingerprint),
     )

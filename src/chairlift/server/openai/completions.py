@@ -78,6 +78,7 @@ def _completion(context: ServerContext, request: CompletionRequest, job: Job, ch
         model=job.model,
         choices=[_choice(context, request, job, index, choice) for index, choice in enumerate(choices)],
         usage=job.usage(),
+        system_fingerprint=job.fingerprint,
     )
 
 

@@ -52,6 +52,8 @@ class Job:
         self.id = f"{prefix}-{secrets.token_hex(16)}"
         self.created = int(time.time())
         self.model = request.model or context.model_names[0]
+        engine = context.client.info
+        self.fingerprint = None if engine is None else engine.fingerprint
         self.request = request
         self.params = prompts[0][1]
         self.hides_output = hides_output

@@ -5,7 +5,9 @@ from what else is. Always: a request that has its prompt computed and sits is in
 members of searches, and steps cut for want of memory, may be told a little wrong.
 """
 
+from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple, cast
 
 from chairlift.core import events
@@ -43,13 +45,11 @@ Record = Planned | Done | Fail | PutBack | Abort | events.Event
 class Log:
     def __init__(self) -> None:
         self.total = 0  # records so far
-        self._records: list[Record] = []
+        self._records: deque[Record] = deque(maxlen=MAX_RECORDS)
 
     def add(self, record: Record) -> None:
         self._records.append(record)
         self.total += 1
-        if len(self._records) > 2 * MAX_RECORDS:
-            del self._records[:MAX_RECORDS]
 
     def add_plan(self, plan: StepPlan | None, running: int, blocks: int, now: float) -> None:
         if plan is None:
@@ -62,7 +62,7 @@ class Log:
     def since(self, mark: int) -> Iterator[Record] | None:
         """All records after the first `mark`; None when some of them are gone."""
         place = mark - (self.total - len(self._records))
-        return None if place < 0 else iter(self._records[place:])
+        return None if place < 0 else islice(self._records, place, None)
 
 
 def tell(log: Log, row: Row, limits: Limits) -> Story | None:

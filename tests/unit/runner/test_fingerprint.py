@@ -1,0 +1,49 @@
+"""The fingerprint of an exact engine: of its bits, and of nothing else."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source, load_model_config
+from chairlift.runner.load import load_runner
+from chairlift.runner.native.ops import available
+from fakes.tiny_model import write_tiny_model
+
+KERNELS = ["torch", pytest.param("native", marks=pytest.mark.skipif(not available(), reason="no native kernels"))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_tiny_model(tmp_path / "model")
+
+
+def bits(folder: Path, **changes: object) -> str | None:
+    source = Source("folder", folder, "tiny")
+    settings = Settings(
+        **{"device": "cpu", "dtype": "float32", "threads": 2, "exact": True, "kv_memory": 1 << 22, **changes}
+    )
+    return load_runner(settings, source, load_model_config(source)).fingerprint
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_it_is_the_same_whatever_the_limits_are(folder: Path, kernels: str) -> None:
+    first = bits(folder, kernels=kernels)
+    assert first is not None and len(first) == 8
+    assert bits(folder, kernels=kernels) == first
+    assert bits(folder, kernels=kernels, threads=1, max_running=3, max_step_tokens=77, kv_memory=1 << 23) == first
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_it_changes_with_the_least_bit_of_a_weight(folder: Path, kernels: str) -> None:
+    first = bits(folder, kernels=kernels)
+    weights = load_file(folder / "model.safetensors")
+    value = weights["model.layers.0.self_attn.k_proj.weight"][3, 5:6]
+    value.copy_(value.nextafter(value + 1))
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert bits(folder, kernels=kernels) != first
+
+
+def test_without_exact_there_is_none(folder: Path) -> None:
+    assert bits(folder, exact=False) is None

@@ -1,0 +1,24 @@
+from pathlib import Path
+
+import pytest
+
+from chairlift.serving.bits import has_right_bits
+
+
+@pytest.mark.parametrize(
+    ("engines", "verdicts"),
+    [
+        (["a", "a", "a"], [True, True, True]),
+        (["a", "b", "a"], [True, False, True]),
+        (["a", "b", "b", "b"], [True, False, True, True]),
+        (["a", "b", "a", "b", "a"], [True, False, True, False, True]),  # not two in a row
+        (["a", "b", "c", "c"], [True, False, False, True]),
+        (["a", "b", "b", "a", "a"], [True, False, True, False, True]),
+    ],
+)
+def test_an_engine_needs_the_bits_of_the_one_before_or_of_the_one_just_refused(
+    tmp_path: Path, engines: list[str], verdicts: list[bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [has_right_bits(tmp_path / "bits", bits) for bits in engines] == verdicts
+    said = capsys.readouterr().err
+    assert said.count("it ends for another") == verdicts.count(False)
