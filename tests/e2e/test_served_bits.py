@@ -48,6 +48,8 @@ def test_other_bits_are_taken_only_if_two_engines_in_a_row_have_them(tiny_model:
         second = fingerprint(served)
         assert second != first
         assert f"this engine's bits are {second} and those of the one before it were {first}" in said
-        assert f"from here on answers have the bits {second}: two engines in a row have; before they had {first}" in said
+        assert (
+            f"from here on answers have the bits {second}: two engines in a row have; before they had {first}" in said
+        )
         assert said.count("the engine died") == 2
         assert "bits" not in kill(served)
