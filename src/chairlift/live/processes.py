@@ -70,6 +70,7 @@ class Server:
         self._is_serving = False  # all have been ready
         self._is_starting = False  # a process that is not in the list of children yet
         self._is_stopping = False
+        self._is_draining = False  # front ends have been told to stop
         self._is_urgent = False
         self._is_ending = False
 
@@ -170,6 +171,7 @@ class Server:
 
     def _drain(self, say: Say) -> None:
         """Front ends finish what they have begun; the engine goes last."""
+        self._is_draining = True
         for child in self._children[1:]:
             child.stop()
         if not _are_gone(self._children[1:], _PATIENCE_S):
@@ -183,13 +185,16 @@ class Server:
         engine.process.join(5.0)
 
     def _end(self) -> None:
-        """The engine goes first; then front ends that have clients left can tell them so."""
+        """The engine goes first; then front ends that have clients left can tell them so. Those that are told to stop
+        for the second time do at once; it must not be chance whether they speak of that or of the engine."""
         for child in self._children[:1]:
             child.kill()
         front_ends = [child for child in self._children[1:] if child.is_ready]
         for child in front_ends:
             child.stop()
-            child.tell_no_engine()
+        if not self._is_draining or not _are_gone(front_ends, _GOODBYE_S / 2):
+            for child in front_ends:
+                child.tell_no_engine()
         _are_gone(front_ends, _GOODBYE_S)
         for child in self._children:
             child.kill()

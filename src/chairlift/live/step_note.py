@@ -56,6 +56,7 @@ class StepNote:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
         self._num_begun = self._num_ended = self._num_forgotten = 0
         self._num_made = 0  # ended steps with a token that was not told yet
+        self._waiting = b""  # those named while steps are planned
 
     @property
     def progress(self) -> int:
@@ -90,8 +91,9 @@ class StepNote:
         self._count_told()
 
     def plan(self, waiting: Mapping[bytes, Collection[int]]) -> None:
-        """A step is planned, in which these may be for the first time."""
-        self._write(_TURN, msgspec.msgpack.encode(waiting) if waiting else b"")
+        """A step is planned, in which these may be for the first time, and perhaps more after it."""
+        self._waiting = msgspec.msgpack.encode(waiting) if waiting else b""
+        self._write(_TURN, self._waiting)
         self._count_told()
 
     def rest(self) -> None:
@@ -106,6 +108,14 @@ class StepNote:
         self._num_begun += 1
         self._write(_TURN, b"")
         self._forget_ended()
+
+    def plan_on(self) -> None:
+        """The step has begun, or failed to; another may be planned."""
+        self._write(_TURN, self._waiting)
+
+    def await_end(self) -> None:
+        """Nothing more is planned until a step has ended."""
+        self._write(_TURN, b"")
 
     def take_back(self) -> None:
         """The step begun last did not begin after all."""
@@ -180,9 +190,13 @@ class NotedRunner:
             self._runner.submit(plan)
         except RunnerFailed:
             self._note.take_back()
+            self._note.plan_on()
             raise
+        if self.depth > 1:
+            self._note.plan_on()
 
     def collect(self) -> StepResult:
+        self._note.await_end()
         try:
             result = self._runner.collect()
         except RunnerFailed:

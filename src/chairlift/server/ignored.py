@@ -18,6 +18,7 @@ _UNFIT = re.compile(r"[^!-+\-.-~]")  # for a list with commas in a header
 
 def ignore(http: Request, names: Iterable[object]) -> None:
     """A name is text, but for what the llm-serving routes take for an object."""
-    found = list(dict.fromkeys(_UNFIT.sub("?", str(name)[:_MAX_LENGTH]) for name in names))
+    found = list(dict.fromkeys(map(str, names)))
+    shown = dict.fromkeys(_UNFIT.sub("?", name[:_MAX_LENGTH]) for name in found[:_MAX_NAMES])
     more = [f"and-{len(found) - _MAX_NAMES}-more"] if len(found) > _MAX_NAMES else []
-    record_of(http).ignored = found[:_MAX_NAMES] + more
+    record_of(http).ignored = [*shown, *more]

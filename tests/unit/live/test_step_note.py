@@ -166,3 +166,28 @@ def test_an_engine_that_dies_before_it_has_looked_changes_nothing_of_what_is_kno
     parent.tell_end(was_killed=True)  # the next one, while it started
     left = StepNote(path).take()
     assert (left.keys, left.was_killed) == ({b"b": [7]}, False)
+
+
+def test_who_waits_is_noted_while_a_second_step_is_planned_but_not_while_one_is_carried_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = StepNote(path)
+    ledger = LedgerRunner(8, 4, 50, depth=2)
+    runner = NotedRunner(ledger, note, who)
+    found: list[dict[bytes, list[int]]] = []
+
+    def look() -> None:
+        kept = path.read_bytes()
+        found.append(StepNote(path).take().keys)
+        path.write_bytes(kept)
+
+    submit, collect = ledger.submit, ledger.collect
+    monkeypatch.setattr(ledger, "submit", lambda plan: (look(), submit(plan)))
+    monkeypatch.setattr(ledger, "collect", lambda: (look(), collect())[1])
+    note.plan({b"b": {7}})
+    runner.submit(step(1, 1))
+    look()
+    runner.submit(step(2, 2))
+    look()
+    runner.collect()
+    assert found == [{b"a": [7]}, {b"a": [7], b"b": [7]}, {b"a": [7, 8]}, {b"a": [7, 8], b"b": [7]}, {b"a": [7, 8]}]
