@@ -45,6 +45,7 @@ class ScriptedClient:
     num_waiting: int = 0
     num_held: int = 0
     is_ready: bool = True
+    fingerprint: str | None = None
     dies_at: int | None = None  # the step at which the engine goes away
     times_out_at: int | None = None  # the step at which the engine finds the time over
     fails_at: int | None = None  # the step at which a request is given up
@@ -63,7 +64,7 @@ class ScriptedClient:
 
     @property
     def info(self) -> EngineInfo | None:
-        return EngineInfo(self.limits, "float32", "cpu") if self.is_ready else None
+        return EngineInfo(self.limits, "float32", "cpu", self.fingerprint) if self.is_ready else None
 
     def submit(
         self,

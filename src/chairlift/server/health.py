@@ -29,7 +29,7 @@ OK = Health("ok")
 
 
 async def health(http: Request) -> Response:
-    return Response(status_code=200 if context_of(http).client.is_ready else 503)
+    return Response(status_code=200 if context_of(http).is_ready else 503)
 
 
 async def live(http: Request) -> Response:
@@ -40,7 +40,7 @@ async def ready(http: Request) -> Response:
     context = context_of(http)
     if context.load.is_draining:
         return _response(Health("the server is stopping"))
-    return _response(OK if context.client.is_ready else Health("the engine is not ready"))
+    return _response(OK if context.is_ready else Health("the engine is not ready"))
 
 
 async def generate(http: Request) -> Response:

@@ -1,6 +1,7 @@
 """A front end's process: HTTP on one side, the engine's socket on the other."""
 
 import asyncio
+import contextlib
 import resource
 import signal
 import socket
@@ -22,6 +23,8 @@ from chairlift.telemetry.spans import Spans
 
 if TYPE_CHECKING:
     from chairlift.live.client import EngineClient
+
+_ENGINE_S = 1.0  # to find an engine that is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
         client=client,
         created=begun,
         version=VERSION,
+        is_complete=place.complete.exists,
         book=Book(
             model=model.name,
             metrics=metrics,
@@ -95,7 +99,11 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
     take_settings()
     collect_seldom()
     connection = asyncio.ensure_future(client.run())
-    # Requests that come before the engine is ready are told so, rather than left waiting.
+    # Requests that come before the first engine is ready are told so, rather than left waiting. Later the others take
+    # them, or the next engine will: a front end that takes another's place first looks for the engine.
+    if context.is_complete():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(client.until_ready(), _ENGINE_S)
     sites = [(create_app(context), doors.listener)]
     if doors.admin is not None:
         sites.append((create_admin_app(load, place.reloads), doors.admin))

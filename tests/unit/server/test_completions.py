@@ -41,6 +41,17 @@ async def test_a_completion_has_every_field_of_openai_s_shape() -> None:
     }
 
 
+@pytest.mark.parametrize("fingerprint", [None, "5d7fd46a"])
+async def test_the_engine_s_fingerprint_is_in_answers_and_chunks(fingerprint: str | None) -> None:
+    world = HttpWorld(SAYS)
+    world.client.fingerprint = fingerprint
+    asked = {"messages": [{"role": "user", "content": "Hi"}]}
+    chat = (await world.post("/v1/chat/completions", asked)).json()
+    streamed = events((await world.post("/v1/chat/completions", asked | {"stream": True})).text)[:-1]
+    said = [await complete(world), chat, *await chunks(world), *streamed]
+    assert {answer["system_fingerprint"] for answer in said} == {fingerprint}
+
+
 async def test_max_tokens_is_16_when_absent_and_less_where_there_is_less_room() -> None:
     world = HttpWorld()
     await world.post("/v1/completions", {"prompt": "Hi"})

@@ -25,6 +25,13 @@ async def test_ready_is_a_server_with_an_engine_that_is_not_stopping() -> None:
     assert (response.status_code, response.json()) == (503, {"status": "the server is stopping"})
 
 
+async def test_ready_is_a_server_whose_other_front_ends_are_too() -> None:
+    world = HttpWorld()
+    world.is_complete = False
+    for path in ("/health", "/health/ready"):
+        assert (await world.get(path)).status_code == 503
+
+
 async def test_however_many_ask_for_a_token_one_is_made() -> None:
     world = HttpWorld()
     world.client.delay_s = 0.02
