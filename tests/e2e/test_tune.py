@@ -89,8 +89,8 @@ def test_interrupted_it_writes_what_it_found(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser")
 def test_the_page_shows_its_picture_in_a_browser(tmp_path: Path) -> None:
     out, shot = tmp_path / "out", tmp_path / "page.png"
-    given = ("--workload", CONTEST, "--arrivals", "none", "--profile", "h200-llama2-7b", "--no-verify", "--out", out)
-    done = subprocess.run(command(*given, "--minutes", "0.2"), capture_output=True, text=True)
+    given = ("--workload", CONTEST, "--limit", "300", "--arrivals", "none", "--profile", "h200-llama2-7b", "--out", out)
+    done = subprocess.run(command(*given, "--no-verify", "--minutes", "0.2"), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     size = ["--window-size=1100,1400", f"--screenshot={shot}", (out / "tune.html").as_uri()]
