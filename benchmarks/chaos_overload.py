@@ -136,6 +136,7 @@ def report(
         "TTFT of the answered, p50 / p99 / max, s": " / ".join(f"{percentile(firsts, q):.2f}" for q in (0.5, 0.99, 1)),
         f"answered, but begun after {slo:g} s": str(num_late),
         "429 after, p50 / p99 / max, ms": " / ".join(f"{percentile(refusals, q) * 1e3:.1f}" for q in (0.5, 0.99, 1)),
+        f"429 after {MAX_429_S * 1e3:.0f} ms or more": str(sum(took >= MAX_429_S for took in refusals)),
         "this script late by, p50 / p99 / max, ms": " / ".join(
             f"{percentile(delays, q) * 1e3:.1f}" for q in (0.5, 0.99, 1)
         ),
