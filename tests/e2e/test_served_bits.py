@@ -47,7 +47,7 @@ def test_other_bits_are_taken_only_if_two_engines_in_a_row_have_them(tiny_model:
         said = kill(served)
         second = fingerprint(served)
         assert second != first
-        assert f"this engine's bits are {second} and those of the one before it were {first}" in said
+        assert f"this engine's bits are {second} and those of answers so far {first}" in said
         assert (
             f"from here on answers have the bits {second}: two engines in a row have; before they had {first}" in said
         )

@@ -14,8 +14,15 @@ def told(completion: Completion) -> object:
     return [(sample.tokens, sample.scores) for sample in completion.samples], completion.prompt_scores
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("kernels", ["native", "torch"])
+@pytest.mark.parametrize(
+    ("kernels", "dtype"),
+    [
+        ("native", "bfloat16"),
+        ("native", "float32"),
+        ("torch", "float32"),
+        pytest.param("torch", "bfloat16", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_crowd_gets_the_bits_that_each_gets_alone(kernels: str, dtype: str) -> None:
     if kernels == "native" and not available():
         pytest.skip("the native kernels were not built or not for this processor")

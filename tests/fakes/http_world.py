@@ -46,7 +46,6 @@ class HttpWorld:
             max_running=8,
             max_step_tokens=64,
         )
-        self.is_complete = True
         self.client = ScriptedClient(lambda prompt, sample: self.answer, self.eos_id, limits)
         self.context = ServerContext(
             load=make_load(**{"max_body_bytes": 20_000, **settings}),
@@ -56,7 +55,6 @@ class HttpWorld:
             client=self.client,
             created=1_700_000_000,
             version="1.2.3",
-            is_complete=lambda: self.is_complete,
             book=book or Book(),
         )
         self.app = create_app(self.context)

@@ -17,7 +17,9 @@ def run(seed: int, least: int = 2, share: float = 0.25) -> World:
     return world
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block", [*range(4), *(pytest.param(block, marks=pytest.mark.nightly) for block in range(4, 10))]
+)
 def test_every_request_gets_the_tokens_it_would_get_alone(block: int) -> None:
     worlds = [run(seed) for seed in range(block * 60, block * 60 + 60)]
     assert sum(isinstance(event, Shrunk) for world in worlds for event in world.events) > 100

@@ -29,6 +29,7 @@ class Count(IntEnum):
     FINISHED = 4  # samples that have ended, since the start
     FINISHED_TOKENS = 5  # of their prompts
     HEARD_NS = 6  # when this front end last heard of tokens, by the machine's monotonic clock
+    HAS_BEGUN = 7  # 1 once there has been an engine for this front end, or for one whose place it took
 
 
 # What a front end has open, which ends with it; the others only grow.
@@ -61,6 +62,9 @@ class Counts:
 
     def latest(self, count: Count) -> int:
         return max(self._of_all(count))
+
+    def least(self, count: Count) -> int:
+        return min(self._of_all(count))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -70,8 +70,14 @@ class EngineProcess:
         """Never returns; a signal ends the process."""
         while True:
             self._receive()
-            self._tell(self._switchboard.step())
+            self._step()
             self._showing.show()
+
+    def _step(self) -> None:
+        has_work = self._switchboard.has_work
+        self._tell(self._switchboard.step())
+        if has_work:
+            self._worked, self._is_tidy = self._switchboard.engine.clock.now(), False
 
     def _tell(self, news: dict[FrontEnd, list[Output]]) -> None:
         numbers = self._numbers()
@@ -117,13 +123,11 @@ class EngineProcess:
 
     def _rest(self) -> int | None:
         """If there is nothing to do; how long then to wait for something. None: for ever."""
-        now = self._switchboard.engine.clock.now()
         if self._switchboard.has_work:
-            self._worked, self._is_tidy = now, False
             return 0
         if self._note is not None:
             self._note.rest()
-        if not self._is_tidy and now - self._worked >= TIDY_AFTER_S:
+        if not self._is_tidy and self._switchboard.engine.clock.now() - self._worked >= TIDY_AFTER_S:
             self._tidy()
             self._is_tidy = True
         due_ms = self._showing.wait_ms

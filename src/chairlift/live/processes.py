@@ -185,8 +185,8 @@ class Server:
         engine.process.join(5.0)
 
     def _end(self) -> None:
-        """The engine goes first; then front ends that have clients left can tell them so. Those that are told to stop
-        for the second time do at once; it must not be chance whether they speak of that or of the engine."""
+        """The engine goes first; then front ends that have clients left can tell them so. Those that drain are told to
+        stop for the second time, and speak of that; the others speak of the engine."""
         for child in self._children[:1]:
             child.kill()
         front_ends = [child for child in self._children[1:] if child.is_ready]

@@ -1,27 +1,37 @@
-"""A word for the bits of an exact engine: where two say the same one, they answer alike to the last bit.
+"""A word for the bits of an exact engine: with different ones engines answer with different bits, with the same one alike,
+unless they differ in what two small steps do not come by.
 
-It is made from the logits of two steps that are always the same, so it changes with the weights, the kernels, the
-instructions they use and whatever else a bit depends on; not with the batch, the cache or the load.
+It is made from the logits of a prompt and a decode that are always the same, so it changes with the weights, the
+kernels, the instructions they use and whatever else a bit depends on; not with the batch, the cache or the load.
 """
 
 from hashlib import blake2b
 
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.plan import StepPlan
 from chairlift.runner.made_up import GREEDY, made_up_step
 from chairlift.runner.watch import SeenRows, Watched
 
 _LENGTH = 48  # tokens: more than one block and one tile of keys
+_APART = 997  # token ids of neighbours: all over the vocabulary
 _BYTES = 4
 
 
 def fingerprint(runner: Watched, limits: Limits) -> str:
-    """Must run before any request, as `warm_up` must."""
-    prompt = min(_LENGTH, limits.max_step_tokens, limits.max_model_len - 1, limits.max_pool_tokens - 1)
+    """Must run before any request, as `warm_up` must. Where no context of 49 tokens fits, it is of a shorter one."""
+    length = min(_LENGTH, limits.max_model_len - 1, limits.max_pool_tokens - 1)
     rows = SeenRows({RequestId(-1)})
     runner.logits_seen = rows
-    for span, num_decodes in (((0, prompt), 0), ((prompt, 1), 1)):
-        runner.submit(made_up_step([span], limits, num_decodes, GREEDY))
-        runner.collect()
+    for start in range(0, length, limits.max_step_tokens):
+        span = start, min(limits.max_step_tokens, length - start)
+        _run(runner, made_up_step([span], limits, 0, GREEDY, _APART))
+    _run(runner, made_up_step([(length, 1)], limits, 1, GREEDY, _APART))
     runner.logits_seen = None
-    return blake2b(b"".join(seen.row.tobytes() for seen in rows.take()), digest_size=_BYTES).hexdigest()
+    kept = [seen.row.tobytes() for seen in rows.take() if seen.position >= length - 1]
+    return blake2b(b"".join(kept), digest_size=_BYTES).hexdigest()
+
+
+def _run(runner: Watched, plan: StepPlan) -> None:
+    runner.submit(plan)
+    runner.collect()

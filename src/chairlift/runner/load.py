@@ -106,7 +106,10 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         num_host = num_host_blocks(settings, limits, block_bytes)
         runner = make(limits, num_host)
         warm_up(runner, limits)
-        bits = fingerprint(runner, limits) if settings.exact and isinstance(runner, Watched) else None
+        bits = None
+        if settings.exact:
+            assert isinstance(runner, Watched)
+            bits = fingerprint(runner, limits)
         has_choice = settings.preemption == "auto"
         block_copy_s, token_s = time_recovery(runner, limits, num_host) if has_choice else (0.0, 0.0)
         return_freed_memory()

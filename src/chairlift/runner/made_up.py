@@ -18,12 +18,13 @@ MIXED = (*GREEDY, SamplingParams(), _ALL)
 
 
 def made_up_step(
-    spans: Sequence[tuple[int, int]], limits: Limits, num_decodes: int, kinds: Sequence[SamplingParams] = MIXED
-) -> StepPlan:
+    spans: Sequence[tuple[int, int]], limits: Limits, num_decodes: int, kinds: Sequence[SamplingParams] = MIXED,
+    apart: int = 1,
+) -> StepPlan:  # fmt: skip
     """Each request computes (start, count) tokens and samples one; they all write to the same first blocks, over and
-    over where the pool is smaller than they are long."""
+    over where the pool is smaller than they are long. The ids of neighbouring tokens are so far `apart`."""
     longest = max(start + count for start, count in spans)
-    tokens = tuple(position % limits.vocab_size for position in range(longest))
+    tokens = tuple(position * apart % limits.vocab_size for position in range(longest))
     blocks = [BlockId(block % limits.num_blocks) for block in range(-(-longest // limits.block_size))]
     chunks = []
     for index, (start, count) in enumerate(spans):

@@ -1,7 +1,7 @@
 """What every route may use: names, tokenizer, the engine's client and the load. Made once; only settings may change."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,7 +28,6 @@ class ServerContext:
     client: EngineClient
     created: int  # when the server began, in seconds since 1970; shown as the model's creation time too
     version: str
-    is_complete: Callable[[], bool] = lambda: True  # whether every front end has had an engine
     book: Book = field(default_factory=Book)  # where requests are written down
 
     @property
@@ -39,7 +38,7 @@ class ServerContext:
     @property
     def is_ready(self) -> bool:
         """Whether any front end would take a request now, not just this one."""
-        return self.client.is_ready and self.is_complete()
+        return self.client.is_ready and self.load.is_complete
 
     @property
     def engine(self) -> EngineInfo:

@@ -105,6 +105,11 @@ class Load:
     def disconnect(self) -> None:
         self.counts.add(Count.CONNECTIONS, -1)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every front end has had an engine."""
+        return self.counts.least(Count.HAS_BEGUN) > 0
+
     def note_tokens(self) -> None:
         """Lets all front ends know that the engine makes tokens; to be called every now and then."""
         if self.has_heard:

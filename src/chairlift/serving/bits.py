@@ -4,6 +4,7 @@ Always: answers go on with the bits that they began with, unless two engines in 
 one before them that was wrong, or what is served has changed on the disk, and the server says so.
 """
 
+import os
 from pathlib import Path
 
 from chairlift.serving.words import say
@@ -14,11 +15,18 @@ def has_right_bits(path: Path, found: str) -> bool:
     engine before this one was refused, its own."""
     known = path.read_text().split() if path.exists() else []
     if known and found not in known:
-        path.write_text(f"{known[0]} {found}")
-        say(f"this engine's bits are {found} and those of the one before it were {known[0]}; it ends for another")
+        _write(path, f"{known[0]} {found}")
+        say(f"this engine's bits are {found} and those of answers so far {known[0]}; it ends for another")
         return False
     if known and found != known[0]:
         say(f"from here on answers have the bits {found}: two engines in a row have; before they had {known[0]}")
     if known != [found]:
-        path.write_text(found)
+        _write(path, found)
     return True
+
+
+def _write(path: Path, text: str) -> None:
+    """At once: whenever an engine is killed, the next finds something whole."""
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    os.replace(beside, path)

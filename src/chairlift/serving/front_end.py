@@ -13,7 +13,7 @@ from chairlift.build import Model
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
 from chairlift.live.child import NO_ENGINE, Report
-from chairlift.live.counts import Counts
+from chairlift.live.counts import Count, Counts
 from chairlift.live.rates import Rates
 from chairlift.server.reload import in_force, keys_in_force
 from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging, sweeping
@@ -66,7 +66,8 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
 
     client = EngineClient(place.address, f"front-end-{index}")
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
-    load = Load(model.settings, Counts(place.counts, index), Rates(place.rates))
+    counts = Counts(place.counts, index)
+    load = Load(model.settings, counts, Rates(place.rates))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
     metrics = FrontEndMetrics(place.metrics, index)
     load.on_refused = metrics.refused
@@ -79,7 +80,6 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
         client=client,
         created=begun,
         version=VERSION,
-        is_complete=place.complete.exists,
         book=Book(
             model=model.name,
             metrics=metrics,
@@ -99,16 +99,16 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
     take_settings()
     collect_seldom()
     connection = asyncio.ensure_future(client.run())
-    # Requests that come before the first engine is ready are told so, rather than left waiting. Later the others take
-    # them, or the next engine will: a front end that takes another's place first looks for the engine.
-    if context.is_complete():
+    # Requests that come before there is an engine are told so, rather than left waiting. A front end that takes the
+    # place of another has one almost at once, and takes no requests before.
+    if load.is_complete:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(client.until_ready(), _ENGINE_S)
     sites = [(create_app(context), doors.listener)]
     if doors.admin is not None:
         sites.append((create_admin_app(load, place.reloads), doors.admin))
     serving = asyncio.ensure_future(serve_http(sites, load))
-    announcing = asyncio.ensure_future(_announce(report, client))
+    announcing = asyncio.ensure_future(_announce(report, client, counts))
     try:
         done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -128,6 +128,7 @@ def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | 
     return Spans(settings.otlp_endpoint, service, metrics.spans)
 
 
-async def _announce(report: Report, client: "EngineClient") -> None:
+async def _announce(report: Report, client: "EngineClient", counts: Counts) -> None:
     await client.until_ready()
+    counts.put(Count.HAS_BEGUN, 1)
     report(None)

@@ -83,7 +83,6 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
         counted = ParentMetrics(place.metrics, model.name)
 
         def on_ready(summary: list[str]) -> None:
-            place.complete.touch()
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
             for line in summary[1:]:
                 say(line)

@@ -33,11 +33,6 @@ class Place:
         return self.folder / "metrics"
 
     @property
-    def complete(self) -> Path:
-        """There from when all processes have been ready for the first time."""
-        return self.folder / "complete"
-
-    @property
     def rates(self) -> Path:
         return self.folder / "rates"
 

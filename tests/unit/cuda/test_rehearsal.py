@@ -131,7 +131,7 @@ def test_a_start_and_its_first_requests_launch_what_was_told(tmp_path: Path, kv_
     assert set(launched) == set(told)
 
 
-@pytest.mark.parametrize("kv_heads", ["4", "2"])
+@pytest.mark.parametrize("kv_heads", [pytest.param("4", marks=pytest.mark.nightly), "2"])
 def test_a_start_finds_all_of_its_kernels_compiled(tmp_path: Path, kv_heads: str) -> None:
     told = run(TELL, tmp_path, kv_heads)
     names = {json.loads(kernel)["name"].rpartition(".")[2] for kernel in json.loads(told)}

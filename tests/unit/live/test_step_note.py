@@ -191,3 +191,18 @@ def test_who_waits_is_noted_while_a_second_step_is_planned_but_not_while_one_is_
     look()
     runner.collect()
     assert found == [{b"a": [7]}, {b"a": [7], b"b": [7]}, {b"a": [7, 8]}, {b"a": [7, 8], b"b": [7]}, {b"a": [7, 8]}]
+
+
+def test_who_waits_is_noted_again_when_a_step_has_failed_to_begin(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = StepNote(path)
+    ledger = LedgerRunner(8, 4, 50)
+    runner = NotedRunner(ledger, note, who)
+
+    def fail(plan: StepPlan) -> None:
+        raise RunnerFailed("no memory")
+
+    monkeypatch.setattr(ledger, "submit", fail)
+    note.plan({b"b": {7}})
+    with pytest.raises(RunnerFailed):
+        runner.submit(step(1, 1))
+    assert StepNote(path).take().keys == {b"b": [7]}

@@ -33,6 +33,11 @@ def test_it_is_the_same_whatever_the_limits_are(folder: Path, kernels: str) -> N
     assert first is not None and len(first) == 8
     assert bits(folder, kernels=kernels) == first
     assert bits(folder, kernels=kernels, threads=1, max_running=3, max_step_tokens=77, kv_memory=1 << 23) == first
+    assert bits(folder, kernels=kernels, max_step_tokens=13, block_size=4) == first
+
+
+def test_the_smallest_engine_has_one_too(folder: Path) -> None:
+    assert bits(folder, max_model_len=1, num_blocks=1, block_size=1, kv_memory=None) is not None
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -54,7 +54,7 @@ def test_a_small_model_with_groups_takes_what_was_planned(tmp_path: Path) -> Non
     check(source, dtype="float32", kernels="torch", kv_memory=10**7, max_model_len=100)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_billion_parameters_take_what_was_planned(tmp_path: Path) -> None:
     if hardware.free_memory(torch.device("cpu")) < 8 * GIB:
         pytest.skip("there is not enough memory for it")

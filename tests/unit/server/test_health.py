@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from chairlift.live.counts import Count
 from chairlift.server import health
 from fakes.http_world import HttpWorld
 
@@ -27,9 +28,11 @@ async def test_ready_is_a_server_with_an_engine_that_is_not_stopping() -> None:
 
 async def test_ready_is_a_server_whose_other_front_ends_are_too() -> None:
     world = HttpWorld()
-    world.is_complete = False
+    world.context.load.counts.put(Count.HAS_BEGUN, 0)
     for path in ("/health", "/health/ready"):
         assert (await world.get(path)).status_code == 503
+    world.context.load.counts.put(Count.HAS_BEGUN, 1)
+    assert (await world.get("/health/ready")).status_code == 200
 
 
 async def test_however_many_ask_for_a_token_one_is_made() -> None:
