@@ -1,5 +1,5 @@
-"""A word for the bits of an exact engine: with different ones engines answer with different bits, with the same one alike,
-unless they differ in what two small steps do not come by.
+"""A word for the bits of an exact engine: with different ones engines answer with different bits, with the same one
+alike, unless they differ in what two small steps do not come by.
 
 It is made from the logits of a prompt and a decode that are always the same, so it changes with the weights, the
 kernels, the instructions they use and whatever else a bit depends on; not with the batch, the cache or the load.
