@@ -55,6 +55,14 @@ async def test_others_are_answered_while_many_tokens_are_spelled(monkeypatch: py
     assert (await spelled).json() == {"prompt": "True"}
 
 
+async def test_tokenize_takes_the_body_of_a_chat_but_nothing_that_would_change_its_prompt() -> None:
+    world = HttpWorld()
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_completion_tokens": 9, "top_logprobs": 2}
+    assert (await world.post("/tokenize", body)).status_code == 200
+    refused = await world.post("/tokenize", body | {"tools": [{"type": "function"}]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")
+
+
 async def test_tokenize_takes_messages() -> None:
     world = HttpWorld()
     body = (await world.post("/tokenize", {"messages": [{"role": "user", "content": "Hi"}]})).json()

@@ -41,6 +41,13 @@ _NOT_BUILT = frozenset(
         "json_schema", "chat_template", "documents", "mm_processor_kwargs", "lora_path",
     }
 )  # fmt: skip
+# Those that change the prompt: all that matters where nothing is answered.
+_IN_PROMPT = frozenset(
+    {
+        "tools", "tool_choice", "functions", "function_call", "suffix", "reasoning_effort", "reasoning",
+        "truncate_prompt_tokens", "prompt_embeds", "chat_template", "documents", "mm_processor_kwargs",
+    }
+)  # fmt: skip
 # Labels for OpenAI's own books; they change no answer.
 _LABELS = frozenset(
     {
@@ -70,7 +77,8 @@ def read(body: bytes, kind: type[T]) -> tuple[T, list[str]]:
         raise InvalidRequest("body", "must be a JSON object")
     fields = {name: value for name, value in fields.items() if value is not None}
     known = kind.__struct_fields__
-    refuse_unbuilt(fields.keys() - known, fields)
+    others = fields.keys() - known
+    refuse_unbuilt(others if "max_tokens" in known else others & _IN_PROMPT, fields)
     try:
         request = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
