@@ -69,7 +69,7 @@ def main() -> int:
     summary += f"| all | | {sum(report.took_s for report in reports):.0f} |\n"
     print(f"\n{summary}", flush=True)
     if options.into:
-        put([summary, *(report.printed for report in reports)], options.into)
+        put([*([] if options.only else [summary]), *(report.printed for report in reports)], options.into)
     return 0 if all(report.is_well for report in reports) else 1
 
 
