@@ -39,14 +39,14 @@ Memory = dict[str, float]  # MiB that each process has written to, at most
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Offer a server more than it can serve.")
-    parser.add_argument("--quick", action="store_true", help="8 s of load")
+    parser.add_argument("--quick", action="store_true", help="6 s of load")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--factor", type=float, default=10.0)
     parser.add_argument("--slo", type=float, default=5.0, help="seconds to the first token")
     parser.add_argument("--frontends", type=int, default=1)
     parser.add_argument("--model", help="default: the embedded one")
     options = parser.parse_args()
-    seconds = 8.0 if options.quick else options.seconds
+    seconds = 6.0 if options.quick else options.seconds
     arguments = ["--frontends", options.frontends, *(["--model", options.model] if options.model else [])]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
