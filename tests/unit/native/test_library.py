@@ -60,4 +60,4 @@ def test_callers_on_several_threads_do_not_disturb_each_other() -> None:
 
 
 def test_the_instruction_set_has_a_name() -> None:
-    assert library.instruction_set() in ("amx", "avx512", "avx2")
+    assert library.instruction_set() in ("amx", "avx512", "avx2", "neon")

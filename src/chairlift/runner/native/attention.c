@@ -11,7 +11,7 @@
  */
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 
 #include "amx.h"
 

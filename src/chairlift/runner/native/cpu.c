@@ -1,17 +1,29 @@
 /* What this processor and operating system can do, asked once; and scratch memory per thread. */
+#define _GNU_SOURCE
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-
-#define _GNU_SOURCE
-#include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+#if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_TILE_DATA = 18 };
 enum { STATE_AVX = 0x6, STATE_AVX512 = 0xe6, STATE_TILES = 0x60000 };
+
+/* A process has to ask for tiles before it uses them. */
+static int may_use_tiles(void) {
+#if defined(__linux__)
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
+#else
+    return 0;
+#endif
+}
 
 static uint64_t enabled_states(void) {
     uint32_t low, high;
@@ -31,11 +43,55 @@ static int detect(void) {
     if ((states & STATE_AVX512) == STATE_AVX512 && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1))
         found |= HAS_AVX512;
     if ((found & HAS_AVX512) && (a1 >> 5 & 1)) found |= HAS_AVX512_BF16;
+    if ((found & HAS_AVX512) && (c >> 11 & 1)) found |= HAS_AVX512_VNNI;
     if ((found & HAS_AVX512_BF16) && (d >> 22 & 1) && (d >> 24 & 1) && (states & STATE_TILES) == STATE_TILES &&
-        syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0)
+        may_use_tiles()) {
         found |= HAS_AMX;
+        if ((found & HAS_AVX512_VNNI) && (d >> 25 & 1)) found |= HAS_AMX_INT8;
+    }
     return found;
 }
+
+#elif defined(__aarch64__)
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+
+enum { CAP_ASIMDDP = 1 << 20, CAP2_I8MM = 1 << 13, CAP2_BF16 = 1 << 14 };
+
+static int detect(void) {
+    unsigned long caps = getauxval(AT_HWCAP), caps2 = getauxval(AT_HWCAP2);
+    int found = HAS_NEON;
+    if (caps & CAP_ASIMDDP) found |= HAS_DOTPROD;
+    if ((found & HAS_DOTPROD) && (caps2 & CAP2_I8MM)) found |= HAS_I8MM;
+    if (caps2 & CAP2_BF16) found |= HAS_ARM_BF16;
+    return found;
+}
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+
+static int has(const char *name) {
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, NULL, 0) == 0 && value;
+}
+
+static int detect(void) {
+    int found = HAS_NEON;
+    if (has("hw.optional.arm.FEAT_DotProd")) found |= HAS_DOTPROD;
+    if ((found & HAS_DOTPROD) && has("hw.optional.arm.FEAT_I8MM")) found |= HAS_I8MM;
+    if (has("hw.optional.arm.FEAT_BF16")) found |= HAS_ARM_BF16;
+    return found;
+}
+#else
+static int detect(void) { return HAS_NEON; }
+#endif
+
+#else
+
+static int detect(void) { return 0; }
+
+#endif
 
 static int features = -1;
 static int allowed = ~0;
@@ -69,9 +125,3 @@ void *scratch(int slot, size_t bytes) {
     }
     return slots[slot].memory;
 }
-
-#else
-
-EXPORT int chairlift_features(int mask) { return 0 & mask; }
-
-#endif

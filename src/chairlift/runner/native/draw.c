@@ -5,8 +5,6 @@
  */
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-
 #include <math.h>
 #include <string.h>
 
@@ -41,8 +39,6 @@ typedef struct {
     uint32_t key; /* ascending keys are descending values */
     int32_t id;
 } candidate;
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* chairlift/runner/noise.py, number for number. */
 static uint64_t mixed(uint64_t x) {
@@ -298,20 +294,18 @@ INLINE void draw_row(const draw_job *job, int at) {
     job->out[at] = is_filtered ? draw_filtered(job, at, &row) : locate(&row, mark_of(uniform(job, at, 0), row.whole));
 }
 
-__attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq"))) static void draw_avx512(void *job, int at) {
-    draw_row(job, at);
-}
-
-__attribute__((target("avx2,fma"))) static void draw_avx2(void *job, int at) { draw_row(job, at); }
-
-static void draw_baseline(void *job, int at) { draw_row(job, at); }
+#if defined(__x86_64__)
+AVX512 static void draw_avx512(void *job, int at) { draw_row(job, at); }
+AVX2 static void draw_avx2(void *job, int at) { draw_row(job, at); }
+BASELINE static void draw_baseline(void *job, int at) { draw_row(job, at); }
+#else
+NEON static void draw_neon(void *job, int at) { draw_row(job, at); }
+#endif
 
 EXPORT void chairlift_draw(const float *x, int64_t n, int count, const int64_t *rows, const float *temperature,
                            const int64_t *top_k, const float *top_p, const float *min_p, const uint64_t *seed,
                            const int64_t *sample_index, const int64_t *position, int64_t *out) {
     draw_job job = {x, n, rows, top_k, sample_index, position, temperature, top_p, min_p, seed, out};
-    chunk_fn fn = cpu_features() & HAS_AVX512 ? draw_avx512 : cpu_features() & HAS_AVX2 ? draw_avx2 : draw_baseline;
-    pool_run(fn, &job, count);
+    pool_run(CHOOSE_SET(draw), &job, count);
 }
 
-#endif

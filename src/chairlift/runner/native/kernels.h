@@ -11,19 +11,40 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
+
+/* What a function may use beyond the architecture's baseline; chosen at run time. */
+#if defined(__x86_64__)
+#define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
+#define AVX2 __attribute__((target("avx2,fma")))
+#define BASELINE
+#else
+#define NEON
+#endif
 
 /* pool.c: runs fn(job, i) for every i in [0, count), on the caller and on the threads that are awake in time. */
 typedef void (*chunk_fn)(void *job, int index);
 void pool_run(chunk_fn fn, void *job, int count);
 int pool_threads(void);
 
-/* cpu.c: what the processor can do. */
-enum { HAS_AVX2 = 1, HAS_AVX512 = 2, HAS_AVX512_BF16 = 4, HAS_AMX = 8 };
+/* cpu.c: what the processor can do; as in library.py. */
+enum {
+    HAS_AVX2 = 1,
+    HAS_AVX512 = 2,
+    HAS_AVX512_BF16 = 4,
+    HAS_AMX = 8,
+    HAS_AVX512_VNNI = 16,
+    HAS_AMX_INT8 = 32,
+    HAS_NEON = 64,
+    HAS_DOTPROD = 128,
+    HAS_I8MM = 256,
+    HAS_ARM_BF16 = 512,
+};
 int cpu_features(void);
 
 /* cpu.c: 64-byte aligned memory of the calling thread, valid until its next call with the same slot. Ends the
  * process if there is none: half a result is worth nothing. */
-enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, NUM_SCRATCH };
+enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, SCRATCH_PANEL, NUM_SCRATCH };
 void *scratch(int slot, size_t bytes);
 
 /* One attention call; shapes as in chairlift.runner.ops. */
@@ -45,7 +66,7 @@ typedef struct {
     const int32_t *table;
 } attention_item;
 
-enum { MAX_LANES = 16 };
+enum { MAX_LANES = 16, MAX_HEAD_DIM = 512 };
 void attend_amx(const attention_job *job, const attention_item *item);
 int attend_amx_fits(int head_dim);
 
@@ -72,11 +93,20 @@ static inline uint16_t to_bf16(float f) {
 
 static inline float from_float(float x) { return x; }
 
-/* The best of a kernel's six forms that this processor can run. */
+/* The best of a kernel's forms that this processor can run: CHOOSE by element type, CHOOSE_SET without one. */
+#if defined(__x86_64__)
+#define CHOOSE_SET(name)                           \
+    (cpu_features() & HAS_AVX512 ? name##_avx512   \
+     : cpu_features() & HAS_AVX2 ? name##_avx2     \
+                                 : name##_baseline)
 #define CHOOSE(name, is_bf16)                                                                       \
     (cpu_features() & HAS_AVX512 ? ((is_bf16) ? name##_avx512_bf16 : name##_avx512_float)           \
      : cpu_features() & HAS_AVX2 ? ((is_bf16) ? name##_avx2_bf16 : name##_avx2_float)               \
                                  : ((is_bf16) ? name##_baseline_bf16 : name##_baseline_float))
+#else
+#define CHOOSE_SET(name) name##_neon
+#define CHOOSE(name, is_bf16) ((is_bf16) ? name##_neon_bf16 : name##_neon_float)
+#endif
 
 static inline int min_int(int a, int b) { return a < b ? a : b; }
 static inline int max_int(int a, int b) { return a > b ? a : b; }

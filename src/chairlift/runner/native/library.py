@@ -8,10 +8,13 @@ from ctypes import CDLL, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-HAS_AVX2, HAS_AVX512, HAS_AVX512_BF16, HAS_AMX = 1, 2, 4, 8
+# As in kernels.h.
+HAS_AVX2, HAS_AVX512, HAS_AVX512_BF16, HAS_AMX, HAS_AVX512_VNNI, HAS_AMX_INT8 = 1, 2, 4, 8, 16, 32
+HAS_NEON, HAS_DOTPROD, HAS_I8MM, HAS_ARM_BF16 = 64, 128, 256, 512
+_LEAST = HAS_AVX2 | HAS_NEON  # one of these
 
-# Cycles of the time-stamp counter a thread looks for work before it sleeps; see docs/design/0003-cpu-kernels.md.
-SPIN_CYCLES = 30_000
+# How long a thread looks for work before it sleeps; see docs/design/0003-cpu-kernels.md.
+SPIN_NS = 14_000
 
 _SIGNATURES = {
     "chairlift_set_threads": (None, [c_int, c_int64]),
@@ -34,7 +37,7 @@ def load() -> CDLL | None:
         try:
             library = CDLL(str(path))
             library.chairlift_features.argtypes, library.chairlift_features.restype = [c_int], c_int
-            if not library.chairlift_features(-1) & HAS_AVX2:
+            if not library.chairlift_features(-1) & _LEAST:
                 return None
             for name, (result, arguments) in _SIGNATURES.items():
                 function = getattr(library, name)
@@ -53,7 +56,7 @@ def features() -> int:
 def instruction_set() -> str:
     """The best the kernels use here, in a word."""
     found = features()
-    for bit, name in ((HAS_AMX, "amx"), (HAS_AVX512, "avx512"), (HAS_AVX2, "avx2")):
+    for bit, name in ((HAS_AMX, "amx"), (HAS_AVX512, "avx512"), (HAS_AVX2, "avx2"), (HAS_NEON, "neon")):
         if found & bit:
             return name
     return "none"

@@ -9,7 +9,7 @@
  */
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 
 #include "amx.h"
 
@@ -215,28 +215,38 @@ static void rows_in_tiles(const uint16_t *packed, const int64_t *ids, uint16_t *
 
 static int has_tiles(int is_bf16) { return is_bf16 && cpu_features() & HAS_AMX; }
 
+#endif
+
 /* x [m, k] -> y [m, n]; y is float32 where `is_float` says so, else as x is. */
 EXPORT void chairlift_product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k,
                              int is_bf16, int is_float) {
-    if (has_tiles(is_bf16))
+#if defined(__x86_64__)
+    if (has_tiles(is_bf16)) {
         linear_in_tiles(x, w, bias, y, m, n, k, is_float);
-    else
-        product(x, w, bias, y, m, n, k, is_bf16, is_float);
+        return;
+    }
+#endif
+    product(x, w, bias, y, m, n, k, is_bf16, is_float);
 }
 
 EXPORT void chairlift_product_pack(const void *matrix, void *packed, int64_t n, int64_t k, int is_bf16) {
-    if (has_tiles(is_bf16))
+#if defined(__x86_64__)
+    if (has_tiles(is_bf16)) {
         pack_in_tiles(matrix, packed, n, k);
-    else
-        product_pack(matrix, packed, n, k, is_bf16);
+        return;
+    }
+#endif
+    product_pack(matrix, packed, n, k, is_bf16);
 }
 
 /* Rows of the matrix that was packed: ids [count] -> out [count, k]. */
 EXPORT void chairlift_product_rows(const void *packed, const int64_t *ids, void *out, int64_t count, int64_t k, int is_bf16) {
-    if (has_tiles(is_bf16))
+#if defined(__x86_64__)
+    if (has_tiles(is_bf16)) {
         rows_in_tiles(packed, ids, out, count, k);
-    else
-        product_rows(packed, ids, out, count, k, is_bf16);
+        return;
+    }
+#endif
+    product_rows(packed, ids, out, count, k, is_bf16);
 }
 
-#endif

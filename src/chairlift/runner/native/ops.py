@@ -1,4 +1,4 @@
-"""`NativeOps`: the model's operations by the compiled kernels, for bf16 and float32 on x86-64.
+"""`NativeOps`: the model's operations by the compiled kernels, for bf16 and float32.
 
 Always: each row of a result is computed from its own inputs in a fixed order, so its bits do not depend on the other
 rows of the batch or on the number of threads. Tensors are on the CPU.
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.runner.native.library import SPIN_CYCLES, load
+from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.ops import Batch, Draws, Weight
 
@@ -25,7 +25,7 @@ class NativeOps:
     def __init__(self, threads: int) -> None:
         library = load()
         assert library is not None, "ask available() first"
-        library.chairlift_set_threads(threads, SPIN_CYCLES)
+        library.chairlift_set_threads(threads, SPIN_NS)
         self._library = library
         self._arena = Arena()
         # Looked up once: a step makes some 270 calls.

@@ -4,20 +4,24 @@
  * taken: a thread that the system has put aside costs at most the chunk it holds. Between regions a thread looks for
  * work for a short while, then sleeps. One caller at a time is served; others run their chunks themselves.
  */
-#if defined(__x86_64__) && defined(__linux__)
-
 #define _GNU_SOURCE
 #include "kernels.h"
 
-#include <immintrin.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
+#if defined(__linux__)
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
-enum { MAX_THREADS = 64, YIELD_AFTER = 4000 };
+enum {
+    MAX_THREADS = 64,
+    YIELD_AFTER = 4000,
+    PAUSES = 16, /* between two looks at the clock */
+};
 
 static struct {
     /* High half: number of the region. Low half: chunks nobody has taken. A chunk is taken by compare-and-swap, so a
@@ -34,9 +38,43 @@ static struct {
 static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER;
 static int num_threads = 1; /* the caller included */
 static int num_started = 1;
-static uint64_t spin_cycles = 30000;
+static int64_t spin_ns = 14000;
 
-static void futex(int op, uint32_t value) { syscall(SYS_futex, &pool.region, op, value, NULL, NULL, 0); }
+/* Some ten nanoseconds in which the core's other work goes on. */
+INLINE void pause_core(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Sleeps unless the region is no longer the one seen; wakes all that sleep. */
+#if defined(__linux__)
+static void sleep_in(uint32_t seen) { syscall(SYS_futex, &pool.region, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); }
+static void wake_all(void) { syscall(SYS_futex, &pool.region, FUTEX_WAKE_PRIVATE, MAX_THREADS, NULL, NULL, 0); }
+#else
+static pthread_mutex_t bed = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t alarm_bell = PTHREAD_COND_INITIALIZER;
+
+static void sleep_in(uint32_t seen) {
+    pthread_mutex_lock(&bed);
+    while (atomic_load(&pool.region) == seen) pthread_cond_wait(&alarm_bell, &bed);
+    pthread_mutex_unlock(&bed);
+}
+
+static void wake_all(void) {
+    pthread_mutex_lock(&bed);
+    pthread_cond_broadcast(&alarm_bell);
+    pthread_mutex_unlock(&bed);
+}
+#endif
 
 static void take_chunks(void) {
     uint64_t ticket = atomic_load_explicit(&pool.ticket, memory_order_acquire);
@@ -54,11 +92,13 @@ static void take_chunks(void) {
 }
 
 static int is_new_region_soon(uint32_t seen) {
-    uint64_t start = __rdtsc();
-    while (__rdtsc() - start < spin_cycles) {
-        if (atomic_load_explicit(&pool.region, memory_order_acquire) != seen) return 1;
-        _mm_pause();
-    }
+    int64_t end = now_ns() + spin_ns;
+    do {
+        for (int i = 0; i < PAUSES; i++) {
+            if (atomic_load_explicit(&pool.region, memory_order_acquire) != seen) return 1;
+            pause_core();
+        }
+    } while (now_ns() < end);
     return 0;
 }
 
@@ -69,7 +109,7 @@ static void *serve(void *unused) {
         take_chunks();
         if (is_new_region_soon(seen)) continue;
         atomic_fetch_add(&pool.sleepers, 1);
-        futex(FUTEX_WAIT_PRIVATE, seen); /* returns at once if the region has changed */
+        sleep_in(seen);
         atomic_fetch_sub(&pool.sleepers, 1);
     }
     return NULL;
@@ -107,11 +147,11 @@ void pool_run(chunk_fn fn, void *job, int count) {
     uint32_t region = atomic_load_explicit(&pool.region, memory_order_relaxed) + 1;
     atomic_store(&pool.ticket, (uint64_t)region << 32 | (uint32_t)count);
     atomic_store(&pool.region, region);
-    if (atomic_load(&pool.sleepers) > 0) futex(FUTEX_WAKE_PRIVATE, MAX_THREADS);
+    if (atomic_load(&pool.sleepers) > 0) wake_all();
     take_chunks();
     for (int spins = 0; atomic_load_explicit(&pool.done, memory_order_acquire) != count; spins++) {
         if (spins < YIELD_AFTER)
-            _mm_pause();
+            pause_core();
         else
             sched_yield(); /* a chunk's thread may be waiting for this very core */
     }
@@ -124,8 +164,7 @@ int pool_threads(void) { return num_threads; }
 EXPORT void chairlift_set_threads(int threads, int64_t spin) {
     pthread_mutex_lock(&owner);
     num_threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-    spin_cycles = (uint64_t)spin;
+    spin_ns = spin;
     pthread_mutex_unlock(&owner);
 }
 
-#endif

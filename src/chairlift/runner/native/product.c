@@ -9,8 +9,6 @@
  */
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-
 #include <string.h>
 
 enum {
@@ -27,10 +25,7 @@ typedef struct {
     int num_panels, panels_per_chunk, is_float;
 } product_job;
 
-#define INLINE static inline __attribute__((always_inline))
-#define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
-#define AVX2 __attribute__((target("avx2,fma")))
-#define BASELINE
+#if defined(__x86_64__)
 
 #define TARGET AVX512
 #define NAME(x) x##_avx512_bf16
@@ -85,6 +80,28 @@ typedef struct {
 #define LANES 4
 #define ROWS 6
 #include "product.inc"
+
+#else
+
+#define TARGET NEON
+#define NAME(x) x##_neon_bf16
+#define ELEMENT uint16_t
+#define LOAD from_bf16
+#define IS_BF16 1
+#define LANES 4
+#define ROWS 12
+#include "product.inc"
+
+#define TARGET NEON
+#define NAME(x) x##_neon_float
+#define ELEMENT float
+#define LOAD from_float
+#define IS_BF16 0
+#define LANES 4
+#define ROWS 12
+#include "product.inc"
+
+#endif
 
 void product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k, int is_bf16,
              int is_float) {
@@ -145,4 +162,3 @@ void product_rows(const void *packed, const int64_t *ids, void *out, int64_t cou
     pool_run(rows_chunk, &job, (int)count);
 }
 
-#endif

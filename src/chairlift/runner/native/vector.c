@@ -1,12 +1,10 @@
 /* Norms, rotation, activation, attention and argmax: the entry points, and the choice of instruction set. */
 #include "kernels.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-
 #include <math.h>
 #include <string.h>
 
-enum { MAX_HEAD_DIM = 512, CHUNK_ITEMS = 8192 /* elements that are worth another thread */ };
+enum { CHUNK_ITEMS = 8192 /* elements that are worth another thread */ };
 
 typedef struct {
     const void *x, *gain;
@@ -32,9 +30,7 @@ typedef struct {
     float eps;
 } rotate_job;
 
-#define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
-#define AVX2 __attribute__((target("avx2,fma")))
-#define BASELINE
+#if defined(__x86_64__)
 
 #define TARGET AVX512
 #define NAME(x) x##_avx512_bf16
@@ -77,6 +73,24 @@ typedef struct {
 #define LOAD from_float
 #define STORE from_float
 #include "rows.inc"
+
+#else
+
+#define TARGET NEON
+#define NAME(x) x##_neon_bf16
+#define ELEMENT uint16_t
+#define LOAD from_bf16
+#define STORE to_bf16
+#include "rows.inc"
+
+#define TARGET NEON
+#define NAME(x) x##_neon_float
+#define ELEMENT float
+#define LOAD from_float
+#define STORE from_float
+#include "rows.inc"
+
+#endif
 
 /* Rows per chunk that give each thread enough to do. */
 static int share(int rows, int64_t row_items) {
@@ -156,7 +170,9 @@ EXPORT void chairlift_attention(const void *q, const void *keys, const void *val
                           head_dim, block_size, window, scale, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
                          CHOOSE(attend, is_bf16)};
     attention_job *job = &run.job;
+#if defined(__x86_64__)
     if (is_bf16 && (cpu_features() & HAS_AMX) && attend_amx_fits(head_dim)) run.attend = attend_amx;
+#endif
     job->tile_tokens = max_int(1, MAX_LANES / group);
     job->head_tiles = ceil_div(group, MAX_LANES);
     item_starts[0] = 0;
@@ -175,7 +191,7 @@ typedef struct {
 } argmax_job;
 
 /* The largest of each of 64 lanes and where it was first seen; then the largest of those, the first on a tie. */
-static inline __attribute__((always_inline)) int64_t argmax_row(const float *x, int64_t n) {
+INLINE int64_t argmax_row(const float *x, int64_t n) {
     enum { LANES = 64 };
     float best[LANES];
     int32_t where[LANES], is_nan = 0;
@@ -203,25 +219,21 @@ static inline __attribute__((always_inline)) int64_t argmax_row(const float *x, 
     return where[first];
 }
 
-AVX512 static void argmax_avx512(void *arg, int r) {
-    const argmax_job *job = arg;
-    job->out[r] = argmax_row(job->x + r * job->n, job->n);
-}
-
-AVX2 static void argmax_avx2(void *arg, int r) {
-    const argmax_job *job = arg;
-    job->out[r] = argmax_row(job->x + r * job->n, job->n);
-}
-
-static void argmax_baseline(void *arg, int r) {
-    const argmax_job *job = arg;
-    job->out[r] = argmax_row(job->x + r * job->n, job->n);
-}
+#define ARGMAX(set, attribute)                                     \
+    attribute static void argmax_##set(void *arg, int r) {         \
+        const argmax_job *job = arg;                               \
+        job->out[r] = argmax_row(job->x + r * job->n, job->n);     \
+    }
+#if defined(__x86_64__)
+ARGMAX(avx512, AVX512)
+ARGMAX(avx2, AVX2)
+ARGMAX(baseline, BASELINE)
+#else
+ARGMAX(neon, NEON)
+#endif
 
 EXPORT void chairlift_argmax(const float *x, int64_t *out, int rows, int64_t n) {
     argmax_job job = {x, out, n};
-    chunk_fn fn = cpu_features() & HAS_AVX512 ? argmax_avx512 : cpu_features() & HAS_AVX2 ? argmax_avx2 : argmax_baseline;
-    pool_run(fn, &job, rows);
+    pool_run(CHOOSE_SET(argmax), &job, rows);
 }
 
-#endif
