@@ -10,7 +10,6 @@ Against servers that only write (`load_tester_server.py`), all streams begin at 
 import argparse
 import importlib.util
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+from chairlift.config.processors import num_processors
 
 _HERE = Path(__file__).parent
 
@@ -93,7 +94,7 @@ def compare_others(streams: int, rate: float, seconds: float, num_servers: int) 
 
 
 def main() -> None:
-    cores = len(os.sched_getaffinity(0))
+    cores = num_processors()
     parser = argparse.ArgumentParser()
     parser.add_argument("--streams", type=int, default=1500)
     parser.add_argument("--rates", default="5000,10000,20000,40000,80000")

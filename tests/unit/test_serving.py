@@ -86,7 +86,7 @@ def test_front_ends_start_by_the_device_and_its_cores(
     monkeypatch: pytest.MonkeyPatch, device: str, has_driver: bool, num_cpus: int, expected: int
 ) -> None:
     monkeypatch.setattr(parent, "_has_cuda_driver", lambda: has_driver)
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(num_cpus)))
+    monkeypatch.setattr(parent, "num_processors", lambda: num_cpus)
     assert parent._num_front_ends(device) == expected
 
 

@@ -5,7 +5,6 @@ that goes away ends the run; so does Ctrl-C. Both leave what was measured.
 """
 
 import multiprocessing
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from chairlift.bench.probe import try_out
 from chairlift.bench.record import Record
 from chairlift.bench.standing import Standing
 from chairlift.bench.target import Target
+from chairlift.config.processors import num_processors
 from chairlift.core.errors import ChairliftError
 
 INTERRUPTED = "it was interrupted"
@@ -62,7 +62,7 @@ class Measured:
 def num_clients(wanted: int | None, num_requests: int, concurrency: int) -> int:
     """One for every four cores unless so many are wanted; none without a request."""
     most = min(num_requests, concurrency or num_requests)
-    return min(wanted or max(1, len(os.sched_getaffinity(0)) // 4), most)
+    return min(wanted or max(1, num_processors() // 4), most)
 
 
 def run(load: Load, watch: Watch) -> Measured:

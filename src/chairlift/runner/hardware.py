@@ -1,13 +1,12 @@
 """What the machine has: devices, number types, threads and free memory. Facts only; nothing is changed here."""
 
-import math
-import os
 import platform
 from pathlib import Path
 
 import psutil
 import torch
 
+from chairlift.config.processors import num_processors
 from chairlift.core.errors import InvalidConfig
 
 _GIB = 2**30
@@ -51,8 +50,8 @@ def cpu_features() -> tuple[str, ...]:
 
 def num_cpus() -> int:
     """Cores this process may use: its affinity, the container's share, and no second thread of a core."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed, _cpu_share()))
+    allowed = num_processors()
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
 
 
 def free_memory(device: torch.device) -> int:
@@ -109,15 +108,6 @@ def _cpu_name() -> str:
     except OSError:
         lines = []
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _cpu_share() -> int:
-    """Whole cores of the container's quota; a very large number when there is none."""
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-        return math.ceil(int(quota) / int(period))
-    except (OSError, ValueError):
-        return 1 << 20
 
 
 def _container_room() -> int:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from chairlift.build import find_model
+from chairlift.config.processors import num_processors
 from chairlift.config.settings import Settings
 from chairlift.live.child import Child
 from chairlift.live.counts import make_counts
@@ -166,4 +167,4 @@ def _num_front_ends(device: str) -> int:
     """A GPU makes tokens faster than one process can send them, and leaves the cores to others; a CPU does neither."""
     if device == "cpu" or not _has_cuda_driver():
         return 1
-    return max(1, min(_MAX_FRONT_ENDS, len(os.sched_getaffinity(0)) // 4))
+    return max(1, min(_MAX_FRONT_ENDS, num_processors() // 4))

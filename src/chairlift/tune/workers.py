@@ -4,13 +4,13 @@ Always: outcomes come in the order of the choices, and are the same however many
 """
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
+from chairlift.config.processors import num_processors
 from chairlift.core.errors import ChairliftError
 from chairlift.tune.evaluate import Evaluator, Outcome, Point, Work
 from chairlift.tune.knobs import Choice
@@ -24,7 +24,7 @@ _here: Evaluator | None = None  # of a worker process
 class Workers:
     def __init__(self, work: Work, count: int | None = None) -> None:
         self.work = work
-        self.count = count or len(os.sched_getaffinity(0))
+        self.count = count or num_processors()
         self.evaluator = Evaluator(work)  # of this process; also says at once what is wrong with the workload
         self._pool: ProcessPoolExecutor | None = None
         if self.count > 1:

@@ -7,7 +7,6 @@ compile at the same time are compiled twice and do no harm: the cache takes whol
 
 import json
 import multiprocessing
-import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
@@ -16,6 +15,8 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+
+from chairlift.config.processors import num_processors
 
 
 class Absent:
@@ -73,7 +74,7 @@ def main() -> None:
     driver.set_active(Absent(GPUTarget(*order["target"])))
     kernels: list[str] = order["kernels"]
     _read_once()
-    num_processes = min(len(kernels) + 1, len(os.sched_getaffinity(0)))
+    num_processes = min(len(kernels) + 1, num_processors())
     # Whose processes may be killed, where memory is short: then it fails and does not wait for them.
     with ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork")) as pool:
         utils = pool.submit(build_utils)
