@@ -9,6 +9,7 @@ from typing import Any
 
 from chairlift.cli.flags import add_option_flags, flags_of
 from chairlift.cli.simulate import add_workload_flags, items_from, number, progress
+from chairlift.config.extras import check_extra
 from chairlift.config.values import whole
 from chairlift.core.errors import InvalidConfig
 
@@ -45,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     if options.model is not None:
         profile.check_model(options.model)
     slo = None if options.slo is None else Slo.parse(options.slo)
+    if options.out is not None:
+        check_extra("compare --out", "pictures")
     seed = number(options, "seed", whole(0))
     rows: list[Row] = []
     with progress() as watch:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.flags import add_option_flags, flags_of, settings_from, show_warnings
 from chairlift.cli.simulate import above_0, add_request_flags, items_from, number
+from chairlift.config.extras import check_extra
 from chairlift.config.options import DEFAULTS
 from chairlift.config.settings import Settings
 from chairlift.config.values import whole
@@ -59,6 +60,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    check_extra("tune", "tune")
     settings = settings_from(options)
     show_warnings(settings)
     from chairlift.tune.evaluate import Work

@@ -5,7 +5,6 @@ spans wait to be sent; a request whose spans would be more has none, and they ar
 the receiver did not take. Needs the packages of `chairlift[otel]`.
 """
 
-import importlib.util
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from chairlift.config.extras import check_extra
 from chairlift.core.errors import InvalidConfig
 from chairlift.telemetry.phases import Phase
 
@@ -42,15 +42,7 @@ def check_endpoint(endpoint: str) -> None:
         raise InvalidConfig(
             f"otlp_endpoint must be an http or https URL such as http://localhost:4318, got {endpoint!r}"
         )
-    if not all(_is_installed(name) for name in ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")):
-        raise InvalidConfig("otlp_endpoint needs OpenTelemetry, which is not installed: pip install 'chairlift[otel]'")
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
+    check_extra("otlp_endpoint", "otel")
 
 
 class Spans:

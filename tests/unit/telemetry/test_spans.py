@@ -1,3 +1,5 @@
+import socket
+import sys
 import time
 
 import pytest
@@ -7,10 +9,17 @@ from chairlift.telemetry import spans
 from chairlift.telemetry.phases import Mark, Phase, phases
 from chairlift.telemetry.spans import Spans, Trip, check_endpoint
 from fakes.otlp import receiver
+from fakes.patience import HANG_S
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"
 SERVICE = {"service.name": "chairlift", "service.version": "1.2.3"}
+
+
+@pytest.fixture(autouse=True)
+def long_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is sent, however busy the machine."""
+    monkeypatch.setattr(spans, "_GOODBYE_MS", 1000 * HANG_S)
 
 
 class Counted(dict[str, int]):
@@ -31,7 +40,7 @@ def trip(now: float, flags: str = "01") -> Trip:
 
 
 def test_a_request_and_its_phases_arrive_under_the_callers_span() -> None:
-    counted = Counted()
+    counted, began_ns = Counted(), time.time_ns()
     with receiver() as got:
         sending = Spans(got.url, SERVICE, counted)
         sending.take(trip(time.monotonic()))
@@ -46,7 +55,7 @@ def test_a_request_and_its_phases_arrive_under_the_callers_span() -> None:
     assert request.is_error
     assert request.end_ns - request.start_ns == pytest.approx(3e9, abs=1e6)
     assert queue.end_ns - queue.start_ns == pytest.approx(1e9, abs=1e6)
-    assert request.end_ns == pytest.approx(time.time_ns(), abs=30e9)
+    assert began_ns <= request.end_ns <= time.time_ns()
     assert got.resources[0]["service.name"] == "chairlift"
 
 
@@ -61,14 +70,12 @@ def test_what_the_caller_does_not_trace_is_not_sent() -> None:
     assert not counted
 
 
-def test_spans_that_find_no_room_are_dropped_counted_and_wait_for_nobody() -> None:
+def test_spans_that_find_no_room_are_dropped_and_counted() -> None:
     counted = Counted()
     with receiver() as got:
         sending = Spans(got.url, SERVICE, counted, max_pending=7)
-        began = time.monotonic()
         for _ in range(5):
-            sending.take(trip(began))
-        assert time.monotonic() - began < 1
+            sending.take(trip(time.monotonic()))
         sending.close()
         sending.tell()
     assert counted == {"dropped": 9, "sent": 6}
@@ -85,12 +92,17 @@ def test_spans_that_the_receiver_refuses_are_counted_as_dropped() -> None:
     assert counted == {"dropped": 3}
 
 
-def test_an_endpoint_that_nobody_answers_at_delays_the_end_by_a_second_at_most() -> None:
-    sending = Spans("http://127.0.0.1:9", SERVICE, Counted())
-    sending.take(trip(time.monotonic()))
-    began = time.monotonic()
-    sending.close()
-    assert time.monotonic() - began < 2
+def test_an_endpoint_that_does_not_answer_is_waited_for_no_longer_than_the_goodbye(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spans, "_GOODBYE_MS", 10)
+    counted = Counted()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sending = Spans(f"http://127.0.0.1:{silent.getsockname()[1]}", SERVICE, counted)
+        sending.take(trip(time.monotonic()))
+        sending.close()
+        sending.tell()
+    assert not counted  # it is still being tried
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "grpc://localhost:4317", "http://", "nonsense"])
@@ -101,7 +113,7 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint: str) -> None:
 
 def test_without_the_packages_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     check_endpoint("http://localhost:4318")
-    monkeypatch.setattr(spans, "_is_installed", lambda name: not name.startswith("opentelemetry.sdk"))
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(InvalidConfig, match=r"pip install 'chairlift\[otel\]'"):
         check_endpoint("http://localhost:4318")
 

@@ -1,0 +1,30 @@
+"""Packages that only some commands need, by the extra of the project that brings them."""
+
+from importlib.util import find_spec
+
+from chairlift.core.errors import InvalidConfig
+
+_PICTURES = {"matplotlib": "matplotlib", "PIL": "pillow"}
+# The modules that are imported and the packages they are in.
+EXTRAS = {
+    "otel": {
+        "opentelemetry.sdk": "opentelemetry-sdk",
+        "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    },
+    "pictures": _PICTURES,
+    "tune": {"optuna": "optuna", **_PICTURES},
+}
+
+
+def check_extra(what: str, extra: str) -> None:
+    """Refuses what needs packages that are not installed, and says how to install them."""
+    missing = [package for module, package in EXTRAS[extra].items() if not _is_installed(module)]
+    if missing:
+        raise InvalidConfig(f"{what} needs {' and '.join(missing)}: pip install 'chairlift[{extra}]'")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package around it
+        return False
