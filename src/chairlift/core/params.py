@@ -4,9 +4,14 @@ A value of this type is valid by construction: a bad field raises `InvalidReques
 only the limits; the runner reads the rest; stop strings are the text layer's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
+from types import NoneType
+from typing import Any
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.param_types import biases, number, switch, texts, token_ids, whole
 
 MAX_LOGPROBS = 100
 MAX_PROMPT_LOGPROBS = 20  # for each token of a prompt, which may be long
@@ -17,6 +22,16 @@ _NOT_IN_BEAMS = {
     "best_of": 0, "min_tokens": 0, "logit_bias": {}, "repetition_penalty": 1.0, "presence_penalty": 0.0,
     "frequency_penalty": 0.0, "prompt_logprobs": None,
 }  # fmt: skip
+# field: (types that need no reading, what reads any other)
+_TYPES: dict[str, tuple[tuple[type, ...], Callable[[str, object], Any]]] = {
+    **dict.fromkeys(("max_tokens", "seed", "logprobs", "prompt_logprobs"), ((int, NoneType), whole)),
+    **dict.fromkeys(("min_tokens", "top_k", "n", "best_of", "beam_width"), ((int,), whole)),
+    **dict.fromkeys(("temperature", "top_p", "min_p", "length_penalty"), ((float, int), number)),
+    **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty"), ((float, int), number)),
+    **dict.fromkeys(("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"), ((bool,), switch)),
+    "stop": ((), texts), "stop_token_ids": ((), token_ids), "logit_bias": ((), biases),
+}  # fmt: skip
+_given = attrgetter(*_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +48,7 @@ class SamplingParams:
     logit_bias: dict[int, float] = field(default_factory=dict)
     n: int = 1
     seed: int | None = None  # None: the server draws one
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()  # a plain string is that one
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
@@ -46,6 +61,9 @@ class SamplingParams:
     length_penalty: float = 1.0  # of a beam search: scores are divided by length to this power
 
     def __post_init__(self) -> None:
+        for value, (name, (plain, read)) in zip(_given(self), _TYPES.items(), strict=True):
+            if type(value) not in plain:
+                object.__setattr__(self, name, read(name, value))
         if self.max_tokens is not None:
             _at_least("max_tokens", self.max_tokens, 1)
         _at_least("min_tokens", self.min_tokens, 0)

@@ -1,0 +1,53 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.params import SamplingParams
+
+
+def test_a_plain_string_is_one_stop_string() -> None:
+    assert SamplingParams(stop="answer").stop == ("answer",)  # type: ignore[arg-type]
+
+
+def test_lists_and_numbers_of_other_libraries_are_read() -> None:
+    params = SamplingParams(
+        stop=["a", "b"], stop_token_ids=[1, np.int64(2)], max_tokens=np.int32(3), temperature=np.float32(0.5),
+        logit_bias={np.int64(4): np.float64(1.0)},
+    )  # type: ignore[arg-type]  # fmt: skip
+    plain = SamplingParams(stop=("a", "b"), stop_token_ids=(1, 2), max_tokens=3, temperature=0.5, logit_bias={4: 1.0})
+    assert params == plain
+    assert type(params.max_tokens) is type(params.stop_token_ids[1]) is type(next(iter(params.logit_bias))) is int
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("max_tokens", "3", "must be a whole number, got '3' (str)"),
+        ("max_tokens", 2.5, "must be a whole number, got '2.5' (float)"),
+        ("n", True, "must be a whole number, got 'True' (bool)"),
+        ("n", None, "must be a whole number"),
+        ("seed", 1.5, "must be a whole number"),
+        ("temperature", "1", "must be a number"),
+        ("top_p", None, "must be a number"),
+        ("ignore_eos", "no", "must be True or False"),
+        ("stop", 5, "must be a string or a list of strings"),
+        ("stop", [1], "must be a string or a list of strings"),
+        ("stop", b"end", "must be a string or a list of strings"),
+        ("stop_token_ids", 5, "must be a list of token ids"),
+        ("stop_token_ids", ["a"], "must be a whole number, got 'a' (str)"),
+        ("logit_bias", [1], "must be a dictionary of token ids and numbers"),
+        ("logit_bias", {"a": 1.0}, "must be a whole number"),
+    ],
+)
+def test_another_type_is_refused_by_the_field_s_name(field: str, value: Any, complaint: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        SamplingParams(**{field: value})
+    assert refusal.value.field == field
+    assert complaint in refusal.value.message
+
+
+def test_the_bias_of_a_token_is_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"logit_bias\[7\]: must be a number"):
+        SamplingParams(logit_bias={7: "much"})  # type: ignore[dict-item]
