@@ -1,9 +1,12 @@
-"""The Python interface: a model in this process, prompts in, texts out, in the order of the prompts."""
+"""The Python interface: a model in this process, prompts in, texts out, in the order of the prompts.
+
+Always: several threads may use one `LLM`; their requests share steps. A call that ends, by whatever, leaves no request
+behind.
+"""
 
 import gc
 import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,16 +18,16 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
-from chairlift.live.messages import Abort, Output, Submit
+from chairlift.live.messages import Output
+from chairlift.live.shared import SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.load import load_tokenizer
+from chairlift.text.prompt_forms import TokenIds, is_chat, read_prompt, read_prompts
 from chairlift.text.stream import TextStream
 
 __all__ = ["LLM", "Completion", "Sample", "SamplingParams", "Stats"]
 
-_HERE = b""  # the only front end there is
-
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | Mapping[str, Any]  # a mapping: {"prompt": text} or {"prompt_token_ids": ids}
 Messages = list[dict[str, str]]
 
 
@@ -83,9 +86,7 @@ class LLM:
         self.memory = loaded.budget  # where a GPU's memory goes, in bytes; None on a CPU
         self.sampling_defaults: SamplingDefaults = model.config.sampling
         self._eos_ids = model.config.eos_ids
-        self._next_key = 0
-        self._outputs: dict[int, deque[Output]] = {}  # by key, of requests under way: made but not read yet
-        self._num_kept = 0  # of these, all together
+        self._shared = SharedSwitchboard(self._switchboard)
         # What is loaded stays: a look for cycles among it takes a tenth of a second, in which the device runs dry.
         gc.collect()
         gc.freeze()
@@ -99,6 +100,9 @@ class LLM:
         return self.tokenizer.encode(render(self.tokenizer, messages), add_special=False)
 
     def stats(self) -> Stats:
+        return self._shared.do(self._stats)
+
+    def _stats(self) -> Stats:
         scheduler = self._switchboard.engine.scheduler
         pool = scheduler.pool
         return Stats(
@@ -113,7 +117,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: str | Sequence[Prompt],
+        prompts: str | Mapping[str, Any] | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_progress: bool | None = None,
         detokenize: bool = True,
@@ -124,7 +128,7 @@ class LLM:
         beam search (`SamplingParams(beam_width=4, n=2)`), best first. They share the blocks of what they have in
         common; see `stats`. Without `detokenize` there are tokens only, and no stop strings.
         """
-        asked: Sequence[Prompt] = [prompts] if isinstance(prompts, str) else prompts
+        asked = read_prompts(prompts)
         each = self._params_for(params, len(asked))
         if not detokenize and any(p.stop for p in each):
             raise InvalidRequest("stop", "stop strings are sought in the text: leave detokenize on")
@@ -141,18 +145,15 @@ class LLM:
 
         Several streams may be read in turn; each step serves all of them.
         """
-        params = params or self.default_params()
+        (params,) = self._params_for(params, 1)
         if params.num_samples != 1:
             name = "n" if params.n != 1 else "best_of"
             raise InvalidRequest(name, f"a stream has one answer, not {params.num_samples}; use generate")
-        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], dict):
-            prompt = self.chat_prompt(prompt)  # type: ignore[arg-type]
-        tokens = self._tokens(prompt)  # type: ignore[arg-type]
+        tokens = self._tokens(self.chat_prompt(prompt) if is_chat(prompt) else read_prompt(prompt))
         output_room(tokens, params, self.limits)
         text = self._text_stream(tokens, params)
-        key = self._submit(tokens, params)
-        try:
-            for output in self._read([key]):
+        with self._shared.asking([(tokens, params)]) as reader:
+            for output in self._shared.outputs(reader):
                 _raise_failure(output)
                 if output.token is None:
                     continue
@@ -164,87 +165,50 @@ class LLM:
                     break
             if rest := text.finish():
                 yield rest
-        finally:
-            self._drop(key)
 
     def _params_for(self, params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
         if params is None:
             params = self.default_params()
         if isinstance(params, SamplingParams):
             return [params] * count
+        if not isinstance(params, list | tuple) or not all(isinstance(each, SamplingParams) for each in params):
+            raise InvalidRequest("params", "must be SamplingParams or a list of them, such as SamplingParams(top_k=5)")
         if len(params) != count:
             raise InvalidRequest("params", f"{len(params)} sets of parameters for {count} prompts")
         return list(params)
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+    def _tokens(self, prompt: str | TokenIds) -> TokenIds:
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
 
-    def _completion(self, prompt: Prompt, params: SamplingParams) -> Completion:
+    def _completion(self, prompt: str | TokenIds, params: SamplingParams) -> Completion:
         tokens = self._tokens(prompt)
         output_room(tokens, params, self.limits)
         has_scores = params.logprobs is not None or params.best_of > 0
         samples = [Sample("", [], scores=[] if has_scores else None) for _ in range(params.num_samples)]
         return Completion(prompt if isinstance(prompt, str) else None, tokens, samples)
 
-    def _submit(self, tokens: list[int], params: SamplingParams) -> int:
-        self._next_key += 1
-        self._outputs[self._next_key] = deque()
-        self._switchboard.submit(_HERE, Submit(self._next_key, tokens, params))
-        return self._next_key
-
-    def _drop(self, key: int) -> None:
-        """Frees whatever is left of a request."""
-        self._switchboard.abort(_HERE, Abort(key))
-        self._num_kept -= len(self._outputs.pop(key, ()))
-
     def _text_stream(self, tokens: list[int], params: SamplingParams) -> TextStream:
         return TextStream(self.tokenizer, tokens, params, () if params.ignore_eos else self._eos_ids)
-
-    def _read(self, keys: list[int]) -> Iterator[Output]:
-        """The outputs of these requests as they come; those of others are kept for whoever reads them."""
-        wanted = frozenset(keys)
-        while True:
-            if self._num_kept:
-                yield from self._kept(keys)
-            if not keys or not self._switchboard.has_work:
-                return
-            outputs = self._switchboard.step().get(_HERE, ())
-            for output in outputs:  # others first: they may be read before this is asked for more
-                if output.key not in wanted and output.key in self._outputs:
-                    self._outputs[output.key].append(output)
-                    self._num_kept += 1
-            for output in outputs:
-                if output.key in wanted:
-                    yield output
-
-    def _kept(self, keys: list[int]) -> Iterator[Output]:
-        for outputs in [self._outputs[key] for key in keys]:
-            while outputs:
-                self._num_kept -= 1
-                yield outputs.popleft()
 
     def _complete(
         self, completions: list[Completion], each: list[SamplingParams], has_bar: bool, detokenize: bool
     ) -> None:
         from tqdm import tqdm
 
-        keys = [self._submit(c.prompt_tokens, p) for c, p in zip(completions, each, strict=True)]
-        by_key = dict(zip(keys, completions, strict=True))
-        streams = {
-            (key, i): self._text_stream(c.prompt_tokens, p) if detokenize else None
-            for key, c, p in zip(keys, completions, each, strict=True)
-            for i in range(p.num_samples)
-        }
-        try:
-            with tqdm(total=len(streams), unit="answer", disable=not has_bar) as bar:
-                for output in self._read(keys):
-                    if self._take(output, by_key[output.key], streams):
-                        bar.update()
-                    if not streams:
-                        break
-        finally:
-            for key in keys:
-                self._drop(key)
+        total = sum(p.num_samples for p in each)
+        requests = [(c.prompt_tokens, p) for c, p in zip(completions, each, strict=True)]
+        with self._shared.asking(requests) as reader, tqdm(total=total, unit="answer", disable=not has_bar) as bar:
+            by_key = dict(zip(reader.keys, completions, strict=True))
+            streams = {
+                (key, i): self._text_stream(c.prompt_tokens, p) if detokenize else None
+                for key, c, p in zip(reader.keys, completions, each, strict=True)
+                for i in range(p.num_samples)
+            }
+            for output in self._shared.outputs(reader):
+                if self._take(output, by_key[output.key], streams):
+                    bar.update()
+                if not streams:
+                    break
 
     def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], TextStream | None]) -> bool:
         """Adds one output to its completion; True when the sample is complete. `streams` has the incomplete ones."""
@@ -273,7 +237,7 @@ class LLM:
         sample.text += stream.push(output.token)
         if stream.stop is not None:
             sample.finish_reason, sample.stop_reason = "stop", stream.stop
-            self._switchboard.abort(_HERE, Abort(output.key, output.sample))
+            self._shared.end_sample(output.key, output.sample)
         elif output.finish is not None:
             sample.text += stream.finish()
             sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish, stream.stop

@@ -8,6 +8,7 @@ import pytest
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.runner.native.ops import available as native_available
+from chairlift.text.stream import TextStream
 
 PROMPTS = ["Hello", "The quick brown fox jumps", "Paris", "Hello there, world"]
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
@@ -150,6 +151,46 @@ def test_a_bad_prompt_is_refused_before_any_is_served(llm: LLM) -> None:
         llm.generate(["Hello"], SamplingParams(max_tokens=50_000))
     with pytest.raises(InvalidRequest, match="n: "):
         next(llm.stream("Hello", SamplingParams(n=2)))
+
+
+def test_vllms_dictionaries_are_prompts(llm: LLM) -> None:
+    (text,) = llm.generate("Hello", GREEDY)
+    tokens = text.prompt_tokens
+    for prompts in ({"prompt": "Hello"}, [{"prompt": "Hello"}], {"prompt_token_ids": tokens}):
+        assert llm.generate(prompts, GREEDY)[0].text == text.text
+    assert "".join(llm.stream({"prompt": "Hello"}, GREEDY)) == text.text
+
+
+def test_another_shape_is_refused_by_name(llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match=r"prompts\[1\]: must be a text"):
+        llm.generate(["Hello", None])  # type: ignore[list-item]
+    with pytest.raises(InvalidRequest, match="params: must be SamplingParams or a list of them"):
+        llm.generate(["Hello"], {"max_tokens": 3})  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="prompt: must be a text"):
+        next(llm.stream(5))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="messages: must be a list such as"):
+        llm.chat_prompt("Hello")  # type: ignore[arg-type]
+
+
+def test_a_plain_string_stops_and_nothing_is_left_of_a_call_that_fails(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = llm.generate("Hello", GREEDY)[0].text
+    more = {"temperature": 0, "max_tokens": 10, "ignore_eos": True}
+    (result,) = llm.generate("Hello", SamplingParams(stop=whole[3:5], **more))
+    assert result.text == whole[: whole.index(whole[3:5])]
+    made = llm._text_stream
+    calls = iter(range(3))
+
+    def third_fails(tokens: list[int], params: SamplingParams) -> TextStream:
+        if next(calls) == 2:
+            raise MemoryError
+        return made(tokens, params)
+
+    monkeypatch.setattr(llm, "_text_stream", third_fails)
+    with pytest.raises(MemoryError):
+        llm.generate(PROMPTS, GREEDY)
+    assert llm.stats().num_waiting == 0
 
 
 def test_a_bad_option_is_refused_by_name(tiny_model: Path) -> None:

@@ -63,6 +63,11 @@ class Engine:
             return False
         except RunnerFailed as error:
             self._fail(plan, str(error))
+        except (
+            BaseException
+        ) as error:  # an interrupt or a bug: whoever catches it goes on with a scheduler that is whole
+            self._fail(plan, f"the step was broken off ({type(error).__name__})")
+            raise
         else:
             self._in_flight.append(plan)
         return True

@@ -13,6 +13,7 @@ from chairlift.text.template import TemplateFails, run
 from chairlift.text.tokenizer import Tokenizer
 
 _OWN_NAMES = ("messages", "add_generation_prompt", "tools", "documents")
+_EXAMPLE = '[{"role": "user", "content": "Hello"}]'
 # Put behind the text to continue, with a space; where it shows up in the prompt, the prompt is cut.
 _CUT_MARK = "\u2402chairlift-cut\u2403"
 
@@ -42,8 +43,13 @@ def render(
 
 def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A copy of the messages whose content is text."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise InvalidRequest("messages", f"must be a list such as {_EXAMPLE}, got {type(messages).__name__}")
     if not messages:
         raise InvalidRequest("messages", "must not be empty")
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InvalidRequest(f"messages[{i}]", f"must have a role, as in {_EXAMPLE}")
     return [{**message, "content": _content(i, message.get("content"))} for i, message in enumerate(messages)]
 
 

@@ -152,3 +152,20 @@ def test_options_that_contradict_each_other_are_refused() -> None:
         render(tokenizer(CHATML), CHATS[0], template_kwargs={"messages": []})
     with pytest.raises(InvalidRequest, match="does not show"):
         render(tokenizer("x"), CHATS[0], add_generation_prompt=False, continue_final_message=True)
+
+
+@pytest.mark.parametrize(
+    ("messages", "complaint"),
+    [
+        ("Hello", 'messages: must be a list such as [{"role": "user", "content": "Hello"}], got str'),
+        ({"role": "user", "content": "Hello"}, "got dict"),
+        (5, "got int"),
+        ([None], "messages[0]: must have a role, as in [{"),
+        ([{"role": "user", "content": "a"}, {"content": "b"}], "messages[1]: must have a role"),
+        ([{"role": 3, "content": "a"}], "messages[0]: must have a role"),
+    ],
+)
+def test_what_is_not_a_list_of_messages_is_refused_with_an_example(messages: Any, complaint: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        render(tokenizer(CHATML), messages)
+    assert complaint in str(refusal.value)
