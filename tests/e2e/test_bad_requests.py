@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fakes.patience import HANG_S
 from fakes.served import Served
 from fakes.tiny_model import CONTEXT
 
@@ -14,7 +15,7 @@ CHAT = [{"role": "user", "content": "Hi"}]
 
 @pytest.fixture(scope="module")
 def http(server: Served) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=HANG_S) as client:
         yield client
 
 

@@ -6,15 +6,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 from chairlift.cli.main import main
+from fakes.browser import dump, needs_browser, needs_chromium, shoot
+from fakes.patience import HANG_S, wait_until
 from fakes.scripted_server import Script, ScriptedServer, Served, serving
 from fakes.served import Served as OurServer
 
@@ -124,8 +125,8 @@ def test_what_the_server_speaks_is_found_out(tmp_path: Path, capsys: pytest.Capt
 def test_prompts_are_the_same_in_every_run(tmp_path: Path) -> None:
     def prompts(*more: str) -> list[Any]:
         with serving(ScriptedServer()) as server:
-            bench(server, tmp_path, "--workload", lengths(tmp_path, [3, 4], 0.2), *more)
-            return [s.body["prompt"] for s in measured(server)]
+            bench(server, tmp_path, "--workload", lengths(tmp_path, [3, 4]), *more)
+            return sorted(s.body["prompt"] for s in measured(server))
 
     assert prompts() == prompts("--clients", "2") != prompts("--seed", "1")
 
@@ -161,15 +162,15 @@ def test_connections_are_used_again(tmp_path: Path) -> None:
 
 def test_requests_that_take_too_long_have_failed(tmp_path: Path) -> None:
     with serving(ScriptedServer({5: Script(first_s=30.0)})) as server:
-        code, result = bench(server, tmp_path, "--workload", lengths(tmp_path, [3, 5]), "--timeout", "0.5")
+        code, result = bench(server, tmp_path, "--workload", lengths(tmp_path, [3, 5]), "--timeout", "3")
     assert code == 1
-    assert result["figures"]["failures"] == {"not answered within 0.5 s": 1}
+    assert result["figures"]["failures"] == {"not answered within 3 s": 1}
 
 
 def test_goodput_counts_what_was_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(ScriptedServer({3: Script(first_s=0.4), 4: Script(first_s=0.0)})) as server:
+    with serving(ScriptedServer({3: Script(first_s=2.5), 4: Script(first_s=0.0)})) as server:
         workload = lengths(tmp_path, [3, 3, 4])
-        code, result = bench(server, tmp_path, "--workload", workload, "--slo", "ttft=0.2")
+        code, result = bench(server, tmp_path, "--workload", workload, "--slo", "ttft=2")
         assert (code, result["figures"]["good"]) == (0, 1)
         code, result = bench(server, tmp_path, "--workload", workload, "--slo", "ttft=0.0000001")
         assert (code, result["figures"]["good"]) == (1, 0)
@@ -192,14 +193,22 @@ def test_a_server_that_dies_leaves_what_was_measured(
     arrivals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chairlift.bench.run.GONE_AFTER_S", 0.5)
+    num_answered = 0
+
+    def hear(count: int) -> None:
+        nonlocal num_answered
+        if count == 12:
+            num_answered = sum(len(s.wrote) == 3 for s in measured(server))
+            server.die()
+
     with serving(ScriptedServer(default=Script(first_s=0.02))) as server:
-        server.on_request = lambda count: server.die() if count == 12 else None
+        server.on_request = hear
         workload = lengths(tmp_path, [3] * 500, 0.05)
         code, result = bench(server, tmp_path, "--workload", workload, "--arrivals", arrivals)
     figures = result["figures"]
     assert code == 1
     assert result["partial"] == "the server took no connection for 0.5 s"
-    assert 8 <= figures["full"] <= 11
+    assert figures["full"] == num_answered > 0
     assert figures["failed"] >= 1
     assert figures["unsent"] > 400
     assert sum(figures[name] for name in ("full", "short", "failed", "cut", "unsent")) == 500
@@ -211,9 +220,9 @@ def test_ctrl_c_writes_what_was_measured(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "chairlift", "bench", "--url", server.url, "--out", str(tmp_path)]
         command += ["--workload", lengths(tmp_path, [3] * 10 + [4] * 5 + [3] * 500, 0.05)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-        _wait_for(lambda: len(server.served) > 20)
+        wait_until(lambda: len(server.served) > 20)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, err
     assert b"PARTIAL" in out
     assert b"Traceback" not in err
@@ -221,16 +230,9 @@ def test_ctrl_c_writes_what_was_measured(tmp_path: Path) -> None:
     figures = result["figures"]
     assert result["partial"] == "it was interrupted"
     assert figures["full"] >= 10
-    assert 5 <= figures["cut"] <= 7
+    assert figures["cut"] >= 5
     assert figures["sent"] == figures["full"] + figures["cut"]
     assert figures["sent"] + figures["unsent"] == 515
-
-
-def _wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = monotonic() + seconds
-    while not condition():
-        assert monotonic() < deadline
-        sleep(0.02)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -276,23 +278,29 @@ def test_a_route_that_does_not_answer_ends_the_run_before_it_begins(
     assert "/nowhere/v1/completions does not answer a request of this workload: HTTP 404: no such route" in said
 
 
-@pytest.mark.slow
-def test_a_browser_shows_the_curves(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("page")
     with serving(ScriptedServer(default=Script(first_s=0.1, gap_s=0.01))) as server:
-        bench(server, tmp_path, "--workload", lengths(tmp_path, [5 + i % 20 for i in range(60)], 0.02))
-    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000"]
-    page = (tmp_path / "bench.html").as_uri()
-    document = subprocess.check_output([*browser, "--dump-dom", page], stderr=subprocess.DEVNULL, timeout=60).decode()
+        bench(server, folder, "--workload", lengths(folder, [5 + i % 20 for i in range(60)], 0.02))
+    return (folder / "bench.html").as_uri()
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_browser_draws_the_curves(page: str) -> None:
+    document = dump(page)
     assert document.count("<svg") == 8
     assert document.count("<rect") > 20
     assert "nothing was measured" not in document
-    shots = {}
-    for name, more in {"light": [], "dark": ["--blink-settings=preferredColorScheme=0"]}.items():
-        shots[name] = tmp_path / f"{name}.png"
-        command = [*browser, *more, "--window-size=1200,1600", f"--screenshot={shots[name]}", page]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-    _has_colour(shots["light"], (43, 108, 176))
-    _has_colour(shots["dark"], (99, 164, 232))
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize(("is_dark", "colour"), [(False, (43, 108, 176)), (True, (99, 164, 232))])
+def test_a_browser_shows_the_curves(page: str, is_dark: bool, colour: tuple[int, int, int], tmp_path: Path) -> None:
+    shoot(page, tmp_path / "page.png", 1200, 1600, is_dark=is_dark)
+    _has_colour(tmp_path / "page.png", colour)
 
 
 def _has_colour(path: Path, colour: tuple[int, int, int]) -> None:

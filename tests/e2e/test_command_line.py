@@ -10,6 +10,7 @@ import httpx
 import pytest
 import yaml
 
+from fakes.patience import HANG_S
 from fakes.served import chairlift, serve
 from fakes.tiny_model import write_tiny_model
 
@@ -162,7 +163,7 @@ def test_an_llm_serving_file_is_served_and_its_dead_keys_are_named_once(tiny_mod
 
         def status(route: str) -> dict[str, object]:
             found: dict[str, object] = json.loads(
-                httpx.get(f"{served.url}/serving/{route}").text.removeprefix("data: ")
+                httpx.get(f"{served.url}/serving/{route}", timeout=HANG_S).text.removeprefix("data: ")
             )
             return found
 
@@ -171,10 +172,11 @@ def test_an_llm_serving_file_is_served_and_its_dead_keys_are_named_once(tiny_mod
         assert (info["model_id"], info["model_dtype"]) == ("llama_7b", "DataType.FLOAT32")
         assert (info["max_input_length"], info["max_total_tokens"]) == (1024, 5)
         body = {"inputs": "Hello", "parameters": {"max_new_tokens": 1023, "do_sample": "False"}}
-        answer = httpx.post(f"{served.url}/models/llama2/generate", json=body).json()
+        url = f"{served.url}/models/llama2/generate"
+        answer = httpx.post(url, json=body, timeout=HANG_S).json()
         assert answer["generated_text"] == "Error202: prompt out of range"
         body["parameters"] = {"max_new_tokens": 4, "do_sample": "False"}
-        assert httpx.post(f"{served.url}/models/llama2/generate", json=body).json()["generated_tokens"] == 4
+        assert httpx.post(url, json=body, timeout=HANG_S).json()["generated_tokens"] == 4
         warnings = [line for line in served.output.splitlines() if line.startswith("chairlift: warning:")]
         (dead,) = [line for line in warnings if "zactivate_len" in line]
         assert "model_path" in dead and "agent_ports" in dead

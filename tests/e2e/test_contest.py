@@ -15,6 +15,7 @@ import pytest
 
 from fakes.http_world import HttpWorld
 from fakes.llm_serving import Original
+from fakes.patience import HANG_S, wait_until
 from fakes.served import _environment, chairlift, serve
 
 WORDS = ("red", "green", "blue", "black", "white")
@@ -40,7 +41,7 @@ def files(tmp_path: Path, rate: str) -> tuple[list[dict[str, Any]], dict[str, An
 def as_the_original(port: int, prompt: str, max_new_tokens: int) -> dict[str, Any] | None:
     """What the original's thread makes of a request; None where it dies."""
     parameters = {"max_new_tokens": max_new_tokens, "do_sample": "False", "return_full_text": "True"}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
     began, first = time.monotonic(), None
     try:
         body = json.dumps({"inputs": prompt, "parameters": parameters})
@@ -63,7 +64,7 @@ def test_results_are_those_of_the_original_client(tmp_path: Path, data: Path) ->
     assert [list(result) for result in results] == [list(result) for result in asked]
     by_prompt = {result["input"]: result["resp_text"] for result in results}
     assert by_prompt == {result["input"]: result["resp_text"] for result in asked}
-    assert all(0 < result["first_token_time"] <= result["res_time"] < 5 for result in results)
+    assert all(0 < result["first_token_time"] <= result["res_time"] for result in results)
     assert (summary["sent"], summary["full"], summary["short"], summary["lost"]) == (5, 3, 1, 1)
     assert summary["lost_requests"] == [
         {
@@ -132,10 +133,9 @@ def test_an_interruption_writes_what_was_measured(tmp_path: Path, data: Path) ->
             [*command, "-O", str(tmp_path / "out"), "--data", str(data)], env=_environment(), stdout=subprocess.PIPE
         )
         log = tmp_path / "out" / "testLog"
-        while not any("Test Progress" in path.read_text() for path in log.glob("*")):
-            time.sleep(0.05)
+        wait_until(lambda: any("Test Progress" in path.read_text() for path in log.glob("*")))
         run.send_signal(signal.SIGINT)
-        out, _ = run.communicate(timeout=10)
+        out, _ = run.communicate(timeout=HANG_S)
     results, summary = files(tmp_path, "10.0")
     assert run.returncode == 130
     assert results
@@ -169,7 +169,9 @@ def test_our_own_server_speaks_to_it(tmp_path: Path, data: Path) -> None:
 
 @pytest.mark.slow
 def test_a_real_server_answers_made_up_prompts_of_the_contest_in_full(tmp_path: Path) -> None:
-    with serve(tmp_path / "log", timeout_s=110) as served:
+    with serve(
+        tmp_path / "log",
+    ) as served:
         port = int(served.url.rpartition(":")[2])
         done = contest(tmp_path, port, rate=8, seconds=2)
     assert done.returncode == 0, done.stderr

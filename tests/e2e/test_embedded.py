@@ -7,6 +7,7 @@ import httpx
 import psutil
 import pytest
 
+from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
 MAX_READY_S = 20  # 10 on a quiet machine
@@ -21,7 +22,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def ask(served: Served, question: str, max_tokens: int = 16) -> str:
     body = {"messages": [{"role": "user", "content": question}], "max_tokens": max_tokens}
-    response = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=60)
+    response = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=HANG_S)
     assert response.status_code == 200
     answer: str = response.json()["choices"][0]["message"]["content"]
     return answer

@@ -1,7 +1,6 @@
 """The live page in a real browser, on a real server under load."""
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,14 +13,12 @@ from PIL import Image
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fakes.browser import Browser, browse
+from fakes.browser import Browser, browse, needs_chromium
 from fakes.http_world import HttpWorld
+from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser"),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 LIMITS = ("--max-running", "4", "--num-blocks", "48", "--max-step-tokens", "64", "--kernels", "torch")
 BLUE, DARK_BLUE = (59, 125, 221), (91, 150, 234)
 
@@ -39,7 +36,7 @@ def load(url: str, num_clients: int = 10) -> Iterator[None]:
 
     def ask(client: int) -> None:
         body = {"prompt": [client + i for i in range(60)], "max_tokens": 30, "ignore_eos": True, "user": f"u{client}"}
-        with httpx.Client(timeout=60) as http:
+        with httpx.Client(timeout=HANG_S) as http:
             while not is_over.is_set():
                 assert http.post(url + "/v1/completions", json=body).status_code == 200
 
@@ -81,7 +78,7 @@ def test_charts_are_drawn_and_follow_the_engine(page: Browser, tmp_path: Path) -
     values = (
         "[...document.querySelectorAll('#charts .chart')].map(c => [...c.querySelectorAll('b')].map(b => b.innerText))"
     )
-    page.until(f"{values}.flat().filter(value => value === '–').length === 0", within_s=30)
+    page.until(f"{values}.flat().filter(value => value === '–').length === 0")
     requests, tokens, *_ = page.run(values)
     assert 0 < int(requests[0]) <= 4
     assert float(tokens[0].replace(",", "").replace("k", "e3")) > 0
@@ -93,7 +90,7 @@ def test_charts_are_drawn_and_follow_the_engine(page: Browser, tmp_path: Path) -
 
 
 def test_a_click_on_a_request_says_where_its_time_went(page: Browser) -> None:
-    page.until("parseInt(document.getElementById('requests-note').innerText) > 20", within_s=30)
+    page.until("parseInt(document.getElementById('requests-note').innerText) > 20")
     box = "document.getElementById('bars').getBoundingClientRect()"
     left, top, width = page.run(f"(() => {{ const b = {box}; return [b.left, b.top, b.width] }})()")
     for back in range(1, 60):  # there may be gaps between one request and the next
@@ -121,7 +118,7 @@ def test_the_chat_box_streams_an_answer_and_can_be_stopped(page: Browser) -> Non
     page.run("document.getElementById('chat-text').focus()")
     page.type("Hello there")
     page.press("Enter")
-    page.until("/first token .* \\d+ tokens/.test(document.getElementById('chat-log').innerText)", within_s=30)
+    page.until("/first token .* \\d+ tokens/.test(document.getElementById('chat-log').innerText)")
     page.until("!document.getElementById('chat-send').disabled")
     page.run("document.getElementById('chat-max').value = 150")
     page.type("And on")
@@ -203,6 +200,6 @@ def test_the_page_goes_on_when_the_engine_dies(page: Browser, served: Served) ->
     engine, _ = served.pids()
     os.kill(engine, signal.SIGKILL)
     page.until("document.body.dataset.status === 'away'")
-    page.until("document.body.dataset.status === 'live'", within_s=60)
+    page.until("document.body.dataset.status === 'live'")
     page.until("document.getElementById('restarts').innerText === '1'")
     page.until("document.querySelector('#charts b').innerText > 0")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fakes.http_world import HttpWorld
+from fakes.patience import HANG_S
 
 SAYS = "Hello world, é hello there."
 
@@ -26,7 +27,7 @@ def address(world: HttpWorld) -> Iterator[str]:
 
 @contextmanager
 def post(address: str, path: str, body: Any) -> Iterator[http.client.HTTPResponse]:
-    with closing(http.client.HTTPConnection(address, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection(address, timeout=HANG_S)) as connection:
         headers = {"Content-Type": "application/json", "Connection": "close"}
         connection.request("POST", path, json.dumps(body), headers)
         with connection.getresponse() as response:
@@ -61,7 +62,7 @@ def test_data_lines_have_no_space_and_one_newline(address: str) -> None:
 
 
 def test_status_routes_are_server_sent_events(address: str) -> None:
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=HANG_S)
     connection.request("GET", "/serving/get_bs")
     with connection.getresponse() as response:
         assert response.getheader("Content-Type") == "text/event-stream"

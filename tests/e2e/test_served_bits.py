@@ -3,13 +3,13 @@
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 
 pytestmark = pytest.mark.slow
@@ -19,15 +19,12 @@ def kill(served: Served) -> str:
     """What the server says until an engine is ready again."""
     before = len(served.output)
     os.kill(served.pids()[0], signal.SIGKILL)
-    for _ in range(3000):
-        if "ready again" in served.output[before:]:
-            return served.output[before:]
-        time.sleep(0.02)
-    raise TimeoutError(served.output)
+    wait_until(lambda: "ready again" in served.output[before:], lambda: served.output)
+    return served.output[before:]
 
 
 def fingerprint(served: Served) -> str:
-    response = httpx.post(f"{served.url}/v1/completions", json={"prompt": "up", "max_tokens": 1}, timeout=60)
+    response = httpx.post(f"{served.url}/v1/completions", json={"prompt": "up", "max_tokens": 1}, timeout=HANG_S)
     assert response.status_code == 200
     found: str = response.json()["system_fingerprint"]
     return found

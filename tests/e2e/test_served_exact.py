@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ def ask(served: Served, index: int) -> Any:
         "prompt": "the lift goes up the hill " * (1 + index % 7), "max_tokens": 24, "logprobs": 3, "seed": index,
         "temperature": 0.0 if index % 2 else 0.9, "n": 1 + index % 3, "ignore_eos": True,
     }  # fmt: skip
-    response = httpx.post(f"{served.url}/v1/completions", json=body, timeout=60)
+    response = httpx.post(f"{served.url}/v1/completions", json=body, timeout=HANG_S)
     assert response.status_code == 200
     return [(choice["text"], choice["logprobs"]) for choice in response.json()["choices"]]
 
@@ -38,5 +39,5 @@ def test_many_at_once_are_answered_as_one_by_one(exact: Served) -> None:
     with ThreadPoolExecutor(24) as threads:
         together = list(threads.map(lambda index: ask(exact, index), range(24)))
     assert together == alone
-    (told,) = httpx.get(f"{exact.url}/v1/models").json()["data"]
+    (told,) = httpx.get(f"{exact.url}/v1/models", timeout=HANG_S).json()["data"]
     assert told["exact"] is True

@@ -10,6 +10,7 @@ import pytest
 from chairlift.lab.replay import replay
 from chairlift.telemetry.lines import Preempted, Token
 from chairlift.telemetry.trace import Trace
+from fakes.patience import HANG_S
 from fakes.served import serve
 
 YAML = """
@@ -23,7 +24,9 @@ LONG, SHORT = 1200, 3
 
 def ask(url: str, num_tokens: int) -> dict[str, object]:
     parameters = {"do_sample": False, "max_new_tokens": num_tokens}
-    response = httpx.post(f"{url}/models/llama2/generate", json={"inputs": "Hi", "parameters": parameters}, timeout=120)
+    response = httpx.post(
+        f"{url}/models/llama2/generate", json={"inputs": "Hi", "parameters": parameters}, timeout=HANG_S
+    )
     assert response.status_code == 200
     answer: dict[str, object] = json.loads(response.text)
     return answer
@@ -34,7 +37,7 @@ def finishing_order(url: str) -> list[int]:
     order: list[int] = []
     parameters = {"do_sample": False, "max_new_tokens": LONG, "return_full_text": False}
     body = {"inputs": "Once upon a time", "parameters": parameters}
-    with httpx.stream("POST", f"{url}/models/llama2/generate_stream", json=body, timeout=120) as response:
+    with httpx.stream("POST", f"{url}/models/llama2/generate_stream", json=body, timeout=HANG_S) as response:
         lines = response.iter_lines()
         for _ in range(100):
             next(lines)

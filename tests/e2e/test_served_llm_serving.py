@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fakes.patience import HANG_S
 from fakes.served import Served
 
 GREEDY = {"do_sample": "False", "max_new_tokens": 8, "return_full_text": "True"}
@@ -17,7 +18,7 @@ FULL_KEYS = [
 
 @pytest.fixture(scope="module")
 def http(server: Served) -> Any:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=HANG_S) as client:
         yield client
 
 

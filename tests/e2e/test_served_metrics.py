@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from fakes.otlp import receiver
+from fakes.patience import HANG_S, wait_until
 from fakes.scrapes import Scrape
 from fakes.served import Served, chairlift, serve
 
@@ -30,22 +31,21 @@ def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def scrape_of(server: Served) -> Scrape:
     """By a connection of its own, which either front end may take."""
-    return Scrape(httpx.get(f"{server.url}/metrics", timeout=10).text)
+    return Scrape(httpx.get(f"{server.url}/metrics", timeout=HANG_S).text)
 
 
 def ask(server: Served, **more: Any) -> None:
-    assert httpx.post(f"{server.url}/v1/completions", json={**ASK, **more}, timeout=20).status_code == 200
+    assert httpx.post(f"{server.url}/v1/completions", json={**ASK, **more}, timeout=HANG_S).status_code == 200
 
 
 def all_shown(server: Served, num_requests: float) -> Scrape:
     """Once both front ends have shown what they counted."""
-    deadline = time.monotonic() + 5
-    while True:
-        scrape = scrape_of(server)
-        if scrape.has("chairlift_requests_total") and scrape.value("chairlift_requests_total") >= num_requests:
-            return scrape
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def is_shown(scrape: Scrape) -> bool:
+        return scrape.has("chairlift_requests_total") and scrape.value("chairlift_requests_total") >= num_requests
+
+    wait_until(lambda: is_shown(scrape_of(server)))
+    return scrape_of(server)
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_counts_do_not_go_back_when_the_engine_is_killed(served: Served) -> None
     before = all_shown(served, 1)
     engine, _ = served.pids()
     os.kill(engine, signal.SIGKILL)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + HANG_S
     last, saw_no_gauge = before.counters(), False
     while True:
         scrape = scrape_of(served)
@@ -97,8 +97,7 @@ def test_counts_do_not_go_back_when_the_engine_is_killed(served: Served) -> None
         assert time.monotonic() < deadline, served.output
         time.sleep(0.05)
     assert saw_no_gauge, "what a dead engine last ran was shown as running"
-    while httpx.get(f"{served.url}/health").status_code != 200:
-        assert time.monotonic() < deadline
+    wait_until(lambda: httpx.get(f"{served.url}/health", timeout=HANG_S).status_code == 200)
     ask(served)
     after = scrape_of(served)
     assert after.value("chairlift_generated_tokens_total") >= before.value("chairlift_generated_tokens_total") + 5
@@ -110,12 +109,12 @@ def test_what_a_front_end_had_open_when_it_died_is_counted_as_failed(tiny_model:
         ask(server)
         _, (front_end,) = server.pids()
         body = {**ASK, "max_tokens": 90_000, "stream": True, "n": 2}  # one request, whatever it asks for
-        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=20) as response:
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=HANG_S) as response:
             lines = response.iter_lines()
             next(lines)
             before = scrape_of(server)
             os.kill(front_end, signal.SIGKILL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG_S
         while True:
             try:
                 scrape = scrape_of(server)
@@ -136,13 +135,10 @@ def test_a_request_is_traced_and_logged_as_json_under_its_id(tiny_model: Path, t
         options = ("--otlp-endpoint", got.url, "--log-requests", "--log-format", "json")
         with serve(tmp_path / "log", "--model", tiny_model, *SMALL, *options) as server:
             response = httpx.post(
-                f"{server.url}/v1/completions", json=ASK, headers={"X-Request-Id": "my-id"}, timeout=20
+                f"{server.url}/v1/completions", json=ASK, headers={"X-Request-Id": "my-id"}, timeout=HANG_S
             )
             assert response.headers["x-request-id"] == "my-id"
-            deadline = time.monotonic() + 10
-            while len(got.spans) < 4:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_until(lambda: len(got.spans) >= 4)
         lines = [json.loads(line) for line in server.output.splitlines()]
     (line,) = [line for line in lines if line["logger"] == "chairlift.requests"]
     assert (line["id"], line["output_tokens"], line["reason"]) == ("my-id", 5, "length")

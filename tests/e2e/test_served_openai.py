@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from fakes.patience import HANG_S
 from fakes.served import Served
 
 MODEL = "tiny"
@@ -15,7 +16,7 @@ QUESTION = [{"role": "user", "content": "Where is Paris?"}]
 
 @pytest.fixture(scope="module")
 def client(server: Served) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=30) as client:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=HANG_S) as client:
         yield client
 
 
@@ -33,7 +34,7 @@ def test_a_completion_has_the_tokens_asked_for_and_says_so(client: openai.OpenAI
 
 
 def test_token_ids_and_text_are_the_same_prompt(client: openai.OpenAI, server: Served) -> None:
-    ids = httpx.post(f"{server.url}/tokenize", json={"prompt": "Hello world"}).json()["tokens"]
+    ids = httpx.post(f"{server.url}/tokenize", json={"prompt": "Hello world"}, timeout=HANG_S).json()["tokens"]
     answers = client.completions.create(model=MODEL, prompt=[ids, ids], max_tokens=6, temperature=0).choices
     (text,) = client.completions.create(model=MODEL, prompt="Hello world", max_tokens=6, temperature=0).choices
     assert [answer.text for answer in answers] == [text.text, text.text]

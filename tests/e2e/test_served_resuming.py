@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from fakes.patience import HANG_S, wait_until
+from fakes.scrapes import Scrape
 from fakes.served import Served, serve
 
 pytestmark = pytest.mark.slow
@@ -46,7 +48,7 @@ def exact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def answer(url: str, path: str, body: dict[str, Any], has_begun: threading.Event) -> list[str]:
     """Its lines without what differs between answers; sorted by sample, for samples do not wait for each other."""
     lines = []
-    with httpx.stream("POST", f"{url}{path}", json=body, timeout=90) as response:
+    with httpx.stream("POST", f"{url}{path}", json=body, timeout=HANG_S) as response:
         for line in response.iter_lines():
             has_begun.set()
             lines.append(_CHANGING.sub("", line))
@@ -60,11 +62,10 @@ def ask_all(served: Served, num_kills: int) -> list[list[str]]:
         asked = zip(ASKED, begun, strict=True)
         answers = [threads.submit(answer, served.url, path, body, event) for (path, body), event in asked]
         for _ in range(num_kills):
-            begun[0].wait(60)
+            begun[0].wait(HANG_S)
             deaths = served.output.count("the engine died")
             os.kill(served.pids()[0], signal.SIGKILL)
-            while served.output.count("the engine is ready again") <= deaths:
-                time.sleep(0.02)
+            wait_until(lambda deaths=deaths: served.output.count("the engine is ready again") > deaths)
             time.sleep(0.3)
         return [each.result() for each in answers]
 
@@ -80,13 +81,19 @@ def test_answers_of_every_kind_are_what_they_would_have_been(exact: Served) -> N
 
 def test_without_a_seed_and_without_exact_as_many_tokens_come_as_were_asked_for(server: Served) -> None:
     body = LONG | {"prompt": TEXT, "n": 3}
-    with httpx.stream("POST", f"{server.url}{COMPLETIONS}", json=body, timeout=90) as response:
+    with httpx.stream("POST", f"{server.url}{COMPLETIONS}", json=body, timeout=HANG_S) as response:
         lines = response.iter_lines()
         next(lines)
         os.kill(server.pids()[0], signal.SIGKILL)
         events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     assert events[-1]["usage"]["completion_tokens"] == 750
     assert [choice["finish_reason"] for event in events for choice in event["choices"]].count("length") == 3
+
+
+def is_running(served: Served) -> bool:
+    scrape = Scrape(httpx.get(f"{served.url}/metrics", timeout=HANG_S).text)
+    name = "chairlift_requests_running"  # not told of while there is no engine
+    return scrape.has(name) and scrape.value(name) > 0
 
 
 @pytest.mark.parametrize(("how", "status"), [(signal.SIGKILL, 200), (signal.SIGSEGV, 500)])
@@ -97,12 +104,11 @@ def test_who_is_alone_when_the_engine_dies_is_blamed_for_crashes_and_not_for_kil
     body = {"prompt": TEXT, "use_beam_search": True, "best_of": 32, "max_tokens": 400, "ignore_eos": True}
     options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch")
     with serve(tmp_path / "log", *options) as served, ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(httpx.post, f"{served.url}{COMPLETIONS}", json=body, timeout=90)
+        asked = threads.submit(httpx.post, f"{served.url}{COMPLETIONS}", json=body, timeout=HANG_S)
         for num_deaths in range(1, 3):
-            time.sleep(0.5)
+            wait_until(lambda: is_running(served))
             os.kill(served.pids()[0], how)
-            while served.output.count("the engine is ready again") < num_deaths:
-                time.sleep(0.01)
+            wait_until(lambda n=num_deaths: served.output.count("the engine is ready again") == n)
         answered = asked.result()
     assert answered.status_code == status, answered.text
     assert status == 200 or "ended the engine twice" in answered.json()["error"]["message"]

@@ -1,6 +1,5 @@
 """Beam search, `best_of`, cached prefixes and priorities, asked of the whole server with a real (tiny) model."""
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,12 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 from fakes.sse import events
 
 
 def ask(server: Served, path: str = "completions", **body: Any) -> Any:
-    response = httpx.post(f"{server.url}/v1/{path}", json={"max_tokens": 12, **body}, timeout=60)
+    response = httpx.post(f"{server.url}/v1/{path}", json={"max_tokens": 12, **body}, timeout=HANG_S)
     assert response.status_code == 200, response.text
     return response.json()
 
@@ -43,7 +43,7 @@ def test_a_search_of_width_one_is_the_greedy_answer(server: Served) -> None:
 
 def test_a_streamed_search_is_the_full_answer(server: Served) -> None:
     body = {"prompt": "Paris", "use_beam_search": True, "beam_width": 3, "n": 2, "max_tokens": 12}
-    response = httpx.post(f"{server.url}/v1/completions", json=body | {"stream": True}, timeout=60)
+    response = httpx.post(f"{server.url}/v1/completions", json=body | {"stream": True}, timeout=HANG_S)
     *parts, done = events(response.text)
     joined = ["", ""]
     for part in parts:
@@ -61,7 +61,7 @@ def test_a_chat_may_be_searched(server: Served) -> None:
 def test_a_search_larger_than_the_pool_or_the_seats_names_the_field(server: Served) -> None:
     for body in ({"beam_width": 9}, {"beam_width": 8, "max_tokens": 90_000}):
         asked = {"prompt": "Hello", "use_beam_search": True} | body
-        response = httpx.post(f"{server.url}/v1/completions", json=asked)
+        response = httpx.post(f"{server.url}/v1/completions", json=asked, timeout=HANG_S)
         assert response.status_code == 400
         assert response.json()["error"]["param"] in ("beam_width", "max_tokens")
 
@@ -113,7 +113,7 @@ def test_a_lower_priority_number_is_served_first(one_seat: Served) -> None:
 
     body = {"prompt": "Hello", "ignore_eos": True, "max_tokens": 20_000, "stream": True}
     with ThreadPoolExecutor(4) as pool:
-        with httpx.stream("POST", f"{one_seat.url}/v1/completions", json=body, timeout=60) as holder:
+        with httpx.stream("POST", f"{one_seat.url}/v1/completions", json=body, timeout=HANG_S) as holder:
             parts = holder.iter_bytes()  # kept: the response is closed with it
             next(parts)
             futures = []
@@ -126,7 +126,5 @@ def test_a_lower_priority_number_is_served_first(one_seat: Served) -> None:
 
 
 def until_waiting(server: Served, count: int) -> None:
-    deadline = time.monotonic() + 20
-    while (waiting := httpx.get(f"{server.url}/serving/get_request_numbers").text).count(f'"data": {count}}}') == 0:
-        assert time.monotonic() < deadline, waiting
-        time.sleep(0.01)
+    url = f"{server.url}/serving/get_request_numbers"
+    wait_until(lambda: f'"data": {count}}}' in httpx.get(url, timeout=HANG_S).text)

@@ -2,8 +2,7 @@
 
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 from fakes.sse import events
 
@@ -27,13 +27,6 @@ def serving(model: Path, tmp_path: Path, *options: object) -> Iterator[Served]:
         yield served
 
 
-def until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.02)
-
-
 class Streams:
     """Requests under way, each in a thread of its own."""
 
@@ -42,10 +35,10 @@ class Streams:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(num)
         self._answers = [self._pool.submit(self._read, url, body) for _ in range(num)]
-        until(lambda: self.num_begun == num, 30)
+        wait_until(lambda: self.num_begun == num)
 
     def _read(self, url: str, body: dict[str, Any]) -> str:
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=HANG_S) as response:
             assert response.status_code == 200
             parts = response.iter_text()
             text = next(parts)
@@ -54,23 +47,23 @@ class Streams:
             return text + "".join(parts)
 
     def texts(self) -> list[str]:
-        return [answer.result(60) for answer in self._answers]
+        return [answer.result(HANG_S) for answer in self._answers]
 
 
 def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny_model: Path, tmp_path: Path) -> None:
     with serving(tiny_model, tmp_path) as served:
         streams = Streams(served.url, LONG, 4)
         served.process.send_signal(signal.SIGTERM)
-        until(lambda: httpx.get(f"{served.url}/health/ready").status_code == 503)
-        refused = httpx.post(f"{served.url}/v1/completions", json=LONG)
+        wait_until(lambda: httpx.get(f"{served.url}/health/ready", timeout=HANG_S).status_code == 503)
+        refused = httpx.post(f"{served.url}/v1/completions", json=LONG, timeout=HANG_S)
         assert (refused.status_code, refused.headers["connection"]) == (503, "close")
         assert int(refused.headers["retry-after"]) >= 1
-        assert httpx.get(f"{served.url}/health/live").status_code == 200
+        assert httpx.get(f"{served.url}/health/live", timeout=HANG_S).status_code == 200
         for text in streams.texts():
             *_, last, usage, done = events(text)
             assert last["choices"][0]["finish_reason"] == "length"
             assert (usage["usage"]["completion_tokens"], done) == (400, "[DONE]")
-        assert served.process.wait(10) == 0
+        assert served.process.wait(HANG_S) == 0
 
 
 @pytest.mark.parametrize("how", ["drain timeout", "second signal"])
@@ -82,13 +75,13 @@ def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
         streams = Streams(served.url, ENDLESS, 3)
         served.process.send_signal(signal.SIGTERM)
         if how == "second signal":
-            until(lambda: httpx.get(f"{served.url}/health/ready").status_code == 503)
+            wait_until(lambda: httpx.get(f"{served.url}/health/ready", timeout=HANG_S).status_code == 503)
             served.process.send_signal(signal.SIGTERM)
         for text in streams.texts():
             *chunks, error, done = events(text)
             assert (error["error"]["code"], done) == (503, "[DONE]")
             assert chunks
-        assert served.process.wait(10) == 0
+        assert served.process.wait(HANG_S) == 0
 
 
 def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tiny_model: Path, tmp_path: Path) -> None:
@@ -98,20 +91,21 @@ def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tiny_m
         assert limits(served.url) == {100}
         config.write_text("max_waiting: 5\nadmin_port: 0\nmax_running: 3\nblock_size: 8\n")
         served.process.send_signal(signal.SIGHUP)
-        until(lambda: limits(served.url) == {5})
+        wait_until(lambda: limits(served.url) == {5})
         assert f"in a browser, {served.url}/, or try it:" in served.output
         assert "max_waiting is 5 now; block_size needs a restart to change" in served.output
         admin = next(line for line in served.output.splitlines() if "admin" in line).rpartition(" ")[2]
         config.write_text("max_waiting: many\n")
-        refused = httpx.post(f"{admin}/admin/reload")
+        refused = httpx.post(f"{admin}/admin/reload", timeout=HANG_S)
         assert refused.status_code == 400
         assert "max_waiting" in refused.json()["error"]["message"]
         config.write_text("max_waiting: 6\nadmin_port: 0\n")
-        assert httpx.post(f"{admin}/admin/reload").json()["changed"] == ["max_waiting"]
-        until(lambda: limits(served.url) == {6})
-        assert httpx.post(f"{served.url}/admin/reload").status_code == 404
+        assert httpx.post(f"{admin}/admin/reload", timeout=HANG_S).json()["changed"] == ["max_waiting"]
+        wait_until(lambda: limits(served.url) == {6})
+        assert httpx.post(f"{served.url}/admin/reload", timeout=HANG_S).status_code == 404
 
 
 def limits(url: str) -> set[int]:
     """As any front end tells them that happens to answer."""
-    return {httpx.get(f"{url}/openapi.json").json()["info"]["x-limits"]["max_waiting"] for _ in range(12)}
+    told = [httpx.get(f"{url}/openapi.json", timeout=HANG_S).json() for _ in range(12)]
+    return {each["info"]["x-limits"]["max_waiting"] for each in told}

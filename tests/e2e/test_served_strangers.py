@@ -3,8 +3,7 @@
 import os
 import signal
 import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import openai
 import pytest
 
 from fakes.certificate import make_certificate, needs_openssl
+from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, chairlift, serve
 
 ALICE, BOB, CAROL, ADMIN = (f"sk-{name}-0123456789" for name in ("alice", "bob", "carol", "admin"))
@@ -30,7 +30,7 @@ class Site:
     def client(self, key: str | None) -> httpx.Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         context = ssl.create_default_context(cafile=self.certificate)
-        return httpx.Client(base_url=self.served.url, headers=headers, verify=context, timeout=30)
+        return httpx.Client(base_url=self.served.url, headers=headers, verify=context, timeout=HANG_S)
 
 
 @pytest.fixture(scope="module")
@@ -76,21 +76,23 @@ def test_keys_come_and_go_without_a_restart(site: Site) -> None:
     context = ssl.create_default_context(cafile=site.certificate)
     before = site.keys.read_text()
     site.keys.write_text(before + f"- {{name: carol, key: {CAROL}}}\n")
-    assert httpx.post(f"{site.admin_url}/admin/reload", verify=context).status_code == 401
+    assert httpx.post(f"{site.admin_url}/admin/reload", verify=context, timeout=HANG_S).status_code == 401
     headers = {"Authorization": f"Bearer {ADMIN}"}
-    assert httpx.post(f"{site.admin_url}/admin/reload", verify=context, headers=headers).status_code == 200
+    assert (
+        httpx.post(f"{site.admin_url}/admin/reload", verify=context, headers=headers, timeout=HANG_S).status_code == 200
+    )
     with site.client(CAROL) as http:
-        _until(lambda: http.get("/v1/models").status_code == 200)
+        wait_until(lambda: http.get("/v1/models").status_code == 200)
     site.keys.write_text("- [")
-    refused = httpx.post(f"{site.admin_url}/admin/reload", verify=context, headers=headers)
+    refused = httpx.post(f"{site.admin_url}/admin/reload", verify=context, headers=headers, timeout=HANG_S)
     assert (refused.status_code, "not valid YAML" in refused.text) == (400, True)
     for pid in site.served.pids()[1]:  # who is started again finds the keys that are good, not those of the file
         os.kill(pid, signal.SIGKILL)
-    _until(lambda: site.served.output.count("ready again") == 2)
+    wait_until(lambda: site.served.output.count("ready again") == 2)
     assert [_status(site, key) for key in (None, ALICE + "x", BOB, CAROL)] == [401, 401, 200, 200]
     site.keys.write_text(before)
     site.served.process.send_signal(signal.SIGHUP)
-    _until(lambda: _status(site, CAROL) == 401)
+    wait_until(lambda: _status(site, CAROL) == 401)
     assert _status(site, BOB) == 200
 
 
@@ -121,10 +123,3 @@ def test_what_cannot_be_meant_is_refused_at_the_start(options: tuple[str, ...], 
 def _status(site: Site, key: str | None) -> int:
     with site.client(key) as http:
         return http.get("/v1/models").status_code
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.story import slowest, tell
 from chairlift.telemetry.summary import summarize
 from chairlift.telemetry.trace import Trace
+from fakes.patience import HANG_S, wait_until
 from fakes.served import serve
 
 PROMPTS = ["Hello there", "Hello there, you", "Once upon a time", "One", "Hello there, all of you"]
@@ -26,7 +26,9 @@ def test_a_served_run_is_recorded_explained_and_planned_the_same_again(tiny_mode
     rules = ("--policy", "shortest-first", "--prefill", "delay:factor=1", "--trace", path)
     with serve(tmp_path / "log", "--model", tiny_model, *options, *rules) as served:
         ask(served.url, 12)
-        with httpx.stream("POST", f"{served.url}/v1/completions", json=body("Hi", 500) | {"stream": True}) as response:
+        with httpx.stream(
+            "POST", f"{served.url}/v1/completions", json=body("Hi", 500) | {"stream": True}, timeout=HANG_S
+        ) as response:
             next(response.iter_lines())  # and away
         ask(served.url, 1)
         engine, _ = served.pids()
@@ -49,14 +51,10 @@ def body(prompt: str, max_tokens: int) -> dict[str, object]:
 def ask(url: str, count: int) -> None:
     with ThreadPoolExecutor(4) as pool:
         each = [body(PROMPTS[i % len(PROMPTS)], 5 + 7 * (i % 4)) for i in range(count)]
-        answers = list(pool.map(lambda sent: httpx.post(f"{url}/v1/completions", json=sent, timeout=30), each))
+        answers = list(pool.map(lambda sent: httpx.post(f"{url}/v1/completions", json=sent, timeout=HANG_S), each))
     assert all(answer.status_code == 200 for answer in answers)
 
 
 def until_it_answers(url: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if httpx.post(f"{url}/v1/completions", json=body("Hi", 3), timeout=30).status_code == 200:
-            return
-        time.sleep(0.1)
-    raise AssertionError("the engine was not started again")
+    asked = {"json": body("Hi", 3), "timeout": HANG_S}
+    wait_until(lambda: httpx.post(f"{url}/v1/completions", **asked).status_code == 200)

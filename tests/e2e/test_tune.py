@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +15,11 @@ import pytest
 from PIL import Image
 
 from chairlift.config.options import resolve
+from fakes.browser import needs_browser, shoot
+from fakes.patience import HANG_S
 from fakes.tiny_model import write_tiny_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 CONTEST = "contest"  # with the profile below something is better than the defaults by a quarter
 BLUE, ORANGE, GREEN = (0x1B, 0x5E, 0x8C), (0xD1, 0x70, 0x1B), (0x3A, 0x8F, 0x4D)  # the front, the default, the pick
@@ -76,7 +77,7 @@ def test_interrupted_it_writes_what_it_found(tmp_path: Path) -> None:
         while processor_s(process.pid) < before_s + 6.0:  # of some fifty, however busy the machine is
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr
     assert stdout.startswith("Interrupted")
@@ -86,15 +87,13 @@ def test_interrupted_it_writes_what_it_found(tmp_path: Path) -> None:
     resolve({}, out / "tuned.yaml")
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no browser")
+@needs_browser
 def test_the_page_shows_its_picture_in_a_browser(tmp_path: Path) -> None:
     out, shot = tmp_path / "out", tmp_path / "page.png"
     given = ("--workload", CONTEST, "--limit", "300", "--arrivals", "none", "--profile", "h200-llama2-7b", "--out", out)
     done = subprocess.run(command(*given, "--no-verify", "--minutes", "0.2"), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    size = ["--window-size=1100,1400", f"--screenshot={shot}", (out / "tune.html").as_uri()]
-    subprocess.run([*browser, *size], check=True, capture_output=True, timeout=120)
+    shoot((out / "tune.html").as_uri(), shot, 1100, 1400)
     with Image.open(shot) as image:
         seen = image.convert("RGB").getcolors(1 << 24) or []
     counts = {colour: count for count, colour in seen}

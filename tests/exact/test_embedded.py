@@ -6,7 +6,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.llm import LLM, Completion
 from chairlift.runner.native.ops import available
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 QUESTIONS = [f"Question {i}: why is the sky blue{' and the snow white' * (i % 5 * 4)}?" for i in range(12)]
 
 

@@ -1,15 +1,65 @@
-"""A headless Chromium, driven over its debugging pipe: a page, what is in it, clicks, keys and screenshots."""
+"""The browser of this machine, without a window: a page's document and pictures of it, and a Chromium to be driven over
+its debugging pipe: what is in a page, clicks, keys and screenshots.
+
+Chromium and Chrome can do all of it, Firefox only pictures.
+"""
 
 import base64
 import json
 import os
+import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from fakes.patience import HANG_S, wait_until
+
+
+def _first(*names: str) -> str | None:
+    """The first of these programs that runs, not the first that exists: some are there only to say what to install."""
+    found = [path for name in names if (path := shutil.which(name))]
+    return next(
+        (path for path in found if not subprocess.run([path, "--version"], capture_output=True).returncode), None
+    )
+
+
+CHROMIUM = _first("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+FIREFOX = _first("firefox", "firefox-esr") if CHROMIUM is None else None
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is FIREFOX is None, reason="needs a browser: apt-get install chromium, or firefox-esr"
+)
+
+
+def dump(url: str) -> str:
+    """The document, once its scripts have run."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [*_chromium(profile), "--virtual-time-budget=2000", "--dump-dom", url]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=HANG_S).stdout
+
+
+def shoot(url: str, path: Path, width: int, height: int, *, is_dark: bool = False) -> None:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        if CHROMIUM is not None:
+            dark = ["--blink-settings=preferredColorScheme=0"] if is_dark else []
+            command = [*_chromium(profile), *dark, "--virtual-time-budget=2000", f"--screenshot={path}"]
+        else:
+            assert FIREFOX is not None
+            scheme = f'user_pref("layout.css.prefers-color-scheme.content-override", {0 if is_dark else 1});'
+            Path(profile, "user.js").write_text(scheme)
+            command = [FIREFOX, "--headless", "--no-remote", "--profile", profile, "--screenshot", str(path)]
+        command += [f"--window-size={width},{height}", url]
+        subprocess.run(command, check=True, capture_output=True, timeout=HANG_S)
+
+
+def _chromium(profile: str) -> list[str]:
+    assert CHROMIUM is not None
+    return [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}"]
 
 
 class Browser:
@@ -48,13 +98,9 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def until(self, script: str, within_s: float = 20.0) -> Any:
-        """Waits for an expression to be true; its value."""
-        deadline = time.monotonic() + within_s
-        while not (value := self.run(script)):
-            assert time.monotonic() < deadline, f"never true: {script}; {self.problems}"
-            time.sleep(0.1)
-        return value
+    def until(self, script: str) -> None:
+        """Waits for an expression to be true."""
+        wait_until(lambda: self.run(script), lambda: f"{script}; {self.problems}")
 
     def click(self, x: float, y: float) -> None:
         for kind in ("mousePressed", "mouseReleased"):
@@ -112,8 +158,7 @@ def browse() -> Iterator[Browser]:
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
-        command += [f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
+        command = [*_chromium(profile), "--hide-scrollbars", "--remote-debugging-pipe", "about:blank"]
         # The browser reads from file 3 and writes to file 4, whatever those are here.
         script = f'exec "$@" 3<&{their_in} 4>&{their_out}'
         process = subprocess.Popen(
@@ -128,6 +173,6 @@ def browse() -> Iterator[Browser]:
             yield Browser(our_in, our_out)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(HANG_S)
             os.close(our_in)
             os.close(our_out)

@@ -1,13 +1,13 @@
 """A client of a live engine in a test, and a request of it with what it heard."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient
 from chairlift.live.messages import Output
+from fakes.patience import until
 
 
 @asynccontextmanager
@@ -20,13 +20,6 @@ async def connected(address: str, name: str = "front-end") -> AsyncIterator[Engi
     finally:
         running.cancel()
         await asyncio.wait([running])
-
-
-async def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        await asyncio.sleep(0.005)
 
 
 class Heard:
@@ -49,7 +42,7 @@ class Heard:
         await until(lambda: self.outputs)
 
     async def all(self) -> list[Output]:
-        await until(lambda: not self._num_open or self.error, within_s=60.0)
+        await until(lambda: not self._num_open or self.error)
         if self.error is not None:
             raise self.error
         return self.outputs

@@ -18,6 +18,7 @@ from chairlift.server.book import Book
 from chairlift.server.context import ServerContext
 from chairlift.server.run import serve
 from fakes.loads import make_load
+from fakes.patience import HANG_S, wait_until
 from fakes.scripted_client import ScriptedClient
 from fakes.small_tokenizer import small_tokenizer
 from fakes.wire import wired
@@ -90,28 +91,27 @@ class HttpWorld:
 
         thread = threading.Thread(target=lambda: uvloop.run(run()))
         thread.start()
-        started.wait(10)
-        _wait_until_open(port)
+        started.wait(HANG_S)
+        wait_until(lambda: _is_open(port))
         try:
             yield f"{'http' if self.context.settings.tls_cert is None else 'https'}://127.0.0.1:{port}"
         finally:
             ends[0]()
-            thread.join(10)
+            thread.join(HANG_S)
             sock.close()
+            assert not thread.is_alive(), "the server does not stop"
 
 
 def with_compat(**facts: Any) -> HttpWorld:
     return HttpWorld(compat=LlmServing(**facts))
 
 
-def _wait_until_open(port: int) -> None:
-    for _ in range(500):
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            threading.Event().wait(0.01)
-    raise TimeoutError(f"nothing listens on port {port}")
+def _is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=HANG_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _config(vocab_size: int, eos_id: int, sampling: SamplingDefaults) -> ModelConfig:

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from fakes.patience import HANG_S
+
 PING = b": You can't see this ping\r\n\r\n"
 HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\nconnection: close\r\n"
@@ -48,7 +50,7 @@ class Original:
         finally:
             with suppress(RuntimeError):  # it has died already
                 self._loop.call_soon_threadsafe(self._die)
-            thread.join(10)
+            thread.join(HANG_S)
 
     def _serve(self, listener: socket.socket) -> None:
         async def run() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from chairlift.config.keys import ApiKey
 from chairlift.live.counts import Count, Counts
 from chairlift.live.rates import Rates
+from fakes.patience import HANG_S
 
 
 def take_while_below(path: Path, row: int, limit: int) -> None:
@@ -19,7 +20,7 @@ def take_while_below(path: Path, row: int, limit: int) -> None:
 def hold(path: Path) -> None:
     with Counts(path, 1).locked():
         (path.parent / "held").touch()
-        time.sleep(60)
+        time.sleep(2 * HANG_S)
 
 
 def take_many(page: Path, key: ApiKey, count: int) -> int:

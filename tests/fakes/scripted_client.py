@@ -14,6 +14,7 @@ from chairlift.live.client import Generation, Listener
 from chairlift.live.messages import EngineInfo, Explain, Output, Submit, Watch
 from chairlift.live.watching import Watching
 from chairlift.telemetry.phases import Mark
+from fakes.patience import HANG_S
 
 Script = Callable[[Sequence[int], int], Sequence[int]]  # prompt and sample index to tokens
 
@@ -47,6 +48,7 @@ class ScriptedClient:
     is_ready: bool = True
     fingerprint: str | None = None
     dies_at: int | None = None  # the step at which the engine goes away
+    stalls_at: int | None = None  # the step that does not come
     times_out_at: int | None = None  # the step at which the engine finds the time over
     fails_at: int | None = None  # the step at which a request is given up
     refusal: tuple[str | None, str] | None = None  # field and message
@@ -113,7 +115,7 @@ class ScriptedClient:
         live = set(range(params.num_samples))
         step = 0
         while live and None not in request.aborts:
-            await asyncio.sleep(self.delay_s)
+            await asyncio.sleep(2 * HANG_S if step == self.stalls_at else self.delay_s)
             if step == self.dies_at:
                 generation.lose(EngineUnavailable("the engine is gone"))
                 return

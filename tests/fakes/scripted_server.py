@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from fakes.patience import HANG_S
+
 
 @dataclass(frozen=True)
 class Script:
@@ -211,10 +213,10 @@ def serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
     ready, over = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(HANG_S)
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(over.set)
-        thread.join(10)
+        thread.join(HANG_S)
         loop.close()

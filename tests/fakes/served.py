@@ -14,14 +14,16 @@ from types import MappingProxyType
 
 import psutil
 
+from fakes.patience import HANG_S, wait_until
+
 _SOURCE = str(Path(__file__).parents[2] / "src")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def chairlift(*arguments: object, given: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def chairlift(*arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     return subprocess.run(
-        _command(*arguments), input=given, env=_environment(), capture_output=True, text=True, timeout=timeout_s
+        _command(*arguments), input=given, env=_environment(), capture_output=True, text=True, timeout=HANG_S
     )
 
 
@@ -46,19 +48,15 @@ class Served:
 
 
 @contextmanager
-def serve(
-    log: Path, *arguments: object, timeout_s: float = 60, environment: Mapping[str, str] = _NOTHING
-) -> Iterator[Served]:
+def serve(log: Path, *arguments: object, environment: Mapping[str, str] = _NOTHING) -> Iterator[Served]:
     began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
             _command("serve", "--port", "0", *arguments), env=_environment() | environment, stdout=out, stderr=out
         )
     try:
-        while "ready in " not in log.read_text():
-            assert process.poll() is None, f"the server ended: {log.read_text()}"
-            assert time.monotonic() - began < timeout_s, f"the server is not ready: {log.read_text()}"
-            time.sleep(0.02)
+        wait_until(lambda: process.poll() is not None or "ready in " in log.read_text(), log.read_text)
+        assert process.poll() is None, f"the server ended: {log.read_text()}"
         ready_s = time.monotonic() - began
         found = re.search(r"starting .* on (https?://[^\s\"]+)", log.read_text())
         assert found is not None, log.read_text()
@@ -66,7 +64,7 @@ def serve(
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -1,7 +1,7 @@
 """A server of do-nothing processes: `python -m fakes.small_server BEHAVIOUR FILE`; prints what happens, a line each.
 
 Each child prints its name and process id when it starts. BEHAVIOUR says what the engine or the front end does; the file
-is there once an engine was.
+is there once an engine was. A front end that drains ends when there is a file `has-all` beside it.
 """
 
 import itertools
@@ -12,8 +12,12 @@ import time
 from pathlib import Path
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
+from chairlift.live import processes
 from chairlift.live.child import Child, Report
 from chairlift.live.processes import Server
+from fakes.patience import HANG_S, wait_until
+
+_LONG_S = 10 * HANG_S
 
 
 def say(text: str) -> None:
@@ -31,32 +35,32 @@ def engine(report: Report, behaviour: str, where: Path) -> None:
     summary = "another summary" if behaviour == "engine changes" and where.exists() else "a summary"
     where.touch()
     if behaviour == "engine takes long":
-        time.sleep(60)
+        time.sleep(_LONG_S)
     report([summary])
-    time.sleep(60)
+    time.sleep(_LONG_S)
 
 
-def front_end(report: Report, behaviour: str) -> None:
+def front_end(report: Report, behaviour: str, where: Path) -> None:
     say(f"front-end {os.getpid()}")
     if behaviour == "front end drains":
-        signal.signal(signal.SIGTERM, lambda *_: _finish(1.0))
-    if behaviour == "front end drains for long":
-        signal.signal(signal.SIGTERM, lambda *_: _finish(5.0))
+        signal.signal(signal.SIGTERM, lambda *_: _finish(where.with_name("has-all")))
     if behaviour == "front end never drains":
         signal.signal(signal.SIGTERM, lambda *_: say("told"))
     report(None)
-    time.sleep(60)
+    time.sleep(_LONG_S)
 
 
-def _finish(seconds: float) -> None:
-    time.sleep(seconds)  # what it still has to do
+def _finish(has_all: Path) -> None:
+    wait_until(has_all.exists)
     say("drained")
     sys.exit(0)
 
 
 def main(behaviour: str, where: Path) -> int:
+    if behaviour == "front end ends in no hurry":
+        processes._PATIENCE_S = HANG_S
     progress = itertools.count().__next__ if behaviour == "engine makes progress" else lambda: 0
-    front_ends = [lambda: Child("front end 0", front_end, behaviour)]
+    front_ends = [lambda: Child("front end 0", front_end, behaviour, where)]
     server = Server(
         lambda: Child("engine", engine, behaviour, where),
         front_ends,

@@ -11,6 +11,7 @@ from chairlift.bench.answer import Answer, read_openai
 from chairlift.bench.connection import NO_ANSWER, Connections
 from chairlift.bench.record import Ending, Unreachable
 from chairlift.bench.target import Address
+from fakes.patience import HANG_S
 
 REQUEST = b"POST / HTTP/1.1\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -53,7 +54,7 @@ async def connections(
 
 async def ask(made: Connections) -> Answer:
     answer = Answer()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         await made.ask(REQUEST, answer)
     return answer
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.patience import HANG_S
+
 _ROOT = Path(__file__).parents[3]
 # Python runs it before everything else. A signal comes when a module is looked for, or when the interpreter shuts down.
 _SITE = """
@@ -47,7 +49,7 @@ def run(how: list[str], folder: Path, number: int, where: str, *arguments: str) 
     path = f"{folder}:{_ROOT / 'src'}"
     environment = os.environ | {"PYTHONPATH": path, "WHERE": where, "NUMBER": str(int(number))}
     command = [sys.executable, *how, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=folder)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_S, cwd=folder)
     return done.returncode, done.stderr
 
 

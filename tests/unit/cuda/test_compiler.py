@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fakes.patience import HANG_S
+
 KILLED = """
 import os, signal
 
@@ -24,7 +26,7 @@ def test_a_process_that_is_killed_fails_the_compiler_and_is_not_waited_for(tmp_p
     environment |= {"PYTHONPATH": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, "-m", "chairlift.runner.cuda.compiler"], env=environment, input=json.dumps(order),
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=HANG_S,
     )  # fmt: skip
     assert done.returncode != 0
     assert "terminated" in done.stderr.strip().splitlines()[-1]

@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.kernels import pick_attention
 from fakes.flashinfer_library import Spec, make_library
+from fakes.patience import wait_until
 
 CONFIG = ModelConfig(
     architecture="LlamaForCausalLM", hidden_size=256, num_layers=1, num_heads=4, num_kv_heads=4, head_dim=64,
@@ -49,10 +49,7 @@ def install(monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) -
 
 
 def until_ended() -> None:
-    deadline = time.monotonic() + 10
-    while any(thread.name == "flashinfer" for thread in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: not any(thread.name == "flashinfer" for thread in threading.enumerate()))
 
 
 def test_a_missing_flashinfer_is_refused_by_name_with_the_way_out(absent: None) -> None:

@@ -2,7 +2,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from chairlift.live.counts import Count, Counts, make_counts
 from chairlift.live.service import Rate, mark, rate
 from fakes.page_processes import hold, take_while_below
+from fakes.patience import HANG_S, wait_until
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -26,15 +26,14 @@ def test_processes_that_look_and_take_under_the_lock_never_take_too_many(page: P
     for taker in takers:
         taker.start()
     for taker in takers:
-        taker.join(60)
+        taker.join(HANG_S)
     assert Counts(page).total(Count.WAITING) == 1000
 
 
 def test_the_lock_of_a_process_that_is_killed_is_free_again(page: Path) -> None:
     holder = _spawn.Process(target=hold, args=(page,))
     holder.start()
-    while not (page.parent / "held").exists():
-        time.sleep(0.01)
+    wait_until((page.parent / "held").exists)
     taken = threading.Event()
 
     def take() -> None:
@@ -45,8 +44,8 @@ def test_the_lock_of_a_process_that_is_killed_is_free_again(page: Path) -> None:
     assert not taken.wait(0.2)
     assert holder.pid is not None
     os.kill(holder.pid, signal.SIGKILL)
-    assert taken.wait(10)
-    holder.join(10)
+    assert taken.wait(HANG_S)
+    holder.join(HANG_S)
 
 
 def test_clearing_a_row_takes_back_what_was_open_and_keeps_what_was_done(page: Path) -> None:

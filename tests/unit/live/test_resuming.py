@@ -10,9 +10,10 @@ import pytest
 
 from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient
-from fakes.heard import Heard, connected, until
+from fakes.heard import Heard, connected
 from fakes.ledger import expected, expected_beams
 from fakes.ledger_process import BAD_AT_DOOR, POISON, Restarted, note_at
+from fakes.patience import until
 from fakes.requests import make_samples, make_search
 from fakes.switchboards import VOCAB_SIZE
 

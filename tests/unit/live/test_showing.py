@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient, Generation
 from chairlift.live.messages import Output, Snapshot
 from fakes import ledger_process
+from fakes.heard import connected
+from fakes.patience import until
 
 ENDLESS = SamplingParams(max_tokens=90_000)
 
@@ -51,25 +52,6 @@ class Seen:
 
     def content(self, place: int) -> Any:
         return json.loads(self.snapshots[place].data)
-
-
-@asynccontextmanager
-async def connected(address: str, name: str = "front-end") -> AsyncIterator[EngineClient]:
-    client = EngineClient(address, name)
-    running = asyncio.ensure_future(client.run())
-    await asyncio.wait_for(client.until_ready(), 10)
-    try:
-        yield client
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-
-async def until(is_true: Callable[[], bool], within_s: float = 5.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not is_true():
-            await asyncio.sleep(0.01)
 
 
 async def test_who_looks_gets_the_whole_and_then_news_until_it_looks_away(address: str) -> None:
@@ -143,7 +125,7 @@ async def test_a_viewer_is_shown_the_next_engine_too(tmp_path: Path) -> None:
             assert await client.watching.explain(1) is None
             process = ledger_process.start(address)
             count = len(seen.snapshots)
-            await until(lambda: len(seen.snapshots) > count, within_s=20)
+            await until(lambda: len(seen.snapshots) > count)
             assert seen.snapshots[count].is_whole
     finally:
         process.kill()

@@ -12,8 +12,9 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient
 from fakes import ledger_process
-from fakes.heard import Heard, connected, until
+from fakes.heard import Heard, connected
 from fakes.ledger import expected
+from fakes.patience import until
 from fakes.requests import make_request
 from fakes.switchboards import VOCAB_SIZE
 

@@ -20,7 +20,7 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.text.load import load_tokenizer
 from fakes.clocks import CountingClock
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 NUM_TOKENS = 8
 QUESTIONS = [

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
 from fakes.http_world import HttpWorld
 from fakes.otlp import receiver
+from fakes.patience import HANG_S, until, wait_until
 from fakes.scrapes import Scrape, own_values
 
 ASK = {"prompt": "Hello", "max_tokens": 4}
@@ -115,9 +117,9 @@ async def test_a_request_that_the_engine_fails_is_counted_as_failed(metrics: Fro
 
 async def test_a_request_that_a_stop_cuts_off_is_counted_as_failed_and_not_as_refused(metrics: FrontEndMetrics) -> None:
     world = world_of(metrics, says="Hello world, " * 60)
-    world.client.delay_s = 0.02
+    world.client.stalls_at = 3
     cut = asyncio.create_task(world.post(COMPLETIONS, {**ASK, "max_tokens": 100}))
-    await asyncio.sleep(0.3)
+    await until(lambda: world.client.requests)
     world.context.load.end_all()
     assert (await cut).status_code == 503
     scrape = await scrape_of(world)
@@ -127,14 +129,13 @@ async def test_a_request_that_a_stop_cuts_off_is_counted_as_failed_and_not_as_re
 def test_a_client_that_leaves_is_counted_as_such(tmp_path: Path) -> None:
     with own_values():
         world = HttpWorld(book=Book(model="small", metrics=FrontEndMetrics(tmp_path, 0)))
-        world.client.delay_s = 0.05
+        world.client.stalls_at = 3
         with world.on_a_port() as url:
-            with httpx.stream("POST", url + COMPLETIONS, json={**ASK, "stream": True, "max_tokens": 100}) as response:
+            body = {**ASK, "stream": True, "max_tokens": 100}
+            with httpx.stream("POST", url + COMPLETIONS, json=body, timeout=HANG_S) as response:
                 next(response.iter_lines())
-            deadline = time.monotonic() + 5
-            while "aborted" not in httpx.get(f"{url}/metrics").text:
-                assert time.monotonic() < deadline
-            scrape = Scrape(httpx.get(f"{url}/metrics").text)
+            wait_until(lambda: "aborted" in httpx.get(f"{url}/metrics", timeout=HANG_S).text)
+            scrape = Scrape(httpx.get(f"{url}/metrics", timeout=HANG_S).text)
     assert scrape.value("chairlift_requests_total", outcome="aborted", reason="client") == 1
 
 
@@ -161,16 +162,19 @@ async def test_vllms_names_come_beside_ours_when_asked_for(metrics: FrontEndMetr
 async def test_who_asks_at_the_same_time_is_told_the_same(
     metrics: FrontEndMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, made = HttpWorld(book=Book(metrics=metrics)), list[int]()
+    world, made, may_end = HttpWorld(book=Book(metrics=metrics)), list[int](), threading.Event()
 
     def gather(*_: object) -> bytes:
         made.append(1)
-        time.sleep(0.1)
+        may_end.wait(HANG_S)
         return b"%d" % len(made)
 
     monkeypatch.setattr("chairlift.server.scrape.exposition", gather)
-    told = await asyncio.gather(*(world.get("/metrics") for _ in range(5)))
-    assert [response.text for response in told] == ["1"] * 5
+    asked = [asyncio.ensure_future(world.get("/metrics")) for _ in range(5)]
+    for _ in range(200):  # turns of the loop: a request is at its route after a few
+        await asyncio.sleep(0)
+    may_end.set()
+    assert [response.text for response in await asyncio.gather(*asked)] == ["1"] * 5
     assert (await world.get("/metrics")).text == "2"
 
 

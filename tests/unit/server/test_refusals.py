@@ -14,8 +14,9 @@ import pytest
 
 from chairlift.server.app import create_app
 from fakes import ledger_process
-from fakes.heard import connected, until
+from fakes.heard import connected
 from fakes.http_world import HttpWorld
+from fakes.patience import HANG_S, until
 from fakes.wire import wired
 
 STUCK = {"prompt": [ledger_process.STUCK, 5, 6], "max_tokens": 1, "return_token_ids": True}
@@ -50,10 +51,10 @@ async def test_a_429_comes_while_the_engine_is_in_the_middle_of_a_step(
             stuck = asyncio.ensure_future(http.post("/v1/completions", json=STUCK))
             await until(ledger_process.stuck_at(address).exists)
             for path, body in REFUSED:
-                answer = await asyncio.wait_for(http.post(path, json=body), timeout=10)
+                answer = await asyncio.wait_for(http.post(path, json=body), timeout=HANG_S)
                 assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (429, True)
             assert not stuck.done()
             os.kill(engine.pid, signal.SIGUSR1)
-            answer = await asyncio.wait_for(stuck, timeout=10)
+            answer = await asyncio.wait_for(stuck, timeout=HANG_S)
             assert answer.status_code == 200
             assert (await http.post("/v1/completions", json={"prompt": [1], "max_tokens": 1})).status_code == 200

@@ -7,6 +7,7 @@ import pytest
 
 from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld, with_compat
+from fakes.patience import HANG_S
 
 
 async def test_the_root_says_what_is_served_and_where_to_go() -> None:
@@ -47,10 +48,9 @@ async def test_tokenize_and_detokenize_are_each_other_s_inverse() -> None:
 
 async def test_others_are_answered_while_many_tokens_are_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
     world, may_end = HttpWorld(), threading.Event()
-    monkeypatch.setattr(Tokenizer, "decode", lambda *_, **__: str(may_end.wait(5)))
+    monkeypatch.setattr(Tokenizer, "decode", lambda *_, **__: str(may_end.wait(HANG_S)))
     spelled = asyncio.ensure_future(world.post("/detokenize", {"tokens": [1] * 5000}))
     assert (await world.get("/health/live")).status_code == 200
-    await asyncio.sleep(0.1)
     may_end.set()
     assert (await spelled).json() == {"prompt": "True"}
 

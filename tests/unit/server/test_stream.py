@@ -2,9 +2,7 @@
 
 import asyncio
 import gc
-import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from uvicorn.server import ServerState
 
 from chairlift.server.wire import WireProtocol
 from fakes.http_world import HttpWorld
+from fakes.patience import until
 from fakes.sse import events
 
 LONG = "Hello world " * 12
@@ -76,13 +75,6 @@ def body_of(written: list[bytes]) -> str:
         body, rest = body + rest[:length], rest[length:]
         assert rest.startswith(b"\r\n")
         rest = rest[2:]
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        await asyncio.sleep(0.001)
 
 
 async def full(transport: Transport) -> int:

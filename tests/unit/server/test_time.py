@@ -17,9 +17,9 @@ ASKED = (
 )
 
 
-def slow_world(**settings: Any) -> HttpWorld:
+def stalled_world(at: int = 0, **settings: Any) -> HttpWorld:
     world = HttpWorld(LONG, **settings)
-    world.client.delay_s = 0.02
+    world.client.stalls_at = at
     return world
 
 
@@ -27,28 +27,28 @@ def slow_world(**settings: Any) -> HttpWorld:
 async def test_an_answer_that_does_not_come_in_time_is_504_and_its_request_freed(
     path: str, body: dict[str, Any]
 ) -> None:
-    world = slow_world()
+    world = stalled_world()
     before = time.monotonic()
     response = await world.post(path, body | {"timeout": 0.3})
     assert response.status_code == 504
-    assert 0.29 < time.monotonic() - before < 0.7
+    assert time.monotonic() - before > 0.29
     assert world.client.requests[0].aborts == [None]
 
 
 @pytest.mark.parametrize(("path", "body"), ASKED)
 async def test_the_header_and_the_servers_maximum_count_as_well(path: str, body: dict[str, Any]) -> None:
-    async with slow_world().http() as http:
+    async with stalled_world().http() as http:
         assert (await http.post(path, json=body, headers={"X-Deadline-Ms": "100"})).status_code == 504
-    assert (await slow_world(max_request_seconds=0.1).post(path, body)).status_code == 504
-    assert (await slow_world(max_request_seconds=0.1).post(path, body | {"timeout": 60})).status_code == 504
+    assert (await stalled_world(max_request_seconds=0.1).post(path, body)).status_code == 504
+    assert (await stalled_world(max_request_seconds=0.1).post(path, body | {"timeout": 3600})).status_code == 504
 
 
 async def test_a_stream_that_has_begun_ends_with_an_error_event() -> None:
-    world = slow_world()
-    response = await world.post("/v1/completions", {"prompt": "Hi", "stream": True, "max_tokens": 100, "timeout": 0.1})
+    world = stalled_world(at=3)
+    response = await world.post("/v1/completions", {"prompt": "Hi", "stream": True, "max_tokens": 100, "timeout": 1})
     assert response.status_code == 200
     *chunks, error, done = events(response.text)
-    assert 1 <= len(chunks) < 10
+    assert len(chunks) == 3
     assert error["error"]["code"] == 504
     assert done == "[DONE]"
 
@@ -60,11 +60,12 @@ async def test_the_engine_may_be_the_first_to_notice() -> None:
 
 
 async def test_the_engine_is_told_when_and_policies_that_it_is_due_then() -> None:
-    world = HttpWorld()
+    world, before = HttpWorld(), time.monotonic()
     for body in ({"timeout": 60}, {"timeout": 60, "deadline_s": 5}, {}):
         await world.post("/v1/completions", {"prompt": "Hi"} | body)
     given, both, none = world.client.requests
-    assert given.expires == pytest.approx(time.monotonic() + 60, abs=5)
+    assert given.expires is not None
+    assert before + 60 <= given.expires <= time.monotonic() + 60
     assert [each.deadline_s for each in (given, both, none)] == [60, 5, None]
     assert none.expires is None
 
@@ -90,10 +91,12 @@ async def test_a_timeout_that_is_no_time_is_refused_by_name(value: object) -> No
 
 
 def test_the_least_of_all_times_counts() -> None:
+    before = time.monotonic()
     left = Time(max_s=50.0, given_s=20.0)
     left.allow(30.0)
     left.allow(None)
     assert left.given_s == 20.0
     left.allow(5.0)
-    assert left.expires == pytest.approx(time.monotonic() + 5.0, abs=1.0)
+    assert left.expires is not None
+    assert before + 5.0 <= left.expires <= time.monotonic() + 5.0
     assert Time(None, None).expires is None
