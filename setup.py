@@ -12,10 +12,8 @@ NATIVE = Path("src/chairlift/runner/native")
 
 kernels = Extension(
     "chairlift.runner.native._kernels",
-    sources=[
-        str(NATIVE / name) for name in ("attention.c", "cpu.c", "draw.c", "linear.c", "pool.c", "product.c", "vector.c")
-    ],
-    depends=[str(NATIVE / name) for name in ("amx.h", "kernels.h", "product.inc", "rows.inc")],
+    sources=[str(path) for path in sorted(NATIVE.glob("*.c"))],
+    depends=[str(path) for path in sorted([*NATIVE.glob("*.h"), *NATIVE.glob("*.inc")])],
     # The instruction sets beyond the baseline are named function by function and chosen at run time.
     extra_compile_args=[
         "-std=gnu11",

@@ -39,7 +39,7 @@ from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.model import Decoder
-from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.assemble import Keeping, build_model
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.text.load import load_tokenizer
@@ -111,8 +111,8 @@ def distance(logits: Tensor, base: Tensor) -> Distance:
 
 
 def model_of(choice: Choice, config: ModelConfig, source: TensorSource, device: torch.device) -> Decoder:
-    layer_weight = Fp8Weight if choice.has_fp8_weights else None
-    return build_model(config, CudaOps(), source, choice.dtype, device, config.max_model_len, layer_weight)
+    keeping = Keeping(layers=Fp8Weight) if choice.has_fp8_weights else Keeping()
+    return build_model(config, CudaOps(), source, choice.dtype, device, config.max_model_len, keeping)
 
 
 @torch.inference_mode()

@@ -10,13 +10,15 @@ from collections import Counter
 
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.gguf_header import GgufHeader, TensorInfo
-from chairlift.config.model import ModelConfig, RopeScaling, SamplingDefaults
+from chairlift.config.model import BlockWeights, ModelConfig, RopeScaling, SamplingDefaults
 from chairlift.core.errors import InvalidConfig
 
 _ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 # Quantised weights have no type to compute in; this one has the range of float32 at half its size.
 _QUANTISED = "bfloat16"
+# What the native kernels multiply by as it is.
+KEPT_TYPES = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
 
 
 def load_gguf(header: GgufHeader) -> ModelConfig:
@@ -62,6 +64,7 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         has_qk_norm="blk.0.attn_q_norm.weight" in header.tensors,
         sliding_window=int(model.number("attention.sliding_window", 0, most=2**31)),
         dtype=_dtype(header),
+        blocks=_blocks(header),
         bos_id=everything.token_id("tokenizer.ggml.bos_token_id"),
         eos_ids=tuple(dict.fromkeys(token for ids in eos for token in ids)),
         sampling=_sampling(everything),
@@ -91,6 +94,17 @@ def _dtype(header: GgufHeader) -> str:
     """The type most of the matrices are stored in."""
     kinds = Counter(tensor.type_name for tensor in header.tensors.values() if len(tensor.shape) > 1)
     return _FLOATS.get(kinds.most_common(1)[0][0], _QUANTISED)
+
+
+def _blocks(header: GgufHeader) -> BlockWeights | None:
+    kept = [t for t in header.tensors.values() if len(t.shape) > 1 and t.type_name in KEPT_TYPES]
+    if not kept:
+        return None
+    return BlockWeights(
+        type_name=Counter(tensor.type_name for tensor in kept).most_common(1)[0][0],
+        num_bytes=sum(tensor.num_bytes or 0 for tensor in kept),
+        num_weights=sum(math.prod(tensor.shape) for tensor in kept),
+    )
 
 
 def _rope_scaling(header: GgufHeader, model: Fields, theta: float, head_dim: int) -> RopeScaling | None:

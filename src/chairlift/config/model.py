@@ -30,6 +30,15 @@ class SamplingDefaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockWeights:
+    """Weights that a file has in blocks of integers with scales."""
+
+    type_name: str  # of most of them: "Q4_1", ...
+    num_bytes: int
+    num_weights: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     architecture: str  # "LlamaForCausalLM", ...
     hidden_size: int
@@ -48,6 +57,7 @@ class ModelConfig:
     has_qk_norm: bool = False
     sliding_window: int = 0  # 0: none
     dtype: str = "float32"  # as stored
+    blocks: BlockWeights | None = None  # where a GGUF file has weights that can be kept quantised
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)

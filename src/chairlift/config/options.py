@@ -61,7 +61,10 @@ def _choice(name: str, group: Group, names: tuple[str, ...], help: str) -> Optio
     return Option(name, group, one_of(*names), "{" + ",".join(names) + "}", help)
 
 
-_KV_RULE = "KV blocks (default: a quarter of free memory, at most 256 MiB for the embedded model; by --memory on a GPU)"
+_KV_RULE = (
+    "KV blocks (default: a quarter of free memory, 256 MiB for the embedded model, up to half where one request of "
+    "full length needs it; by --memory on a GPU)"
+)
 OPTIONS: tuple[Option, ...] = (
     Option("model", "model", text, "MODEL", "folder, .gguf file or hub name (default: the embedded SmolLM2)"),
     Option("served_model_name", "server", text, "NAME", "name shown to clients (default: the model's)"),
@@ -70,7 +73,11 @@ OPTIONS: tuple[Option, ...] = (
     _choice("device", "model", ("auto", "cpu", "cuda"), "where to compute"),
     _choice("dtype", "model", ("auto", *DTYPES), "what to compute in"),
     _choice("kv_dtype", "model", ("auto", "fp8"), "what keys and values are kept in; fp8: half the memory, on a GPU"),
-    _choice("quantize", "model", ("none", "fp8"), "what layers' weights are kept in; fp8: half the memory, on a GPU"),
+    _choice(
+        "quantize", "model", ("auto", "none", "stored", "int8", "int4", "fp8"),
+        "what weights are kept in: as a GGUF file has them (stored), 8 or 4 bits on a CPU, fp8 on a GPU, or the number "
+        "type of --dtype (none); auto: stored on a CPU unless --dtype names a type, else none",
+    ),
     _choice("kernels", "model", ("auto", "torch", "native", "triton"), "which operations to use"),
     _choice("attention", "model", ("auto", "triton", "flashinfer"), "who computes attention on a GPU"),
     Option("exact", "model", boolean, "", "the same bits for a request, whatever shares its steps"),

@@ -32,7 +32,7 @@ class Settings:
     device: str = "auto"
     dtype: str = "auto"
     kv_dtype: str = "auto"  # auto: as dtype
-    quantize: str = "none"
+    quantize: str = "auto"  # auto: as a GGUF file has them where that can be, else none
     kernels: str = "auto"
     attention: str = "auto"
     exact: bool = False  # a request's bits do not depend on what shares its steps
@@ -100,7 +100,7 @@ class Settings:
         """Refuses what cannot be exact on any device; the rest shows when the device is known."""
         for name, value, can_be, why_not in (
             ("kv_dtype", self.kv_dtype, "auto", "nobody has checked attention over keys and values in fp8"),
-            ("quantize", self.quantize, "none", "products of fp8 weights add up by the number of rows"),
+            ("quantize", self.quantize, "auto", "products of fp8 weights add up by the number of rows"),
             ("attention", self.attention, "auto or triton", "FlashInfer cuts a context by what else is in the step"),
         ):
             if value in ("fp8", "flashinfer"):

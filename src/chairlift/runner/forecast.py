@@ -17,10 +17,12 @@ from chairlift.runner.budget import Budget, check_weights, gib
 from chairlift.runner.devices import Device
 from chairlift.runner.footprint import LOADING_CODE, reckon, step_bytes
 from chairlift.runner.gpu_memory import ROUNDING, SHARE
+from chairlift.runner.keeping import kept_bytes, pick_quantize
+from chairlift.runner.kernels import pick_kernels
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.measure import largest_count
-from chairlift.runner.sizing import limits_without_pool, with_pool, with_step
-from chairlift.runner.weights.sizes import num_parameters, weight_bytes
+from chairlift.runner.sizing import limits_without_pool, lowered, with_pool, with_step
+from chairlift.runner.weights.sizes import num_parameters
 
 _BF16, _FP8 = (8, 0), (8, 9)  # the first GPUs that have them
 
@@ -32,6 +34,7 @@ class Forecast:
     kv_dtype: str
     num_parameters: int
     limits: Limits
+    lowered: str | None  # what to say of a max_model_len that the cache does not hold
     kv_token_bytes: int
     budget: Budget  # a CPU has no graphs, and its total is what is free
     share: float | None  # of a GPU that may be used
@@ -39,13 +42,14 @@ class Forecast:
 
 def forecast(settings: Settings, source: Source, config: ModelConfig, device: Device) -> Forecast:
     where = torch.device(device.kind)
-    stored = config.dtype if settings.quantize == "none" else "bfloat16"
+    stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
     kv_dtype = torch.float8_e4m3fn if settings.kv_dtype == "fp8" else dtype
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
     limits = limits_without_pool(settings, config, where)
-    weights = weight_bytes(config, dtype.itemsize, 1 if settings.quantize == "fp8" else dtype.itemsize)
+    fast = pick_kernels(settings.kernels, where, dtype, config.head_dim) if device.kind == "cpu" else "triton"
+    weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
     weights += 4 * limits.max_model_len * config.head_dim  # the table of rotations
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)
     share = (settings.memory or SHARE) if device.kind == "cuda" else None
@@ -57,6 +61,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
         if settings.num_blocks is None and settings.kv_memory is None:
             rounding = 2 * config.num_layers * ROUNDING
             num_fitting = budget.num_blocks_within(share, block_bytes, limits, rounding)
+    wanted = limits.max_model_len
     limits = with_pool(limits, settings, source, block_bytes, num_fitting, device.total - weights)
     budget = _with_cache(budget, limits.num_blocks * block_bytes)
     return Forecast(
@@ -65,6 +70,7 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
         kv_dtype=hardware.dtype_name(kv_dtype),
         num_parameters=num_parameters(config),
         limits=limits,
+        lowered=lowered(limits, wanted),
         kv_token_bytes=block_bytes // limits.block_size,
         budget=budget,
         share=share,

@@ -34,7 +34,7 @@ class GpuMemory:
 
     def check_weights(self, config: ModelConfig, dtype: torch.dtype, quantize: str) -> None:
         """Refuses weights that cannot fit."""
-        is_rounded = quantize != "none"
+        is_rounded = quantize == "fp8"
         smaller = "" if is_rounded else "--quantize fp8, " if dtype.itemsize == 2 else "--dtype bfloat16, "
         need = weight_bytes(config, dtype.itemsize, 1 if is_rounded else dtype.itemsize)
         check_weights(need, self._total, self._others, self._share, f"{smaller}a smaller model or --device cpu")
@@ -58,13 +58,7 @@ class GpuMemory:
 
     def num_blocks(self, budget: Budget, block_bytes: int, limits: Limits, num_tensors: int) -> int:
         """How many blocks, cut into so many tensors, may take what is left."""
-        num_blocks = budget.num_blocks_within(self._share, block_bytes, limits, num_tensors * ROUNDING)
-        if num_blocks * limits.block_size < limits.max_model_len:
-            _log.warning(
-                "the KV cache holds %d tokens, less than max_model_len %d: longer requests are refused; raise --memory "
-                "or lower --max-model-len or --max-step-tokens", num_blocks * limits.block_size, limits.max_model_len,
-            )  # fmt: skip
-        return num_blocks
+        return budget.num_blocks_within(self._share, block_bytes, limits, num_tensors * ROUNDING)
 
     def _used(self) -> int:
         return self._total - hardware.free_memory(self._device)

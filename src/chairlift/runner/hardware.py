@@ -8,9 +8,9 @@ import torch
 
 from chairlift.config.processors import num_processors
 from chairlift.core.errors import InvalidConfig
+from chairlift.runner.instructions import cpu_features
 
 _GIB = 2**30
-_CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -35,17 +35,6 @@ def resolve_dtype(name: str, device: torch.device, stored: str, has_bf16: bool |
 def cpu_has_bf16() -> bool:
     """Products of bfloat16 in hardware; anything less is slower than float32."""
     return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_features()))
-
-
-def cpu_features() -> tuple[str, ...]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ()
-    flags = next(
-        (line.split(":", 1)[1].split() for line in lines if line.lower().startswith(("flags", "features"))), []
-    )
-    return tuple(name for name in _CPU_FEATURES if name in flags)
 
 
 def num_cpus() -> int:

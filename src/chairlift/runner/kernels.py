@@ -15,9 +15,10 @@ from chairlift.runner.cuda import flash_kernels
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.ops import MakeWeight, Ops
+from chairlift.runner.ops import Ops
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.weights.assemble import Keeping
 
 # Compute capabilities on which FlashInfer was measured to answer long prompts faster than our kernels do (by a third to
 # a half on Hopper).
@@ -65,30 +66,12 @@ def pick_kv_dtype(name: str, kernels: str, dtype: torch.dtype) -> torch.dtype:
     """What keys and values are kept in."""
     if name == "auto":
         return dtype
-    if why_not := _why_not_fp8(kernels):
+    if why_not := why_not_fp8(kernels):
         raise InvalidConfig(f"kv_dtype fp8: {why_not}; use --kv-dtype auto")
     return torch.float8_e4m3fn
 
 
-def pick_layer_weight(quantize: str, kernels: str, dtype: torch.dtype, config: ModelConfig) -> MakeWeight | None:
-    """How the matrices of layers are kept; None: as all others are."""
-    if quantize == "none":
-        return None
-    widths, ways_out = (config.hidden_size, config.intermediate_size), "--quantize none"
-    why_not = _why_not_fp8(kernels)
-    if not why_not and dtype is not torch.bfloat16:
-        why_not = f"products come out in bfloat16, not {hardware.dtype_name(dtype)}"
-        ways_out = f"--dtype bfloat16 or {ways_out}"
-    if not why_not and any(width % 16 for width in widths):
-        why_not = f"the widths {widths[0]} and {widths[1]} are not both multiples of 16"
-    if why_not:
-        raise InvalidConfig(f"quantize fp8: {why_not}; use {ways_out}")
-    from chairlift.runner.cuda.fp8 import Fp8Weight
-
-    return Fp8Weight
-
-
-def _why_not_fp8(kernels: str) -> str:
+def why_not_fp8(kernels: str) -> str:
     if kernels != "triton":
         return f"only the triton kernels do it, on a GPU, and the {kernels} ones are used"
     major, minor = torch.cuda.get_device_capability()
@@ -123,7 +106,7 @@ def pick_attention(
 
 def compile_ahead(
     kernels: str, ops: Ops, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype,
-    layer_weight: MakeWeight | None, config: ModelConfig, limits: Limits, exact: bool = False,
+    keeping: Keeping, config: ModelConfig, limits: Limits, exact: bool = False,
 ) -> Callable[[], None]:  # fmt: skip
     """Begins to compile what a start will launch, beside this process; what is returned waits for it."""
     if kernels != "triton":
@@ -131,7 +114,7 @@ def compile_ahead(
     from chairlift.runner.cuda.compile_ahead import CompileAhead
 
     make, capability = partial(make_runner, kernels, exact=exact), hardware.capability(device)
-    return CompileAhead(make, config, ops, dtype, kv_dtype, layer_weight, limits, capability).wait
+    return CompileAhead(make, config, ops, dtype, kv_dtype, keeping, limits, capability).wait
 
 
 def check_exact(kernels: str, device: torch.device) -> None:

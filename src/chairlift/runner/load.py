@@ -21,6 +21,7 @@ from chairlift.runner.budget import Budget
 from chairlift.runner.fingerprint import fingerprint
 from chairlift.runner.freed_memory import return_freed_memory
 from chairlift.runner.gpu_memory import SHARE, GpuMemory
+from chairlift.runner.keeping import STORED, pick_keeping, pick_quantize
 from chairlift.runner.kernels import (
     check_exact,
     compile_ahead,
@@ -29,10 +30,9 @@ from chairlift.runner.kernels import (
     pick_attention,
     pick_kernels,
     pick_kv_dtype,
-    pick_layer_weight,
 )
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
-from chairlift.runner.sizing import limits_without_pool, num_host_blocks, with_pool
+from chairlift.runner.sizing import limits_without_pool, lowered, num_host_blocks, with_pool
 from chairlift.runner.warm_up import time_recovery, warm_up
 from chairlift.runner.watch import Watched
 from chairlift.runner.weights.assemble import build_model
@@ -51,7 +51,7 @@ class Loaded:
     limits: Limits
     dtype: str
     kv_dtype: str
-    quantize: str  # "none", or what the layers' weights are kept in
+    quantize: str  # "none", or what weights are kept in: fp8, int8, int4, or the blocks of a file, such as Q4_1
     device: str
     kernels: str
     threads: int
@@ -66,7 +66,7 @@ class Loaded:
 def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Loaded:
     device = hardware.pick_device(settings.device)
     # The products of weights in fp8 come out in bfloat16, whatever the weights were stored in.
-    stored = config.dtype if settings.quantize == "none" else "bfloat16"
+    stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     dtype = hardware.resolve_dtype(settings.dtype, device, stored)
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
@@ -74,7 +74,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     if settings.exact:
         check_exact(kernels, device)
     kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
-    layer_weight = pick_layer_weight(settings.quantize, kernels, dtype, config)
+    quantize = pick_quantize(settings.quantize, settings.dtype, kernels, config)
     # Whatever is faster, only our own attention is exact.
     attention = "triton" if settings.exact and kernels == "triton" else settings.attention
     flash = pick_attention(attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
@@ -82,14 +82,13 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)
     gpu = _gpu_memory(settings, device)
     if gpu is not None:
-        gpu.check_weights(config, dtype, settings.quantize)
+        gpu.check_weights(config, dtype, quantize)
     ops = make_ops(kernels, threads, settings.exact)
-    wait_for_kernels = compile_ahead(
-        kernels, ops, device, dtype, kv_dtype, layer_weight, config, limits, settings.exact
-    )
+    keeping = pick_keeping(quantize, kernels, dtype, config, ops)
+    wait_for_kernels = compile_ahead(kernels, ops, device, dtype, kv_dtype, keeping, config, limits, settings.exact)
     try:
         tensors = open_tensors(settings, source, config, dtype, device, threads)
-        model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, layer_weight)
+        model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, keeping)
         del tensors  # unmaps the file
         wait_for_kernels()
 
@@ -102,7 +101,9 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
             budget, limits = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
                 num_fitting = gpu.num_blocks(budget, block_bytes, limits, num_tensors=2 * config.num_layers)
-        limits = with_pool(limits, settings, source, block_bytes, num_fitting)
+        wanted, limits = limits.max_model_len, with_pool(limits, settings, source, block_bytes, num_fitting)
+        if (line := lowered(limits, wanted)) is not None:
+            _log.warning(line)
         num_host = num_host_blocks(settings, limits, block_bytes)
         runner = make(limits, num_host)
         warm_up(runner, limits)
@@ -124,7 +125,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         limits,
         hardware.dtype_name(dtype),
         hardware.dtype_name(kv_dtype),
-        settings.quantize,
+        config.blocks.type_name if config.blocks and quantize == STORED else quantize,
         device.type,
         kernels if flash is None else f"{kernels} and flashinfer",
         threads,

@@ -41,17 +41,28 @@ def with_pool(
     num_measured: int | None = None,
     free: int | None = None,
 ) -> Limits:
-    """As many blocks as were asked for, else as were measured to fit, else what a part of the free memory holds.
-    `free`: bytes of the host's memory beside the weights; None: what there is now."""
+    """As many blocks as were asked for, else as were measured to fit, else what a part of the free memory holds; and no
+    longer requests than they hold. `free`: bytes of the host's memory beside the weights; None: what there is now."""
     if settings.num_blocks is not None:
-        return replace(limits, num_blocks=settings.num_blocks)
+        return _within_pool(replace(limits, num_blocks=settings.num_blocks), settings)
+    full_length = -(-limits.max_model_len // limits.block_size)
     if settings.kv_memory is not None or num_measured is None:
-        num_blocks = _num_blocks_in(settings.kv_memory or _free_part(source, free), block_bytes)
+        kv_bytes = settings.kv_memory or _free_part(source, free, full_length * block_bytes)
+        num_blocks = _num_blocks_in(kv_bytes, block_bytes)
     else:
         num_blocks = num_measured
     # More than all running requests at full length can never be used.
-    most = limits.max_running * -(-limits.max_model_len // limits.block_size)
-    return replace(limits, num_blocks=min(num_blocks, most))
+    return _within_pool(replace(limits, num_blocks=min(num_blocks, limits.max_running * full_length)), settings)
+
+
+def lowered(limits: Limits, wanted: int) -> str | None:
+    """What to say where the pool does not hold requests as long as those wanted."""
+    if limits.max_model_len >= wanted:
+        return None
+    return (
+        f"max_model_len is {limits.max_model_len} instead of {wanted}: the KV cache holds no more; "
+        "--kv-memory, --num-blocks or, on a GPU, --memory makes it larger"
+    )
 
 
 def with_step(limits: Limits, num_tokens: int) -> Limits:
@@ -82,9 +93,26 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
     return settings.host_memory // block_bytes
 
 
-def _free_part(source: Source, free: int | None) -> int:
-    part = (hardware.free_memory(torch.device("cpu")) if free is None else free) // 4
-    return min(part, _EMBEDDED_KV_BYTES) if source.is_embedded else part
+def _free_part(source: Source, free: int | None, full_length: int) -> int:
+    """A quarter, or up to half where one request of full length takes that. `full_length`: bytes of such a one."""
+    free = hardware.free_memory(torch.device("cpu")) if free is None else free
+    part = free // 4
+    if source.is_embedded:
+        part = min(part, _EMBEDDED_KV_BYTES)
+    return max(part, min(full_length, free // 2))
+
+
+def _within_pool(limits: Limits, settings: Settings) -> Limits:
+    """What is offered can be served: a length that was asked for is refused where the pool does not hold it, the model's
+    own is lowered."""
+    if limits.max_model_len <= limits.max_pool_tokens:
+        return limits
+    if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:
+        raise InvalidConfig(
+            f"max_model_len {limits.max_model_len} is more than the {limits.max_pool_tokens} tokens that the KV cache "
+            "holds; lower --max-model-len, or raise --kv-memory, --num-blocks or, on a GPU, --memory"
+        )
+    return replace(limits, max_model_len=limits.max_pool_tokens)
 
 
 def _max_model_len(settings: Settings, config: ModelConfig) -> int:

@@ -18,6 +18,7 @@ from chairlift.runner.cuda import compile_ahead, rehearsal
 from chairlift.runner.cuda.compile_ahead import CompileAhead
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.kernels import make_runner
+from chairlift.runner.weights.assemble import Keeping
 
 CONFIG = ModelConfig(
     architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
@@ -50,7 +51,7 @@ def let_it(monkeypatch: pytest.MonkeyPatch, script: str, folder: Path) -> None:
 
 def start(limits: Limits = LIMITS) -> None:
     make = partial(make_runner, "triton")
-    CompileAhead(make, CONFIG, CudaOps(), torch.bfloat16, torch.bfloat16, None, limits, (9, 0)).wait()
+    CompileAhead(make, CONFIG, CudaOps(), torch.bfloat16, torch.bfloat16, Keeping(), limits, (9, 0)).wait()
 
 
 def test_the_compiler_is_told_what_and_for_which_gpu(tmp_path: Path) -> None:

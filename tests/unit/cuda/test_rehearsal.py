@@ -21,6 +21,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner import kernels
 from chairlift.runner.cuda import rehearsal
+from chairlift.runner.weights.assemble import Keeping
 
 TARGET = GPUTarget("cuda", 90, 32)
 CONFIG = ModelConfig(
@@ -34,7 +35,7 @@ LIMITS = Limits(
 BF16 = torch.bfloat16
 MAKE = partial(kernels.make_runner, "triton")
 OPS = kernels.make_ops("triton", 1)
-ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, None, LIMITS, TARGET
+ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, Keeping(), LIMITS, TARGET
 """
 TELL = WORLD + "import json; json.dump(rehearsal.kernels_of_start(*ARGUMENTS), sys.stdout)"
 COMPILE = """

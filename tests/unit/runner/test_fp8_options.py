@@ -10,9 +10,11 @@ from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.kernels import pick_kv_dtype, pick_layer_weight
+from chairlift.runner.keeping import pick_keeping
+from chairlift.runner.kernels import pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.load import load_runner
+from chairlift.runner.torch_ops import TorchOps
 from fakes.model_world import CONFIG
 from fakes.tiny_model import write_tiny_model
 
@@ -41,7 +43,7 @@ def test_an_older_gpu_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InvalidConfig, match=r"8\.9 .* this one has 8\.6; use --kv-dtype auto$"):
         pick_kv_dtype("fp8", "triton", torch.bfloat16)
     with pytest.raises(InvalidConfig, match=r"8\.9 .* this one has 8\.6; use --quantize none$"):
-        pick_layer_weight("fp8", "triton", torch.bfloat16, CONFIG)
+        pick_keeping("fp8", "triton", torch.bfloat16, CONFIG, TorchOps())
 
 
 @pytest.mark.usefixtures("hopper")
@@ -54,7 +56,7 @@ def test_an_older_gpu_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatc
 )
 def test_products_that_fp8_does_not_have_are_refused(dtype: torch.dtype, config: ModelConfig, complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
-        pick_layer_weight("fp8", "triton", dtype, config)
+        pick_keeping("fp8", "triton", dtype, config, TorchOps())
 
 
 @pytest.mark.usefixtures("hopper")

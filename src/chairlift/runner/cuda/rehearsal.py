@@ -27,8 +27,8 @@ from chairlift.runner.cuda.compiler import Absent
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.ops import MakeWeight, Ops
-from chairlift.runner.weights.assemble import Assembly
+from chairlift.runner.ops import Ops
+from chairlift.runner.weights.assemble import Assembly, Keeping
 from chairlift.runner.weights.transfer import Transfer
 
 MakeRunner = Callable[[Decoder, KvCache, torch.device, Limits], Runner]
@@ -40,14 +40,14 @@ _NO_GPU = -1  # Triton launches without asking what this process has compiled fo
 @torch.inference_mode()
 def kernels_of_start(
     make_runner: MakeRunner, config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
-    layer_weight: MakeWeight | None, limits: Limits, target: GPUTarget,
+    keeping: Keeping, limits: Limits, target: GPUTarget,
 ) -> list[str]:  # fmt: skip
     """Each as Triton's own words for a launch, in the order of first launches."""
     config = replace(config, num_layers=1)
     ops = deepcopy(ops)  # what they may learn about a device they would learn about none
     limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
     with _noting(target) as noted, _Idle():
-        weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, layer_weight or ops.weight, _Nowhere(list))
+        weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, keeping, _Nowhere(list))
         kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
         assert isinstance(runner, CudaRunner)

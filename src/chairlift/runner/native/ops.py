@@ -4,13 +4,17 @@ Always: each row of a result is computed from its own inputs in a fixed order, s
 rows of the batch or on the number of threads. Tensors are on the CPU.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight
+from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
 from chairlift.runner.ops import Batch, Draws, Weight
+from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
@@ -34,6 +38,17 @@ class NativeOps:
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return PackedWeight(self._library, self._arena, matrix, bias)
+
+    @property
+    def block_types(self) -> frozenset[int]:
+        return BLOCK_TYPES
+
+    def blocks_weight(self, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype) -> Weight:
+        return from_blocks(self._library, self._arena, parts, bias, dtype)
+
+    def rounded_weight(self, kind: int, matrix: Tensor, bias: Tensor | None = None) -> Weight:
+        """As `weight`, rounded to blocks of this type."""
+        return rounded(self._library, self._arena, kind, matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)

@@ -4,8 +4,9 @@ Always: every tensor of the source is used or known to be redundant; anything el
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
 from chairlift.runner.ops import MakeWeight, Ops, Weight
 from chairlift.runner.rope import rotation_table
+from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
@@ -24,23 +26,34 @@ HEAD = "lm_head.weight"
 _COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_freqs\.weight)$")
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How matrices are kept; None: as the operations keep any."""
+
+    layers: MakeWeight | None = None
+    ends: MakeWeight | None = None  # the embedding and the head
+    as_stored: bool = False  # blocks of a file stay as they are; the two above are for what is not in blocks
+
+
+PLAIN = Keeping()
+
+
 def build_model(
     config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device, max_len: int,
-    layer_weight: MakeWeight | None = None,
+    keeping: Keeping = PLAIN,
 ) -> Decoder:  # fmt: skip
-    """layer_weight: how the matrices of layers are kept, if not as the embedding and the head are."""
     with closing(transfer_to(device, torch.get_num_threads())) as transfer:
-        return Assembly(config, ops, source, dtype, device, layer_weight or ops.weight, transfer).build(max_len)
+        return Assembly(config, ops, source, dtype, device, keeping, transfer).build(max_len)
 
 
 class Assembly:
     def __init__(
         self, config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device,
-        layer_weight: MakeWeight, transfer: Transfer,
+        keeping: Keeping, transfer: Transfer,
     ) -> None:  # fmt: skip
         self._config = config
         self._ops = ops
-        self._layer_weight = layer_weight
+        self._keeping = keeping
         self._source = source
         self._dtype = dtype
         self._device = device
@@ -48,12 +61,11 @@ class Assembly:
 
     def build(self, max_len: int) -> Decoder:
         config = self._config
-        hidden, vocab = config.hidden_size, config.vocab_size
         self._refuse_unknown(self._source.names)
-        embedding = self._ops.weight(self._read(EMBEDDING, (vocab, hidden)))
+        embedding = self._end(EMBEDDING)
         layers = tuple(self._layer(index) for index in range(config.num_layers))
-        norm = self._read("model.norm.weight", (hidden,))
-        head = embedding if config.is_tied else self._ops.weight(self._read(HEAD, (vocab, hidden)))
+        norm = self._read("model.norm.weight", (config.hidden_size,))
+        head = embedding if config.is_tied else self._end(HEAD)
         return Decoder(config, self._ops, embedding, layers, norm, head, self._rotation(max_len))
 
     def _layer(self, index: int) -> Layer:
@@ -80,11 +92,21 @@ class Assembly:
 
     def _weight(self, parts: dict[str, int], columns: int, biases: dict[str, int] | None = None) -> Weight:
         """One matrix of a layer, of the named parts (name -> rows) stacked."""
-        matrix = self._stack({name: (rows, columns) for name, rows in parts.items()})
         bias = self._stack({name: (rows,) for name, rows in biases.items()}) if biases else None
-        return self._layer_weight(matrix, bias)
+        return self._matrix({name: (rows, columns) for name, rows in parts.items()}, bias, self._keeping.layers)
 
-    def _stack(self, parts: dict[str, tuple[int, ...]]) -> Tensor:
+    def _end(self, name: str) -> Weight:
+        """The embedding or the head."""
+        return self._matrix({name: (self._config.vocab_size, self._config.hidden_size)}, None, self._keeping.ends)
+
+    def _matrix(self, parts: dict[str, tuple[int, int]], bias: Tensor | None, make: MakeWeight | None) -> Weight:
+        blocks = kept_blocks(self._source, self._ops, parts) if self._keeping.as_stored else None
+        if blocks is None:
+            return (make or self._ops.weight)(self._stack(parts), bias)
+        assert isinstance(self._ops, KeepsBlocks)
+        return self._ops.blocks_weight(blocks, bias, self._dtype)
+
+    def _stack(self, parts: Mapping[str, tuple[int, ...]]) -> Tensor:
         rows = sum(shape[0] for shape in parts.values())
         columns = next(iter(parts.values()))[1:]
         stacked = torch.empty((rows, *columns), dtype=self._dtype, device=self._device)

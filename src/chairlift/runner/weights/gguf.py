@@ -1,4 +1,4 @@
-"""Weights from a GGUF file: mapped into memory, each tensor dequantised when it is asked for.
+"""Weights from a GGUF file: mapped into memory, each tensor dequantised when it is asked for, or handed out as blocks.
 
 Three things differ from Hugging Face's layout and are undone here: names, dimensions in reverse order, and, in files of
 the llama architecture, the rows of Q and K, which are stored pairwise for interleaved rotation.
@@ -19,6 +19,7 @@ from torch import Tensor
 from chairlift.config.gguf_header import TENSOR_TYPES, GgufHeader, TensorInfo
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
+from chairlift.runner.weights.blocks import Blocks
 
 SUPPORTED_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q6_K")
 _NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -56,6 +57,30 @@ class GgufTensors:
         return str(self._path)
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        own_name, info = self._find(name, shape)
+        if info.type_name not in SUPPORTED_TYPES:
+            raise InvalidConfig(
+                f"{self._path}: tensor {own_name} is {info.type_name}; supported: {', '.join(SUPPORTED_TYPES)}"
+            )
+        tensor = self._dequantised(info).view(shape)
+        heads = self._heads_of(name)
+        if not heads:
+            return tensor
+        # stored rows of a head: 0, d/2, 1, d/2 + 1, ...  ->  0, 1, ..., d/2, d/2 + 1, ...
+        return tensor.view(heads, -1, 2, *shape[1:]).transpose(1, 2).reshape(shape)
+
+    def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
+        own_name, info = self._find(name, shape)
+        if info.num_bytes is None:
+            return None
+        rows = np.arange(shape[0])
+        if heads := self._heads_of(name):
+            rows = rows.reshape(heads, -1, 2).swapaxes(1, 2).ravel()  # as in `read`
+        first = self._bytes.ctypes.data + info.offset
+        addresses = first + rows * (info.num_bytes // shape[0])
+        return Blocks(f"{self._path}: tensor {own_name}", info.type, shape, addresses, self._bytes)
+
+    def _find(self, name: str, shape: tuple[int, ...]) -> tuple[str, TensorInfo]:
         if name not in self._stored:
             raise InvalidConfig(f"{self._path}: tensor {name} is missing from the weights")
         own_name, info = self._stored[name]
@@ -64,16 +89,11 @@ class GgufTensors:
             raise InvalidConfig(
                 f"{self._path}: tensor {own_name} has shape {found}, the configuration says {list(shape)}"
             )
-        if info.type_name not in SUPPORTED_TYPES:
-            raise InvalidConfig(
-                f"{self._path}: tensor {own_name} is {info.type_name}; supported: {', '.join(SUPPORTED_TYPES)}"
-            )
-        tensor = self._dequantised(info).view(shape)
-        heads = self._paired_heads.get(name.split(".")[-2], 0)
-        if not heads:
-            return tensor
-        # stored rows of a head: 0, d/2, 1, d/2 + 1, ...  ->  0, 1, ..., d/2, d/2 + 1, ...
-        return tensor.view(heads, -1, 2, *shape[1:]).transpose(1, 2).reshape(shape)
+        return own_name, info
+
+    def _heads_of(self, name: str) -> int:
+        """Of a matrix whose rows are stored in pairs; else 0."""
+        return self._paired_heads.get(name.split(".")[-2], 0)
 
     def _dequantised(self, info: TensorInfo) -> Tensor:
         assert info.num_bytes is not None

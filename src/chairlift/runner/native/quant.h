@@ -1,0 +1,111 @@
+/* Quantised matrices as the kernels read them, one layout for every block type of GGUF that is kept.
+ *
+ * A matrix [N, K] is held as panels of 16 rows, zeros where N ends; K is cut into blocks of 32 columns, each with scales
+ * of its own. A panel is its quants, block by block, then the scales of its blocks, then those of its super-blocks:
+ *
+ *     quants of a block:   integers [8][16][4]: quants[s][r][i] = row r, column 4s + i
+ *       8 bits             512 bytes, signed
+ *       4 bits             256 bytes: byte j holds item j in its low half and item 256 + j in its high half
+ *       5 bits             4 bits as above, then 64 bytes: bit t of byte j is the fifth bit of item 64t + j
+ *       6 bits             4 bits as above, then 128 bytes: bits 2t, 2t + 1 of byte j are the upper two of item 128t + j
+ *     scales of a block:   half floats d[16] (Q8_0, Q4_0, Q5_0), or d[16] and m[16] (Q4_1, Q5_1), or bytes
+ *                          sc[16] and mn[16] (Q4_K, Q5_K), or bytes sc[2][16], one for 16 columns (Q6_K)
+ *     of a super-block     of 8 blocks: half floats d[16] and dmin[16] (Q4_K, Q5_K), or d[16] (Q6_K)
+ *
+ * A row is quantised in blocks of 32 too, to 8 bits. An output is
+ *
+ *     sum over blocks in order of   d * xd * (quants . xq)  [ + m * xd * (sum of xq) ]
+ *
+ * Dots are integers, so they are the same by whatever instructions; the sums are float32, a fused multiply-add at a
+ * time. So a result has the same bits on every processor, in any batch, on any number of threads.
+ */
+#ifndef CHAIRLIFT_QUANT_H
+#define CHAIRLIFT_QUANT_H
+
+#include "kernels.h"
+
+/* Block types: the numbers of GGUF. */
+enum { Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14 };
+
+enum {
+    PANEL = 16,
+    BLOCK = 32,
+    SUPER = 8,                   /* blocks */
+    BLOCK_ITEMS = PANEL * BLOCK, /* quants of a block of a panel */
+    PIECE = 16,                  /* blocks that are unpacked at once; a multiple of SUPER */
+};
+
+typedef struct {
+    int bits;
+    int block_scales, super_scales; /* bytes of a panel */
+    int offset;                     /* quants are stored with this added; 0 where there are mins, and for 8 bits */
+    int file_bytes, file_items;     /* of a block in a file */
+} quant_form;
+
+const quant_form *quant_form_of(int type);
+
+static inline int64_t quant_blocks(int64_t k) { return (k + BLOCK - 1) / BLOCK; }
+static inline int64_t quant_bytes(const quant_form *form, int64_t blocks) {
+    return blocks * BLOCK_ITEMS * form->bits / 8;
+}
+static inline int64_t panel_bytes(const quant_form *form, int64_t blocks) {
+    int64_t scales = blocks * form->block_scales + (blocks + SUPER - 1) / SUPER * form->super_scales;
+    return (quant_bytes(form, blocks) + scales + 63) / 64 * 64;
+}
+
+/* A finite half float. */
+static inline float from_half(uint16_t half) {
+    uint32_t bits = (uint32_t)(half & 0x7fff) << 13, sign = (uint32_t)(half & 0x8000) << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    f *= 0x1p112f;
+    memcpy(&bits, &f, 4);
+    bits |= sign;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* How a tile reads its quants: signed; unsigned and with mins; signed, with a scale for each 16 columns. */
+enum { PLAIN, MINS, HALVES };
+
+static inline int quant_kind(int type) { return type == Q8_0 ? PLAIN : type == Q6_K ? HALVES : MINS; }
+
+/* Rows that were quantised. */
+typedef struct {
+    int8_t *q;     /* [rows, blocks * 32] */
+    float *d, *m;  /* [rows, blocks]: the scale; the scale times the sum of a block */
+    int32_t *sums; /* [rows, blocks, 2]: of 16 quants */
+    int64_t blocks;
+} quant_rows;
+
+/* Some rows times a piece of a panel: sums [rows][16] += x . w */
+typedef struct {
+    const int8_t *q;    /* [blocks][8][16][4] */
+    const float *d, *m; /* [blocks][16]; d of Q6_K [blocks][2][16] */
+    const int8_t *x;
+    const float *xd, *xm;
+    const int32_t *xs;
+    int64_t blocks; /* of a whole row: how far rows are apart */
+    int count;      /* blocks of the piece */
+    float *sums;
+} quant_tile;
+
+typedef struct {
+    int type, x_is_bf16, y_is_bf16;
+    const void *x;     /* [m, k] */
+    const float *bias; /* [n], or NULL */
+    const uint8_t *w;
+    void *y; /* rows y_stride apart */
+    int64_t m, n, k, y_stride;
+    quant_rows rows;
+    int num_panels, panels_per_chunk, rows_per_chunk;
+} quant_job;
+
+/* What quantises the rows of a job and what multiplies them, on one instruction set. */
+typedef struct {
+    chunk_fn quantise, multiply;
+} quant_kernels;
+
+quant_kernels quant_kernels_here(void); /* quant_arm.c, quant_x86.c: the best, or none */
+
+#endif

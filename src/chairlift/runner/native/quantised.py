@@ -1,0 +1,103 @@
+"""Quantised matrices in the layout that the kernels of quant.h read: from the blocks of a file, or rounded from floats.
+
+Always: what a file's blocks stand for is kept exactly; rows come back out as the file's own values. A product has the
+same bits on every processor, in any batch.
+"""
+
+from collections.abc import Sequence
+from ctypes import CDLL
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.runner.native.packed import Arena
+from chairlift.runner.weights.blocks import Blocks
+
+# As in quant.h: the numbers of GGUF's Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.
+BLOCK_TYPES = frozenset({2, 3, 6, 7, 8, 12, 13, 14})
+INT8, INT4 = 8, 3  # floats are rounded to blocks of Q8_0 or Q4_1
+
+
+class _Part:
+    """Rows of one block type."""
+
+    def __init__(self, library: CDLL, arena: Arena, kind: int, shape: tuple[int, int]) -> None:
+        self.kind, self.shape = kind, shape
+        self._packed = arena.take(library.chairlift_quant_bytes(kind, *shape) // 2)
+        self.pointer = self._packed.data_ptr()
+
+
+class QuantisedWeight:
+    def __init__(self, library: CDLL, parts: list[_Part], bias: Tensor | None, dtype: torch.dtype) -> None:
+        self._parts = parts
+        self._out, self._in = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        self._dtype = dtype
+        self._bias = None if bias is None else bias.float().contiguous()
+        self._product, self._rows = library.chairlift_quant_product, library.chairlift_quant_rows
+
+    def linear(self, x: Tensor) -> Tensor:
+        return self._multiply(x, self._dtype)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self._multiply(x, torch.float32)
+
+    def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        num_rows = x.size(0)
+        if not x.is_contiguous():
+            x = x.contiguous()
+        out = torch.empty((num_rows, self._out), dtype=dtype)
+        to, bias = out.data_ptr(), None if self._bias is None else self._bias.data_ptr()
+        for part in self._parts:
+            rows = part.shape[0]
+            self._product(
+                part.kind, x.data_ptr(), part.pointer, bias, to, num_rows, rows, self._in, self._out,
+                x.dtype is torch.bfloat16, dtype is torch.bfloat16,
+            )  # fmt: skip
+            to += rows * dtype.itemsize
+            bias = None if bias is None else bias + rows * 4
+        return out
+
+    def rows(self, ids: Tensor) -> Tensor:
+        (part,) = self._parts  # an embedding table is one tensor
+        out = torch.empty((len(ids), self._in), dtype=self._dtype)
+        is_bf16 = self._dtype is torch.bfloat16
+        self._rows(part.kind, part.pointer, ids.data_ptr(), out.data_ptr(), len(ids), self._in, is_bf16)
+        return out
+
+
+def from_blocks(
+    library: CDLL, arena: Arena, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype
+) -> QuantisedWeight:
+    """Parts are stacked; neighbours of one type become one."""
+    packed = []
+    for kind, group in groupby(parts, lambda part: part.type):
+        members = list(group)
+        part = _Part(library, arena, kind, (sum(m.shape[0] for m in members), members[0].shape[1]))
+        rows = np.concatenate([m.rows for m in members])
+        bad = library.chairlift_quant_pack(kind, rows.ctypes.data, part.pointer, *part.shape)
+        if bad >= 0:
+            raise InvalidConfig(f"{_owner(members, bad)} has a scale that is not a finite number")
+        packed.append(part)
+    return QuantisedWeight(library, packed, bias, dtype)
+
+
+def _owner(members: Sequence[Blocks], row: int) -> str:
+    for member in members:
+        if row < member.shape[0]:
+            return member.name
+        row -= member.shape[0]
+    raise AssertionError("a row beyond the matrix")
+
+
+def rounded(library: CDLL, arena: Arena, kind: int, matrix: Tensor, bias: Tensor | None) -> QuantisedWeight:
+    """A matrix of floats, rounded to blocks."""
+    rows, columns = matrix.shape
+    part = _Part(library, arena, kind, (rows, columns))
+    wide = matrix.float().contiguous()
+    bad = library.chairlift_quant_floats(kind, wide.data_ptr(), part.pointer, rows, columns)
+    if bad >= 0:
+        raise InvalidConfig("the weights hold numbers that are not finite, or too large for a half float's scale")
+    return QuantisedWeight(library, [part], bias, matrix.dtype)

@@ -1,0 +1,51 @@
+"""Quantised matrices as a file has them: blocks of integers with scales, not yet made into numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chairlift.runner.ops import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    name: str  # of tensor and file, for messages
+    type: int  # of its blocks, GGUF's number
+    shape: tuple[int, int]  # [out, in]
+    rows: NDArray[np.int64]  # [out]: the address of each row's first block
+    memory: NDArray[np.uint8]  # what these addresses are in
+
+
+@runtime_checkable
+class BlockSource(Protocol):
+    """A source of tensors that can hand some of them out as blocks."""
+
+    def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
+        """None: the tensor is not kept in blocks."""
+        ...
+
+
+@runtime_checkable
+class KeepsBlocks(Protocol):
+    """Operations that can multiply by blocks as they are."""
+
+    @property
+    def block_types(self) -> frozenset[int]: ...
+
+    def blocks_weight(self, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype) -> Weight:
+        """One matrix of parts stacked; what comes out of it is of this type."""
+        ...
+
+
+def kept_blocks(source: object, ops: object, parts: dict[str, tuple[int, int]]) -> list[Blocks] | None:
+    """The parts of a matrix as blocks, if the source has all of them in types that the operations keep."""
+    if not isinstance(source, BlockSource) or not isinstance(ops, KeepsBlocks):
+        return None
+    found = [source.blocks(name, shape) for name, shape in parts.items()]
+    kept = [blocks for blocks in found if blocks is not None and blocks.type in ops.block_types]
+    return kept if len(kept) == len(parts) else None
