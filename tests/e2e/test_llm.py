@@ -147,7 +147,7 @@ def test_a_bad_prompt_is_refused_before_any_is_served(llm: LLM) -> None:
         llm.generate([[1_000_000]])
     with pytest.raises(InvalidRequest, match="2 sets of parameters for 1"):
         llm.generate(["Hello"], [GREEDY, GREEDY])
-    with pytest.raises(InvalidRequest, match="at most 9600 fit .* KV cache of 9600 tokens"):
+    with pytest.raises(InvalidRequest, match="at most 9599 fit .* context of 9600 tokens"):
         llm.generate(["Hello"], SamplingParams(max_tokens=50_000))
     with pytest.raises(InvalidRequest, match="n: "):
         next(llm.stream("Hello", SamplingParams(n=2)))
@@ -292,3 +292,9 @@ def test_one_that_is_dropped_frees_its_memory_at_once(tiny_model: Path) -> None:
     engine = weakref.ref(other._switchboard.engine)
     del other
     assert engine() is None
+
+
+def test_a_context_that_the_pool_does_not_hold_is_not_offered(llm: LLM) -> None:
+    assert llm.limits.max_model_len == llm.limits.max_pool_tokens == 9600
+    (result,) = llm.generate([[5] * 9590], SamplingParams(temperature=0, ignore_eos=True))
+    assert len(result.samples[0].tokens) == 10

@@ -113,8 +113,8 @@ def _table(name: str, found: "Forecast") -> str:
     lines = [f"{name} on {found.device.name}: {has}", ""]
     lines += [f"  {what:<12} {size(amount):>10}  {why}".rstrip() for what, amount, why in _rows(found)]
     lines += ["", f"requests at once, by their tokens in all: {counts}; {limits.max_running:,} at most"]
-    if limits.max_pool_tokens < limits.max_model_len:
-        lines.append(f"requests of more than {limits.max_pool_tokens:,} tokens would be refused; see --max-model-len")
+    if found.lowered is not None:
+        lines.append(found.lowered)
     return "\n".join(lines)
 
 

@@ -63,7 +63,7 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
 
 def _narrowest(limits: Limits) -> str:
     if limits.max_model_len <= limits.max_pool_tokens + 1:
-        return f"the model's context of {limits.max_model_len} tokens"
+        return f"the context of {limits.max_model_len} tokens"
     return _whole_cache(limits)
 
 

@@ -103,8 +103,8 @@ def _free_part(source: Source, free: int | None, full_length: int) -> int:
 
 
 def _within_pool(limits: Limits, settings: Settings) -> Limits:
-    """What is offered can be served: a length that was asked for is refused where the pool does not hold it, the model's
-    own is lowered."""
+    """What is offered can be served: where the pool does not hold it, a length that was asked for is refused and the
+    model's own is lowered."""
     if limits.max_model_len <= limits.max_pool_tokens:
         return limits
     if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:

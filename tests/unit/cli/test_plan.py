@@ -34,7 +34,7 @@ def test_a_configuration_may_have_any_name(folder: Path, capsys: pytest.CaptureF
 
 
 def test_the_embedded_model_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    found = facts(capsys, "--device", "cpu", "--device-memory", "16GiB")
+    found = facts(capsys, "--device", "cpu", "--device-memory", "16GiB", "--dtype", "bfloat16")
     assert (found["model"], found["kv_tokens"]) == ("SmolLM2-135M-Instruct", 11_648)
     assert found["requests"] == {"8192": 1, "2048": 5, "512": 22}
 
@@ -55,9 +55,13 @@ def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str
         assert part in out
 
 
-def test_requests_that_would_be_refused_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(folder), "--device", "cpu", "--kv-memory", "64MiB"]) == 0
-    assert "requests of more than 2,048 tokens would be refused" in capsys.readouterr().out
+def test_a_context_that_the_cache_does_not_hold_is_lowered_and_that_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--device", "cpu", "--kv-memory", "64MiB", "--dtype", "bfloat16")
+    assert main(["plan", str(folder), *small]) == 0
+    assert "max_model_len is 2048 instead of 8192: the KV cache holds no more" in capsys.readouterr().out
+    assert facts(capsys, folder, *small)["max_model_len"] == 2048
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,7 @@ def test_requests_that_would_be_refused_are_told(folder: Path, capsys: pytest.Ca
         (("missing.json",), "missing.json: no such file or folder"),
         (("--device", "h300"), "--device must be one of auto, cpu, cuda, b200, h200"),
         (("--device", "h200", "--num-blocks", "10000000"), "the KV cache that was asked for needs 3433.2 GiB"),
+        (("--device", "cpu", "--kv-memory", "64MiB", "--max-model-len", "8000"), "max_model_len 8000 is more than the"),
         (("--device", "cpu", "--device-memory", "1GiB", "--kv-memory", "2GiB"), "lower --num-blocks or --kv-memory"),
         (("--device-memory", "much"), "--device-memory must be a size such as 512MiB"),
         (("--device-memory", "80"), "--device-memory must be the size of a device, such as 80GB; without a unit"),

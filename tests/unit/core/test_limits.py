@@ -28,7 +28,7 @@ def test_an_output_too_long_for_the_cache_is_refused_with_the_longest_that_fits(
 
 def test_an_output_too_long_for_the_context_is_refused_with_the_longest_that_fits() -> None:
     wide = replace(LIMITS, num_blocks=100)
-    with pytest.raises(InvalidRequest, match="max_tokens: at most 22 fit .* the model's context of 32 tokens, got 23"):
+    with pytest.raises(InvalidRequest, match="max_tokens: at most 22 fit .* the context of 32 tokens, got 23"):
         output_room([1] * 10, SamplingParams(max_tokens=23), wide)
     assert output_room([1] * 10, SamplingParams(max_tokens=22), wide) == 22
 

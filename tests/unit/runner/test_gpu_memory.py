@@ -1,6 +1,5 @@
 """A model moves into a GPU that is only numbers."""
 
-import logging
 from dataclasses import replace
 
 import pytest
@@ -68,18 +67,6 @@ def test_a_step_that_takes_too_much_is_made_smaller_and_that_is_said(
     _, limits = memory.measure(maker(gpu, [], token_bytes=8 * MIB), LIMITS)
     assert limits == replace(LIMITS, max_step_tokens=1024)
     assert "max_step_tokens is 1024; lower --max-model-len" in caplog.text
-
-
-def test_a_cache_below_one_full_request_is_used_and_said(gpu: FakeGpu, caplog: pytest.LogCaptureFixture) -> None:
-    memory = GpuMemory(CUDA, 0.9)
-    gpu.taken += 18 * GIB
-    budget, limits = memory.measure(maker(gpu, [], token_bytes=MIB // 4), LIMITS)
-    with caplog.at_level(logging.WARNING):
-        num_blocks = memory.num_blocks(budget, BLOCK, limits, 0)
-    assert 256 <= num_blocks * 16 < 4096
-    assert f"the KV cache holds {num_blocks * 16} tokens, less than max_model_len 4096" in caplog.text
-    for way in ("--memory", "--max-model-len", "--max-step-tokens"):
-        assert way in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,16 @@ def test_kv_memory_is_cut_into_blocks(twin: Twin) -> None:
     assert load(twin, kv_memory=5 * block_bytes + 1).limits.num_blocks == 5
 
 
+def test_a_pool_below_the_model_s_context_lowers_it_and_one_line_says_so(
+    twin: Twin, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load(twin, num_blocks=3).limits.max_model_len == 48
+    (record,) = caplog.records
+    assert record.getMessage().startswith("max_model_len is 48 instead of 128: the KV cache holds no more; --kv-memory")
+    with pytest.raises(InvalidConfig, match="max_model_len 100 is more than the 48 tokens"):
+        load(twin, num_blocks=3, max_model_len=100)
+
+
 def test_kv_memory_below_one_block_names_the_way_out(twin: Twin) -> None:
     with pytest.raises(InvalidConfig, match="--kv-memory"):
         load(twin, kv_memory=100)
