@@ -4,19 +4,24 @@ import workload
 
 from chairlift import LLM, SamplingParams
 
+OPTIONS = ("kernels", "dtype", "quantize")
+
 
 def main() -> None:
     arguments = workload.parser()
-    arguments.add_argument("--kernels", default="auto")
+    for option in OPTIONS:
+        arguments.add_argument(f"--{option}", help="as of `chairlift serve`")
     args = arguments.parse_args()
-    llm = LLM(args.model, dtype="bfloat16", max_model_len=1024, prefix_cache=False, kernels=args.kernels)
+    chosen = {option: getattr(args, option) for option in OPTIONS if getattr(args, option) is not None}
+    llm = LLM(args.model, max_model_len=1024, prefix_cache=False, **chosen)
 
     def run(requests: workload.Requests) -> list[int]:
         params = [SamplingParams(temperature=0, max_tokens=output, ignore_eos=True) for _, output in requests]
         answers = llm.generate([prompt for prompt, _ in requests], params, use_progress=False)
         return [len(answer.samples[0].tokens) for answer in answers]
 
-    workload.measure(args, "chairlift" + ("" if args.kernels == "auto" else f" ({args.kernels} kernels)"), run)
+    shown = ", ".join(f"{option} {value}" for option, value in chosen.items())
+    workload.measure(args, f"chairlift ({shown})" if shown else "chairlift", run)
 
 
 if __name__ == "__main__":

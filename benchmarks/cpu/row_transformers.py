@@ -6,8 +6,10 @@ from transformers import AutoModelForCausalLM
 
 
 def main() -> None:
-    args = workload.parser().parse_args()
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.bfloat16).eval()
+    arguments = workload.parser()
+    arguments.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    args = arguments.parse_args()
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=getattr(torch, args.dtype)).eval()
 
     @torch.inference_mode()
     def run(requests: workload.Requests) -> list[int]:
@@ -23,7 +25,7 @@ def main() -> None:
         assert out.shape[1] == width + longest
         return [n for _, n in requests]
 
-    workload.measure(args, "transformers generate", run)
+    workload.measure(args, f"transformers generate, {args.dtype}", run)
 
 
 if __name__ == "__main__":

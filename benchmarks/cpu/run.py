@@ -1,12 +1,14 @@
 """chairlift beside other engines on this CPU, in turn, several rounds: a table of output tokens per second.
 
-    python benchmarks/cpu/run.py --model DIR --rounds 3 \
+    python benchmarks/cpu/run.py --model MODEL --rounds 3 \
         --peer "transformers:/venv-hf/bin/python row_transformers.py --model DIR" \
-        --peer "vllm:/venv-vllm/bin/python row_vllm.py --model DIR"
+        --peer "llama:/venv-llama/bin/python row_llama_server.py --model FILE --vocab-size N --server /llama-server"
 
 Each peer is a name and the command that runs its row with the interpreter of the environment it is installed in; paths
-are from this folder. Machines are noisy: engines take turns, each figure is the best of all its runs (the median is
-beside it), and ratios compare within one invocation only.
+are from this folder. `--chairlift "--quantize none"` adds a row of chairlift with these options, once for each time it
+is given; a GGUF file needs `--vocab-size`. Machines are noisy: engines take turns, each figure is the best of all its
+runs (the median is beside it), ratios are to the first peer, by the best runs, and compare within one invocation only.
+`others` is the share of the machine's cores that other processes used during the best run: large, it spoils the figure.
 """
 
 import argparse
@@ -17,53 +19,87 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import machine
 
 HERE = Path(__file__).parent
-Seconds = dict[tuple[str, str], list[float]]
 
 
-def run_row(command: list[str], env: dict[str, str]) -> list[dict[str, object]]:
-    done = subprocess.run(command, cwd=HERE, env=env, capture_output=True, text=True, timeout=900)
+class Run(NamedTuple):
+    tokens_per_s: float
+    seconds: float
+    others: float
+
+
+Runs = dict[tuple[str, str], list[Run]]  # by engine and case
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--model", required=True, help="folder or GGUF file, of chairlift's rows")
+    arguments.add_argument("--vocab-size", type=int, help="of a GGUF file")
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--repeat", type=int, default=2, help="runs of each case in a round, of chairlift's rows")
+    arguments.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments.add_argument("--chairlift", action="append", metavar="OPTIONS", help="a row with these (default: none)")
+    arguments.add_argument("--peer", action="append", default=[], metavar="NAME:COMMAND")
+    arguments.add_argument("--json", help="also write all runs to this file")
+    args = arguments.parse_args()
+    own = [sys.executable, "row_chairlift.py", "--model", args.model, "--repeat", str(args.repeat)]
+    own += ["--vocab-size", str(args.vocab_size)] if args.vocab_size else []
+    commands = [[*own, *shlex.split(options)] for options in args.chairlift or [""]]
+    peers = [shlex.split(peer.split(":", 1)[1]) for peer in args.peer]
+    env = dict(os.environ) | {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
+    runs: Runs = {}
+    base: str | None = None  # the first peer's name
+    for turn in range(args.rounds):
+        for command in commands + peers:
+            print(f"round {turn + 1}/{args.rounds}: {shlex.join(command[1:])}", file=sys.stderr)
+            for row in run_row(command, env):
+                runs.setdefault((row["engine"], row["case"]), []).extend(runs_of(row))
+                base = base or (row["engine"] if command in peers else None)
+    about = machine.describe()
+    print(f"{about['machine']}, {about['cpu']}, {about['cores']} cores ({about['instructions']})\n")
+    report(runs, base)
+    if args.json:
+        measured = [
+            {"engine": engine, "case": case, "runs": [run._asdict() for run in each]}
+            for (engine, case), each in runs.items()
+        ]
+        Path(args.json).write_text(json.dumps({"machine": about, "rows": measured}, indent=1) + "\n")
+
+
+def run_row(command: list[str], env: dict[str, str]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        command, cwd=HERE, env=env, capture_output=True, text=True, timeout=1800, start_new_session=True
+    )
     rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
     if done.returncode or not rows:
         print(f"failed: {shlex.join(command)}\n{done.stderr[-2000:]}", file=sys.stderr)
     return rows
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--model", required=True)
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--threads", type=int, default=os.cpu_count())
-    arguments.add_argument("--peer", action="append", default=[], metavar="NAME:COMMAND")
-    arguments.add_argument("--json", help="also write all runs to this file")
-    args = arguments.parse_args()
-    commands = [[sys.executable, "row_chairlift.py", "--model", args.model]]
-    commands += [shlex.split(peer.split(":", 1)[1]) for peer in args.peer]
-    env = dict(os.environ) | {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
-    seconds: Seconds = {}
-    tokens: dict[str, int] = {}
-    for turn in range(args.rounds):
-        for command in commands:
-            print(f"round {turn + 1}/{args.rounds}: {command[1]}", file=sys.stderr)
-            for row in run_row(command, env):
-                seconds.setdefault((str(row["engine"]), str(row["case"])), []).extend(row["seconds"])  # type: ignore[arg-type]
-                tokens[str(row["case"])] = int(str(row["tokens"]))
-    report(seconds, tokens)
-    if args.json:
-        runs = [{"engine": e, "case": c, "tokens": tokens[c], "seconds": s} for (e, c), s in seconds.items()]
-        Path(args.json).write_text(json.dumps(runs, indent=1) + "\n")
+def runs_of(row: dict[str, Any]) -> list[Run]:
+    return [Run(row["tokens"] / s, s, others) for s, others in zip(row["seconds"], row["others"], strict=True)]
 
 
-def report(seconds: Seconds, tokens: dict[str, int]) -> None:
-    engines = list(dict.fromkeys(engine for engine, _ in seconds))
-    print("| engine | batch of 32, tok/s: best (median) | single stream, tok/s: best (median) |\n|---|---|---|")
-    for engine in engines:
-        cells = []
-        for case in ("batch", "single"):
-            runs = [tokens[case] / s for s in seconds.get((engine, case), [])]
-            cells.append(f"{max(runs):.1f} ({statistics.median(runs):.1f})" if runs else "failed")
-        print(f"| {engine} | {cells[0]} | {cells[1]} |")
+def report(runs: Runs, base: str | None) -> None:
+    print("Output tokens per second: best (median), times the first peer, others.\n")
+    print("| engine | batch of 32 | ratio | others | single stream | ratio | others |\n|---|---|---|---|---|---|---|")
+    for engine in dict.fromkeys(engine for engine, _ in runs):
+        cells = [cell for case in ("batch", "single") for cell in cells_of(runs, engine, case, base)]
+        print(f"| {engine} | {' | '.join(cells)} |")
+
+
+def cells_of(runs: Runs, engine: str, case: str, base: str | None) -> tuple[str, str, str]:
+    found, compared = runs.get((engine, case)), runs.get((base or "", case))
+    if not found:
+        return "-", "-", "-"
+    best = max(found)
+    ratio = f"{best.tokens_per_s / max(compared).tokens_per_s:.2f}" if compared else "-"
+    median = statistics.median(run.tokens_per_s for run in found)
+    return f"{best.tokens_per_s:.1f} ({median:.1f})", ratio, f"{best.others:.0%}"
 
 
 if __name__ == "__main__":

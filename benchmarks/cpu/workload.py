@@ -6,11 +6,16 @@ every engine's own environment.
 
 import argparse
 import json
+import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 Requests = list[tuple[list[int], int]]  # prompt, number of output tokens
+TICKS = os.sysconf("SC_CLK_TCK")
+CORES = os.cpu_count() or 1
 
 
 def batch(vocab_size: int) -> Requests:
@@ -24,24 +29,54 @@ def single(vocab_size: int) -> Requests:
     return [([rng.randrange(16, vocab_size - 16) for _ in range(128)], 128)]
 
 
+CASES = {"batch": batch, "single": single}
+
+
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--model", required=True, help="folder with config.json, weights and tokenizer")
+    arguments.add_argument(
+        "--model", required=True, help="folder with config.json, weights and tokenizer, or GGUF file"
+    )
+    arguments.add_argument("--vocab-size", type=int, help="of a GGUF file; of a folder it is in config.json")
     arguments.add_argument("--repeat", type=int, default=2)
     return arguments
 
 
-def measure(args: argparse.Namespace, name: str, run: Callable[[Requests], list[int]]) -> None:
+def measure(
+    args: argparse.Namespace, name: str, run: Callable[[Requests], list[int]], cases: Sequence[str] = tuple(CASES)
+) -> None:
     """`run` completes all requests and returns how many tokens each got. Prints one JSON line per case."""
-    with open(f"{args.model}/config.json") as file:
-        vocab_size = json.load(file)["vocab_size"]
-    for case, requests in (("batch", batch(vocab_size)), ("single", single(vocab_size))):
+    vocab_size = args.vocab_size or json.loads(Path(args.model, "config.json").read_text())["vocab_size"]
+    for case in cases:
+        requests = CASES[case](vocab_size)
         run([(prompt[:32], 4) for prompt, _ in requests])  # warm
-        seconds = []
+        seconds, others = [], []
         for _ in range(args.repeat):
-            start = time.perf_counter()
+            start, machine, own = time.perf_counter(), machine_s(), session_s()
             got = run(requests)
             seconds.append(time.perf_counter() - start)
+            elsewhere = (machine_s() - machine) - (session_s() - own)
+            others.append(max(0.0, elsewhere / seconds[-1] / CORES))
             assert got == [output for _, output in requests], f"{name} gave {got}"
         total = sum(output for _, output in requests)
-        print("ROW", json.dumps({"engine": name, "case": case, "tokens": total, "seconds": seconds}), flush=True)
+        row = {"engine": name, "case": case, "tokens": total, "seconds": seconds, "others": others}
+        print("ROW", json.dumps(row), flush=True)
+
+
+def machine_s() -> float:
+    """CPU seconds that all processes of the machine have used."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+    return (user + nice + system + sum(rest)) / TICKS
+
+
+def session_s() -> float:
+    """CPU seconds of the living processes of this session: `run.py` gives each engine one of its own."""
+    return sum(_process_s(entry) for entry in Path("/proc").glob("[0-9]*"))
+
+
+def _process_s(entry: Path) -> float:
+    with suppress(OSError):  # it has ended
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        if int(fields[3]) == os.getsid(0):
+            return (int(fields[11]) + int(fields[12])) / TICKS
+    return 0.0
