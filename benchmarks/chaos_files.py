@@ -35,6 +35,7 @@ from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
 from fakes.tiny_model import CONTEXT, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, MLP, write_tiny_model
 
 KINDS = ("gguf", "safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "index")
+GGUF_TYPES = [gguf.GGMLQuantizationType[name] for name in ("F32", "Q8_0", "Q4_0", "F16", "Q5_1", "Q4_1", "Q5_0")]
 SPARE_BYTES = 2 * 2**30  # of addresses, beyond what the process has mapped before the first file
 HOSTILE: tuple[Any, ...] = (
     0, 1, -1, 2**31 - 1, 2**31, 2**40, 2**63, 2**64, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"), "",
@@ -258,8 +259,12 @@ def write_gguf(path: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
     writer.add_bos_token_id(core.token_to_id(BOS))
     writer.add_eos_token_id(core.token_to_id(EOS))
     writer.add_chat_template(TEMPLATE)
-    for name, data in tensors.items():
-        writer.add_tensor(_gguf_name(name), data)
+    for i, (name, data) in enumerate(tensors.items()):
+        kind = GGUF_TYPES[i % len(GGUF_TYPES)] if data.ndim > 1 else gguf.GGMLQuantizationType.F32
+        if kind is gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(_gguf_name(name), data)
+        else:
+            writer.add_tensor(_gguf_name(name), gguf.quants.quantize(data, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

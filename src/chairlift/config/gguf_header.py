@@ -15,6 +15,7 @@ from typing import Any
 from chairlift.core.errors import InvalidConfig
 
 # type: (name, values per block, bytes per block). A type that is not listed keeps its number and has no known size.
+# The gguf package has the same table, but importing it takes longer than most commands.
 TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4),
     1: ("F16", 1, 2),
@@ -30,13 +31,32 @@ TENSOR_TYPES: dict[int, tuple[str, int, int]] = {
     13: ("Q5_K", 256, 176),
     14: ("Q6_K", 256, 210),
     15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
     24: ("I8", 1, 1),
     25: ("I16", 1, 2),
     26: ("I32", 1, 4),
     27: ("I64", 1, 8),
     28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
     30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
 }
+# Types that the format has had.
+_RETIRED = {
+    4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8",
+}  # fmt: skip
 
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # struct codes
 _STRING, _ARRAY = 8, 9
@@ -54,7 +74,7 @@ class TensorInfo:
 
     @property
     def type_name(self) -> str:
-        return TENSOR_TYPES[self.type][0] if self.type in TENSOR_TYPES else f"type {self.type}"
+        return TENSOR_TYPES[self.type][0] if self.type in TENSOR_TYPES else _RETIRED.get(self.type, f"type {self.type}")
 
 
 @dataclass(frozen=True, slots=True)

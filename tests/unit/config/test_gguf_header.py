@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chairlift.config.gguf_header import read_header
+from chairlift.config.gguf_header import TENSOR_TYPES, read_header
 from chairlift.config.gguf_model import load_gguf
 from chairlift.config.source import embedded_path
 from chairlift.core.errors import InvalidConfig
@@ -121,6 +121,11 @@ def test_a_hostile_header_is_refused_by_name(tmp_path: Path, content: bytes, com
         read_header(path)
     assert "bad.gguf" in str(refusal.value)
     assert complaint in str(refusal.value)
+
+
+def test_the_types_are_those_of_the_library() -> None:
+    theirs = {kind.value: (kind.name, *gguf.GGML_QUANT_SIZES[kind]) for kind in gguf.GGMLQuantizationType}
+    assert {kind: TENSOR_TYPES.get(kind) for kind in theirs} == theirs
 
 
 def test_every_truncation_is_refused(tiny: Path, tmp_path: Path) -> None:

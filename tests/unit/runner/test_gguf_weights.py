@@ -12,7 +12,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
-from chairlift.runner.weights.gguf import SUPPORTED_TYPES, GgufTensors
+from chairlift.runner.weights.gguf import GgufTensors, supported_types
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
 CONFIG = ModelConfig(
@@ -37,18 +37,15 @@ def write(path: Path, tensors: dict[str, tuple[np.ndarray, Kind]], architecture:
 
 
 def stored(kind: Kind, rows: int, columns: int) -> np.ndarray:
-    """Bytes of this type: quantised where the library can, else blocks of random codes with sane scales."""
+    """Bytes of this type: quantised where the library can, else random blocks that stand for finite numbers."""
     source = np.random.default_rng(3)
-    values = source.standard_normal((rows, columns), dtype=np.float32)
-    if kind not in (Kind.Q4_K, Kind.Q6_K):
-        return gguf.quants.quantize(values, kind)
-    block_bytes = {Kind.Q4_K: 144, Kind.Q6_K: 210}[kind]
-    blocks = source.integers(0, 256, (rows * columns // 256, block_bytes), dtype=np.uint8)
-    scale = np.full((len(blocks), 1), 0.01, np.float16).view(np.uint8)
-    if kind is Kind.Q4_K:
-        blocks[:, 0:2], blocks[:, 2:4] = scale, scale
-    else:
-        blocks[:, 208:210] = scale
+    try:
+        return gguf.quants.quantize(source.standard_normal((rows, columns), dtype=np.float32), kind)
+    except NotImplementedError:
+        per_block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    blocks = source.integers(0, 256, (rows * columns // per_block, block_bytes), dtype=np.uint8)
+    with np.errstate(all="ignore"):
+        blocks[~np.isfinite(gguf.quants.dequantize(blocks, kind)).all(axis=1)] = 0
     return blocks.reshape(rows, -1)
 
 
@@ -56,7 +53,7 @@ def tensors(path: Path, config: ModelConfig = CONFIG, num_threads: int = 2) -> G
     return GgufTensors(read_header(path), config, num_threads)
 
 
-@pytest.mark.parametrize("name", SUPPORTED_TYPES)
+@pytest.mark.parametrize("name", supported_types())
 @pytest.mark.parametrize("rows", [3, 700])
 def test_each_type_reads_as_the_library_dequantises_it(tmp_path: Path, name: str, rows: int) -> None:
     kind = Kind[name]
@@ -66,11 +63,40 @@ def test_each_type_reads_as_the_library_dequantises_it(tmp_path: Path, name: str
     assert torch.equal(tensors(path).read(EMBEDDING[1], (rows, 768)).float(), expected)
 
 
-def test_a_type_that_is_not_supported_is_named(tmp_path: Path) -> None:
-    data = np.zeros((2, 84), np.uint8)
-    path = write(tmp_path / "model.gguf", {EMBEDDING[0]: (data, Kind.Q2_K)})
-    with pytest.raises(InvalidConfig, match=r"token_embd.weight is Q2_K; supported: F32"):
+def test_all_that_the_library_has_is_supported() -> None:
+    quantised = {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_M", "IQ2_XXS", "IQ4_XS", "IQ4_NL", "TQ1_0", "MXFP4"}
+    assert quantised | {"F32", "F16", "BF16", "Q8_0", "Q4_0"} <= set(supported_types())
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Kind.Q8_1, "Q8_1"), (Kind.I8, "I8"), (31, "Q4_0_4_4"), (99, "type 99")])
+def test_a_type_that_the_library_cannot_read_is_named(tmp_path: Path, kind: int, said: str) -> None:
+    path = write(tmp_path / "model.gguf", {EMBEDDING[0]: (np.zeros((2, 320), np.uint8), Kind.Q8_1)})
+    content = path.read_bytes()
+    # The number of its type follows name and shape.
+    at = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
+    path.write_bytes(content[:at] + int(kind).to_bytes(4, "little") + content[at + 4 :])
+    with pytest.raises(InvalidConfig) as refusal:
         tensors(path).read(EMBEDDING[1], (2, 256))
+    message = str(refusal.value)
+    assert f"model.gguf: tensor token_embd.weight is {said}, which cannot be read; supported: F32, F16, Q4_0" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", [name for name in supported_types() if name != "NVFP4"])  # all its scales are finite
+def test_a_scale_that_is_no_number_is_refused_with_tensor_and_file(
+    tmp_path: Path, name: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    kind = Kind[name]
+    data = stored(kind, 64, 768).copy()
+    raw = data.view(np.uint8).reshape(-1, gguf.GGML_QUANT_SIZES[kind][1])
+    raw[-1] = 0xFF  # as a scale: not a number, or not finite
+    path = write(tmp_path / "model.gguf", {EMBEDDING[0]: (data, kind)})
+    with pytest.raises(InvalidConfig) as refusal:
+        tensors(path).read(EMBEDDING[1], (64, 768))
+    assert str(refusal.value).endswith(
+        "model.gguf: tensor token_embd.weight holds values that are not finite numbers (damaged?)"
+    )
+    assert not recwarn.list
 
 
 def test_a_missing_tensor_and_a_wrong_shape_are_named(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ Three things differ from Hugging Face's layout and are undone here: names, dimen
 the llama architecture, the rows of Q and K, which are stored pairwise for interleaved rotation.
 """
 
+import math
 import mmap
 import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -21,7 +23,6 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.weights.blocks import Blocks
 
-SUPPORTED_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q6_K")
 _NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
@@ -58,11 +59,14 @@ class GgufTensors:
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         own_name, info = self._find(name, shape)
-        if info.type_name not in SUPPORTED_TYPES:
+        if not _can_dequantise(info.type):
             raise InvalidConfig(
-                f"{self._path}: tensor {own_name} is {info.type_name}; supported: {', '.join(SUPPORTED_TYPES)}"
+                f"{self._path}: tensor {own_name} is {info.type_name}, which cannot be read; "
+                f"supported: {', '.join(supported_types())}"
             )
         tensor = self._dequantised(info).view(shape)
+        if not all(map(math.isfinite, torch.aminmax(tensor))):
+            raise InvalidConfig(f"{self._path}: tensor {own_name} holds values that are not finite numbers (damaged?)")
         heads = self._heads_of(name)
         if not heads:
             return tensor
@@ -106,12 +110,29 @@ class GgufTensors:
         whole = len(stored) // row_bytes * row_bytes
 
         def piece(rows: NDArray[np.uint8]) -> Tensor:
-            return torch.from_numpy(dequantize(rows, kind)).flatten()
+            with np.errstate(all="ignore"):  # what is not finite is refused as a whole
+                return torch.from_numpy(dequantize(rows, kind)).flatten()
 
         pieces = [rows for rows in np.array_split(stored[:whole].reshape(-1, row_bytes), 8) if len(rows)]
         if whole < len(stored):
             pieces.append(stored[whole:].reshape(1, -1))
         return torch.cat(list(self._threads.map(piece, pieces)))
+
+
+def supported_types() -> list[str]:
+    return [name for kind, (name, _, _) in TENSOR_TYPES.items() if _can_dequantise(kind)]
+
+
+@lru_cache
+def _can_dequantise(kind: int) -> bool:
+    """Whether the library can, which has more types with every release."""
+    if kind not in TENSOR_TYPES:
+        return False
+    try:
+        dequantize(np.zeros((1, TENSOR_TYPES[kind][2]), np.uint8), GGMLQuantizationType(kind))
+    except (NotImplementedError, ValueError):
+        return False
+    return True
 
 
 def _hf_name(name: str) -> str:
