@@ -4,7 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK_ITEMS = 8192 /* elements that are worth another thread */ };
+enum {
+    CHUNK_ITEMS = 8192, /* elements that are worth another thread */
+    ATTEND_KEYS = 32,   /* keys that are read at once */
+};
+
+/* Values of a head, up to a whole number of the widest registers. */
+#define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
 
 typedef struct {
     const void *x, *gain;
@@ -37,6 +43,7 @@ typedef struct {
 #define ELEMENT uint16_t
 #define LOAD from_bf16
 #define STORE to_bf16
+#define LANES 16
 #include "rows.inc"
 
 #define TARGET AVX512
@@ -44,6 +51,7 @@ typedef struct {
 #define ELEMENT float
 #define LOAD from_float
 #define STORE from_float
+#define LANES 16
 #include "rows.inc"
 
 #define TARGET AVX2
@@ -51,6 +59,7 @@ typedef struct {
 #define ELEMENT uint16_t
 #define LOAD from_bf16
 #define STORE to_bf16
+#define LANES 8
 #include "rows.inc"
 
 #define TARGET AVX2
@@ -58,6 +67,7 @@ typedef struct {
 #define ELEMENT float
 #define LOAD from_float
 #define STORE from_float
+#define LANES 8
 #include "rows.inc"
 
 #define TARGET BASELINE
@@ -65,6 +75,7 @@ typedef struct {
 #define ELEMENT uint16_t
 #define LOAD from_bf16
 #define STORE to_bf16
+#define LANES 4
 #include "rows.inc"
 
 #define TARGET BASELINE
@@ -72,6 +83,7 @@ typedef struct {
 #define ELEMENT float
 #define LOAD from_float
 #define STORE from_float
+#define LANES 4
 #include "rows.inc"
 
 #else
@@ -81,6 +93,7 @@ typedef struct {
 #define ELEMENT uint16_t
 #define LOAD from_bf16
 #define STORE to_bf16
+#define LANES 4
 #include "rows.inc"
 
 #define TARGET NEON
@@ -88,6 +101,7 @@ typedef struct {
 #define ELEMENT float
 #define LOAD from_float
 #define STORE from_float
+#define LANES 4
 #include "rows.inc"
 
 #endif

@@ -1,0 +1,116 @@
+/* Every instruction set of this processor against plain C, bit for bit, on random quantised matrices; and attention and
+ * products of floats against sums in double. Needs neither Python nor torch, so it also runs on another architecture's
+ * processor that is only emulated: see `make cross`. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int chairlift_features(int mask);
+void chairlift_set_threads(int threads, int64_t spin);
+int64_t chairlift_quant_bytes(int type, int64_t n, int64_t k);
+int64_t chairlift_quant_pack(int type, const uint8_t *const *rows, void *packed, int64_t n, int64_t k);
+void chairlift_quant_product(int type, const void *x, const void *w, const float *bias, void *y, int64_t m, int64_t n,
+                             int64_t k, int64_t y_stride, int x_is_bf16, int y_is_bf16);
+void chairlift_product_pack(const void *matrix, void *packed, int64_t n, int64_t k, int is_bf16);
+void chairlift_product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k,
+                       int is_bf16, int is_float);
+
+enum { N = 50, K = 768, MAX_ROWS = 37 };
+
+/* A type's number, the bytes and columns of a block, and where its half floats lie (-1: nowhere). */
+static const struct {
+    const char *name;
+    int type, bytes, columns, half, second;
+} TYPES[] = {
+    {"Q4_0", 2, 18, 32, 0, -1}, {"Q4_1", 3, 20, 32, 0, 2},   {"Q5_0", 6, 22, 32, 0, -1},  {"Q5_1", 7, 24, 32, 0, 2},
+    {"Q8_0", 8, 34, 32, 0, -1}, {"Q4_K", 12, 144, 256, 0, 2}, {"Q5_K", 13, 176, 256, 0, 2}, {"Q6_K", 14, 210, 256, 208, -1},
+};
+
+/* Masks as in kernels.h: each is tried where the processor has all of it. */
+static const struct {
+    const char *name;
+    int mask;
+} SETS[] = {
+    {"avx2", 1}, {"avx512-vnni", 1 | 2 | 16}, {"amx", 1 | 2 | 4 | 8 | 16 | 32},
+    {"neon", 64}, {"dotprod", 64 | 128}, {"i8mm", 64 | 128 | 256},
+};
+
+static float uniform(void) { return (float)rand() / (float)RAND_MAX * 2 - 1; }
+
+static void *room(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+
+static int num_failed = 0;
+
+static void check(const char *what, const char *name, const char *set, int rows, int is_well) {
+    if (is_well) return;
+    printf("FAILED %s %s %s, %d rows\n", what, name, set, rows);
+    num_failed++;
+}
+
+static void try_quantised(int found) {
+    static float x[MAX_ROWS * K], wanted[MAX_ROWS * N], got[MAX_ROWS * N];
+    for (int i = 0; i < MAX_ROWS * K; i++) x[i] = uniform();
+    for (size_t t = 0; t < sizeof TYPES / sizeof *TYPES; t++) {
+        int row_bytes = K / TYPES[t].columns * TYPES[t].bytes;
+        uint8_t *file = room((size_t)N * row_bytes);
+        const uint8_t *rows[N];
+        for (int i = 0; i < N * row_bytes; i++) file[i] = (uint8_t)rand();
+        for (int i = 0; i < N * row_bytes; i += TYPES[t].bytes) { /* small and finite */
+            file[i + TYPES[t].half + 1] &= 0x9f;
+            if (TYPES[t].second >= 0) file[i + TYPES[t].second + 1] &= 0x9f;
+        }
+        for (int r = 0; r < N; r++) rows[r] = file + r * row_bytes;
+        void *packed = room((size_t)chairlift_quant_bytes(TYPES[t].type, N, K));
+        check("pack", TYPES[t].name, "", 0, chairlift_quant_pack(TYPES[t].type, rows, packed, N, K) == -1);
+        for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+            if ((SETS[s].mask & found) != SETS[s].mask) continue;
+            for (int m = 1; m <= MAX_ROWS; m++) {
+                chairlift_features(0);
+                chairlift_quant_product(TYPES[t].type, x, packed, NULL, wanted, m, N, K, N, 0, 0);
+                chairlift_features(SETS[s].mask);
+                memset(got, 0xff, sizeof got);
+                chairlift_quant_product(TYPES[t].type, x, packed, NULL, got, m, N, K, N, 0, 0);
+                check("product", TYPES[t].name, SETS[s].name, m, !memcmp(got, wanted, (size_t)m * N * sizeof(float)));
+            }
+        }
+        free(packed);
+        free(file);
+    }
+}
+
+static void try_floats(int found) {
+    static float x[MAX_ROWS * K], w[N * K], got[MAX_ROWS * N];
+    for (int i = 0; i < MAX_ROWS * K; i++) x[i] = uniform();
+    for (int i = 0; i < N * K; i++) w[i] = uniform();
+    float *packed = room(sizeof(float) * 64 * K);
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+        if ((SETS[s].mask & found) != SETS[s].mask) continue;
+        chairlift_features(SETS[s].mask);
+        chairlift_product_pack(w, packed, N, K, 0);
+        chairlift_product(x, packed, NULL, got, MAX_ROWS, N, K, 0, 1);
+        double worst = 0;
+        for (int r = 0; r < MAX_ROWS; r++)
+            for (int c = 0; c < N; c++) {
+                double sum = 0;
+                for (int i = 0; i < K; i++) sum += (double)x[r * K + i] * w[c * K + i];
+                worst = fmax(worst, fabs(sum - got[r * N + c]));
+            }
+        check("product", "float32", SETS[s].name, MAX_ROWS, worst < 1e-3);
+    }
+    free(packed);
+}
+
+int main(void) {
+    int found = chairlift_features(-1), num_sets = 0;
+    chairlift_set_threads(2, 14000);
+    printf("instruction sets:");
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++)
+        if ((SETS[s].mask & found) == SETS[s].mask) printf(" %s", SETS[s].name), num_sets++;
+    printf("\n");
+    try_quantised(found);
+    try_floats(found);
+    printf("%d sets, %d failed\n", num_sets, num_failed);
+    return num_failed || !num_sets;
+}
