@@ -1,9 +1,12 @@
 """Model files from the Hugging Face hub: fetched with progress, resumed where a download broke off, kept in its cache.
 
-Only safe formats are fetched: safetensors, JSON and tokenizer files, never pickles. Every failure is one line that says
-what to do.
+Only safe formats are fetched: safetensors, GGUF, JSON and tokenizer files, never pickles. Every failure is one line
+that says what to do.
 """
 
+import glob
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
@@ -17,13 +20,42 @@ _WAY_OUT = "a local folder or .gguf file works without it"
 
 def fetch(repo: str, has_weights: bool = True) -> Path:
     """The local folder of `repo` ("org/name"), downloading what is not there yet."""
-    from huggingface_hub import errors, snapshot_download  # slow to import, and only a hub model needs it
+    from huggingface_hub import snapshot_download  # slow to import, and only a hub model needs it
 
-    # What the HTTP library raises; which library that is depends on the version of the hub's.
-    lost_connection: type[Exception] = errors.HfHubHTTPError.__bases__[0]
     patterns = _DESCRIPTION + (_WEIGHTS if has_weights else [])
-    try:
+    with _failing_in_one_line(repo):
         return Path(snapshot_download(repo, allow_patterns=patterns, ignore_patterns=_DUPLICATES))
+
+
+def gguf_files(repo: str) -> list[str]:
+    """The names of its GGUF files; where the hub cannot be reached, of those that were downloaded before."""
+    from huggingface_hub import errors, model_info, snapshot_download
+
+    with _failing_in_one_line(repo):
+        try:
+            names = [file.rfilename for file in model_info(repo).siblings or ()]
+        except errors.HfHubHTTPError:  # its answer
+            raise
+        except (OSError, _lost_connection()):
+            folder = Path(snapshot_download(repo, local_files_only=True))
+            names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+    return sorted(name for name in names if name.lower().endswith(".gguf"))
+
+
+def fetch_file(repo: str, name: str) -> Path:
+    """The local path of one file of `repo`."""
+    from huggingface_hub import snapshot_download
+
+    with _failing_in_one_line(repo):
+        return Path(snapshot_download(repo, allow_patterns=[glob.escape(name)])) / name
+
+
+@contextmanager
+def _failing_in_one_line(repo: str) -> Iterator[None]:
+    from huggingface_hub import errors
+
+    try:
+        yield
     except errors.GatedRepoError as error:
         raise InvalidConfig(
             f"{repo}: access is gated; accept its terms at https://huggingface.co/{repo} and set HF_TOKEN"
@@ -36,10 +68,18 @@ def fetch(repo: str, has_weights: bool = True) -> Path:
         raise InvalidConfig(f"{repo}: not downloaded yet, and the hub cannot be reached; {_WAY_OUT}") from error
     except errors.HFValidationError as error:
         raise InvalidConfig(f"{repo}: neither a local folder nor a valid hub name (org/name)") from error
-    except (errors.HfHubHTTPError, lost_connection) as error:
+    except (errors.HfHubHTTPError, _lost_connection()) as error:
         raise InvalidConfig(f"{repo}: the hub could not serve it: {_first_line(error)}; {_WAY_OUT}") from error
     except OSError as error:
         raise InvalidConfig(f"{repo}: the download could not be stored: {_first_line(error)}") from error
+
+
+def _lost_connection() -> type[Exception]:
+    """What the HTTP library raises; which library that is depends on the version of the hub's."""
+    from huggingface_hub import errors
+
+    base: type[Exception] = errors.HfHubHTTPError.__bases__[0]
+    return base
 
 
 def _first_line(error: Exception) -> str:

