@@ -10,6 +10,7 @@ from torch import Tensor
 
 from chairlift.runner.apart import attend_apart
 from chairlift.runner.fixed_rows import FixedRowsWeight, Found
+from chairlift.runner.instructions import architecture
 from chairlift.runner.ops import Batch, Weight
 from chairlift.runner.sdpa import without_cudnn
 
@@ -17,7 +18,7 @@ from chairlift.runner.sdpa import without_cudnn
 _MAX_GATHERED = 1 << 26
 # The query rows of a prompt chunk that see a mask at once: bounds the mask and the scores.
 _MAX_QUERIES = 512
-# Rows of the output matrix that are held in float32 at once while logits are computed.
+# Rows of a matrix that are held in float32 at once.
 _MAX_WIDENED = 4096
 # Fewer elements than this are never split among threads, whose borders would move with the number of rows: an element
 # at a border is computed one by one instead of in a vector, and its exponential may come out with another last bit.
@@ -35,6 +36,7 @@ class TorchWeight:
         self._matrix = matrix.contiguous()
         self._bias = bias
         self._can_pack = _can_pack(matrix)
+        self._is_slow = _is_slow(matrix)
         self._packed: Tensor | None = None
 
     def linear(self, x: Tensor) -> Tensor:
@@ -44,16 +46,22 @@ class TorchWeight:
             self._can_pack = False
         if self._packed is not None:
             return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        if self._is_slow:
+            return self._widened(x).to(x.dtype)
         return F.linear(x, self._matrix, self._bias)
 
     def logits(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu" and x.dtype is torch.bfloat16 and self._packed is None:
-            # Rounded to bf16, close logits become equal and the wrong one wins; some rows at a time, to bound memory.
-            wide = x.float()
-            logits = torch.cat([F.linear(wide, rows.float()) for rows in self._matrix.split(_MAX_WIDENED)], dim=1)
-            return logits if self._bias is None else logits + self._bias
+        # Rounded to bf16, close logits become equal and the wrong one wins.
+        if _is_bf16_on_cpu(x) and self._packed is None:
+            return self._widened(x)
         out = self.linear(x)
         return out if out.dtype is torch.float64 else out.float()
+
+    def _widened(self, x: Tensor) -> Tensor:
+        """The product in float32; some rows of the matrix at a time, to bound memory."""
+        wide = x.float()
+        product = torch.cat([F.linear(wide, rows.float()) for rows in self._matrix.split(_MAX_WIDENED)], dim=1)
+        return product if self._bias is None else product + self._bias
 
     def rows(self, ids: Tensor) -> Tensor:
         if self._packed is not None:
@@ -62,10 +70,25 @@ class TorchWeight:
         return F.embedding(ids, self._matrix)
 
 
+def _is_bf16_on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype is torch.bfloat16
+
+
+def _is_slow(matrix: Tensor) -> bool:
+    """Whether torch multiplies these numbers one by one, dozens of times slower than in float32: it does where it finds
+    no instructions for them, which it may warn of as well, and with float16 on ARM although there are."""
+    if matrix.device.type != "cpu" or matrix.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    if not torch.backends.mkldnn.is_available():
+        return True
+    if matrix.dtype is torch.float16:
+        return architecture() == "aarch64" or not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def _can_pack(matrix: Tensor) -> bool:
     return (
-        matrix.device.type == "cpu"
-        and matrix.dtype is torch.bfloat16
+        _is_bf16_on_cpu(matrix)
         and torch.backends.mkldnn.is_available()
         and torch.cpu._is_avx512_bf16_supported()
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
