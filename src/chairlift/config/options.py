@@ -37,6 +37,7 @@ from chairlift.core.preemption import MODES
 Group = Literal["model", "engine", "server", "record"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _PREFIX = "CHAIRLIFT_"
+UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _EXCLUSIVE = {"num_blocks": "kv_memory", "kv_memory": "num_blocks"}
 
 
@@ -70,7 +71,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("served_model_name", "server", text, "NAME", "name shown to clients (default: the model's)"),
     Option("tokenizer", "model", existing_path, "PATH", "tokenizer file or folder (default: the model's own)"),
     _choice("load_format", "model", ("auto", "dummy"), "dummy: random weights, for measuring"),
-    _choice("device", "model", ("auto", "cpu", "cuda"), "where to compute"),
+    _choice("device", "model", ("auto", "cpu", "cuda", *UNTRIED_DEVICES), "where to compute; auto: cuda, else cpu"),
     _choice("dtype", "model", ("auto", *DTYPES), "what to compute in"),
     _choice("kv_dtype", "model", ("auto", "fp8"), "what keys and values are kept in; fp8: half the memory, on a GPU"),
     _choice(

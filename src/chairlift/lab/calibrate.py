@@ -142,7 +142,8 @@ def calibrate(
 
 def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found: Calibration) -> Profile:
     limits, facts = loaded.limits, hardware.describe()
-    device = f"{facts['cpu']}, {loaded.threads} threads" if loaded.device == "cpu" else facts["gpu 0"].split(",")[0]
+    names = {"cpu": f"{facts['cpu']}, {loaded.threads} threads", "cuda": facts.get("gpu 0", "").split(",")[0]}
+    device = names.get(loaded.device, loaded.device)
     kv_token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _ITEM_BYTES[loaded.kv_dtype]
     error = f"{found.fit.mean_error:.1%} on average, {found.fit.max_error:.1%} at most"
     return Profile(

@@ -62,6 +62,8 @@ def _here(name: str) -> Device:
             f"{', '.join(NAMES[:-1])} or {NAMES[-1]}) or give its size (--device-memory 80GB)"
         )
     device = hardware.pick_device(name)
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidConfig(f"device {name}: plans are for a CPU or an NVIDIA GPU")
     if device.type == "cpu":
         return Device("cpu", "cpu", hardware.free_memory(device), 0)
     total = hardware.total_memory(device)

@@ -1,11 +1,13 @@
 """What the machine has: devices, number types, threads and free memory. Facts only; nothing is changed here."""
 
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import torch
 
+from chairlift.config.options import UNTRIED_DEVICES
 from chairlift.config.processors import num_processors
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.instructions import cpu_features
@@ -15,20 +17,32 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def pick_device(name: str) -> torch.device:
+    if name in UNTRIED_DEVICES:
+        return _untried_device(name)
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise InvalidConfig("device cuda: torch sees no CUDA device here; use --device cpu")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
 
 
+def _untried_device(name: str) -> torch.device:
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if found is None or found.type != name:
+        raise InvalidConfig(f"device {name}: torch sees none here; use --device cpu")
+    return found
+
+
 def resolve_dtype(name: str, device: torch.device, stored: str, has_bf16: bool | None = None) -> torch.dtype:
     """What to compute in: as named, or what the device is good at for weights stored like these. `has_bf16` says it of
     a GPU that is not here."""
+    if name == "float64" and device.type == "mps":
+        raise InvalidConfig("dtype float64: the device mps does not have it; use --dtype float32 or --device cpu")
     if name != "auto":
         return _dtype(name)
     if device.type == "cpu":
         return torch.bfloat16 if cpu_has_bf16() else torch.float32
-    has_bf16 = torch.cuda.is_bf16_supported() if has_bf16 is None else has_bf16
+    if has_bf16 is None:
+        has_bf16 = device.type != "cuda" or torch.cuda.is_bf16_supported()
     return torch.float16 if stored == "float16" or not has_bf16 else torch.bfloat16
 
 
@@ -47,6 +61,9 @@ def free_memory(device: torch.device) -> int:
     """Bytes that can be taken now."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        with suppress(RuntimeError):  # one that shares the host's memory need not know
+            return int(torch.accelerator.get_memory_info(device)[0])
     return min(int(psutil.virtual_memory().available), _container_room())
 
 

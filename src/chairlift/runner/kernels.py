@@ -23,6 +23,7 @@ from chairlift.runner.weights.assemble import Keeping
 # Compute capabilities on which FlashInfer was measured to answer long prompts faster than our kernels do (by a third to
 # a half on Hopper).
 FASTER_ON = frozenset({(9, 0)})
+_FAST = {"cpu": "native", "cuda": "triton"}  # by device; others have torch's operations alone
 _OLDEST = (8, 0)  # GPUs that our kernels run on
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -36,7 +37,7 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, head_dim: 
             f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "
             "(Ampere) or above; use --kernels torch or --device cpu"
         )
-    fast = "native" if device.type == "cpu" else "triton"
+    fast = _FAST.get(device.type, "torch")
     why_not = _why_not_native(dtype, head_dim) if fast == "native" else _why_not_triton(dtype, head_dim)
     if name == "auto":
         return "torch" if why_not else fast
@@ -119,10 +120,10 @@ def compile_ahead(
 
 def check_exact(kernels: str, device: torch.device) -> None:
     """Refuses `exact` where the kernels cannot keep it."""
-    if kernels == "torch" and device.type == "cuda":
+    if kernels == "torch" and device.type != "cpu":
+        ways_out = "--kernels triton or --device cpu" if device.type == "cuda" else "--device cpu"
         raise InvalidConfig(
-            "exact: torch's operations on a GPU add up by what shares the step; use --kernels triton or --device cpu, "
-            "or leave --exact out"
+            f"exact: torch's operations on a GPU add up by what shares the step; use {ways_out}, or leave --exact out"
         )
 
 

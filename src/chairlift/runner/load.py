@@ -101,7 +101,8 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
             budget, limits = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
                 num_fitting = gpu.num_blocks(budget, block_bytes, limits, num_tensors=2 * config.num_layers)
-        wanted, limits = limits.max_model_len, with_pool(limits, settings, source, block_bytes, num_fitting)
+        wanted, free = limits.max_model_len, hardware.free_memory(device)
+        limits = with_pool(limits, settings, source, block_bytes, num_fitting, free)
         if (line := lowered(limits, wanted)) is not None:
             _log.warning(line)
         num_host = num_host_blocks(settings, limits, block_bytes)
@@ -118,7 +119,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         first = (str(error) or "out of memory").splitlines()[0]
         what = f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}"
         less = _GIVE_LESS if isinstance(error, RunnerFull | torch.OutOfMemoryError) else ""
-        way_out = "" if gpu is None else f"; {less}use --device cpu"
+        way_out = "" if device.type == "cpu" else f"; {less}use --device cpu"
         raise InvalidConfig(f"{what}: {first}{way_out}") from error
     return Loaded(
         runner,

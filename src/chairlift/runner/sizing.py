@@ -1,5 +1,6 @@
 """The limits of a run: those that settings and model give, and how large a pool of blocks there is memory for."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 import torch
@@ -15,8 +16,8 @@ from chairlift.runner.measure import largest_count
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 256 * _MIB
 # Requests and tokens that share a step where nobody says otherwise: beyond these a step only gets longer.
-_MAX_RUNNING = {"cpu": 128, "cuda": 512}
-_MAX_STEP_TOKENS = {"cpu": 512, "cuda": 4096}
+_MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
+_MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
 
 
 def limits_without_pool(settings: Settings, config: ModelConfig, device: torch.device) -> Limits:
@@ -42,7 +43,8 @@ def with_pool(
     free: int | None = None,
 ) -> Limits:
     """As many blocks as were asked for, else as were measured to fit, else what a part of the free memory holds; and no
-    longer requests than they hold. `free`: bytes of the host's memory beside the weights; None: what there is now."""
+    longer requests than they hold. `free`: bytes beside the weights; None: what the host
+    has now."""
     if settings.num_blocks is not None:
         return _within_pool(replace(limits, num_blocks=settings.num_blocks), settings)
     full_length = -(-limits.max_model_len // limits.block_size)

@@ -18,6 +18,7 @@ from chairlift.runner.sdpa import without_cudnn
 _MAX_GATHERED = 1 << 26
 # The query rows of a prompt chunk that see a mask at once: bounds the mask and the scores.
 _MAX_QUERIES = 512
+_CHOOSING = ("cpu", "cuda")  # devices on which tokens are chosen; others may lack number types for it: the host does
 # Rows of a matrix that are held in float32 at once.
 _MAX_WIDENED = 4096
 # Fewer elements than this are never split among threads, whose borders would move with the number of rows: an element
@@ -54,7 +55,7 @@ class TorchWeight:
         # Rounded to bf16, close logits become equal and the wrong one wins.
         if _is_bf16_on_cpu(x) and self._packed is None:
             return self._widened(x)
-        out = self.linear(x)
+        out = self.linear(x) if x.device.type in _CHOOSING else self.linear(x).cpu()
         return out if out.dtype is torch.float64 else out.float()
 
     def _widened(self, x: Tensor) -> Tensor:

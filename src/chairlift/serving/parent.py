@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from chairlift.build import find_model
+from chairlift.config.options import UNTRIED_DEVICES
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import Settings
 from chairlift.live.child import Child
@@ -149,7 +150,7 @@ def _reloading(reloader: Reloader, server: Server) -> Iterator[None]:
 
 def _check_device(settings: Settings) -> None:
     """Refuses a device that is not there, before anything is begun; torch is asked only if there seems to be none."""
-    if settings.device == "cuda" and not _has_cuda_driver():
+    if settings.device in UNTRIED_DEVICES or (settings.device == "cuda" and not _has_cuda_driver()):
         from chairlift.runner.hardware import pick_device
 
         pick_device(settings.device)

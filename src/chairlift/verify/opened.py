@@ -153,7 +153,7 @@ def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) ->
     """Settings with memory for every world and no more, where they do not say; so that two models fit side by side."""
     device, size = hardware.pick_device(settings.device), settings.block_size
     limits = limits_without_pool(settings, config, device)
-    batch = settings.max_running or min(_BATCH[device.type], limits.max_running)
+    batch = settings.max_running or min(_BATCH.get(device.type, 16), limits.max_running)
     num_tokens = max(case.params.max_tokens or 1 for case in cases)
     num_blocks = settings.num_blocks
     if num_blocks is None and settings.kv_memory is None:

@@ -51,7 +51,7 @@ def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["serve", "--device", "tpu"], "--device must be one of auto, cpu, cuda, got 'tpu'"),
+        (["serve", "--device", "tpu"], "--device must be one of auto, cpu, cuda, mps, xpu, npu, got 'tpu'"),
         pytest.param(
             ["serve", "--device", "cuda"],
             "device cuda: torch sees no CUDA device here; use --device cpu",

@@ -45,15 +45,15 @@ class Lane(Protocol):
 
 
 class Transfer:
-    def __init__(self, make_lanes: Callable[[], list[Lane]]) -> None:
-        """Lanes are made when something is to travel on them."""
+    def __init__(self, make_lanes: Callable[[], list[Lane]] | None) -> None:
+        """Lanes are made when something is to travel on them. None: torch's own way, one tensor after the other."""
         self._make_lanes = make_lanes
         self._lanes: list[Lane] = []
         self._threads: ThreadPoolExecutor | None = None
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """`target` is contiguous."""
-        if source.device == target.device or source.nbytes <= PIECE:
+        if self._make_lanes is None or source.device == target.device or source.nbytes <= PIECE:
             target.copy_(source)
             return
         if self._threads is None:
@@ -71,6 +71,8 @@ class Transfer:
 
 
 def transfer_to(device: torch.device, num_threads: int) -> Transfer:
+    if device.type != "cuda":
+        return Transfer(None)
     return Transfer(lambda: [CudaLane(device) for _ in range(min(num_threads, _MAX_LANES))])
 
 
