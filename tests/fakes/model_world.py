@@ -15,6 +15,8 @@ from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.native.ops import NativeOps
+from chairlift.runner.native.tape import taped
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
@@ -36,7 +38,8 @@ class ModelWorld:
         self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG, ops: Ops | None = None
     ) -> None:
         self._config, self._dtype, self._device = config, dtype, torch.device(device)
-        self._model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
+        model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
+        self._model = taped(model) if isinstance(ops, NativeOps) else model
 
     def run(
         self, limits: Limits, arrivals: Arrivals, preemption: Preemption | None = None

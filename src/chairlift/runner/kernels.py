@@ -148,4 +148,8 @@ def make_runner(
         from chairlift.runner.cuda.runner import CudaRunner
 
         return CudaRunner(model, kv, device, limits, flash, exact)
+    if kernels == "native":
+        from chairlift.runner.native.tape import taped
+
+        model = taped(model)
     return TorchRunner(model, kv, device)

@@ -107,7 +107,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
             _log.warning(line)
         num_host = num_host_blocks(settings, limits, block_bytes)
         runner = make(limits, num_host)
-        warm_up(runner, limits)
+        warm_up(runner, limits, has_shapes=kernels != "native")
         bits = None
         if settings.exact:
             assert isinstance(runner, Watched)

@@ -44,9 +44,12 @@ class Decoder:
 
     def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
         """What the head reads, of every token. -> [T, E]"""
-        ops, eps = self.ops, self.config.rms_norm_eps
         x = self.embedding.rows(batch.tokens)  # [T, E]
-        residual = torch.zeros_like(x)
+        return self.through_layers(x, torch.zeros_like(x), batch, kv)
+
+    def through_layers(self, x: Tensor, residual: Tensor, batch: Batch, kv: KvCache) -> Tensor:
+        """From the rows of the embedding and zeros to what the head reads; overwrites both. -> [T, E]"""
+        ops, eps = self.ops, self.config.rms_norm_eps
         for index, layer in enumerate(self.layers):
             x, residual = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
             x = self.attend(layer, x, kv.keys[index], kv.values[index], batch)

@@ -33,8 +33,10 @@ def prepare(runner: Runner) -> bool:
     return isinstance(runner, Preparing) and runner.prepare()
 
 
-def warm_up(runner: Runner, limits: Limits) -> None:
-    for plan in steps(limits, can_wait=isinstance(runner, Preparing)):
+def warm_up(runner: Runner, limits: Limits, has_shapes: bool = True) -> None:
+    """`has_shapes`: the kernels do something once for each shape, which the native ones do not."""
+    can_wait = isinstance(runner, Preparing)
+    for plan in steps(limits, can_wait) if has_shapes else _small_steps(limits):
         runner.submit(plan)
         runner.collect()
 
@@ -48,6 +50,13 @@ def steps(limits: Limits, can_wait: bool) -> list[StepPlan]:
     for params in (MIXED, GREEDY):  # steps that are all greedy may go another way
         plans += [made_up_step([(0, 1)] * count, limits, count, params) for count in sorted(decodes, reverse=True)]
     return plans
+
+
+def _small_steps(limits: Limits) -> list[StepPlan]:
+    """One prompt and one decode by each way that samples may go."""
+    length = min(_FEW[-1], limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
+    prompt = made_up_step([(0, length)], limits, 0)
+    return [prompt, *(made_up_step([(0, 1)], limits, 1, params) for params in (MIXED, GREEDY))]
 
 
 def time_recovery(runner: Runner, limits: Limits, num_host_blocks: int) -> tuple[float, float]:

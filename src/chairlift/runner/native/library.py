@@ -30,6 +30,7 @@ _SIGNATURES = {
     "chairlift_silu_mul": (None, [c_void_p] * 2 + [c_int, c_int64, c_int]),
     "chairlift_rotate": (None, [c_void_p] * 9 + [c_int] * 5 + [c_float, c_int]),
     "chairlift_attention": (None, [c_void_p] * 7 + [c_int64] + [c_int] * 5 + [c_float, c_int, c_int]),
+    "chairlift_play": (None, [c_void_p, c_int64]),
     "chairlift_argmax": (None, [c_void_p] * 2 + [c_int, c_int64]),
     "chairlift_draw": (None, [c_void_p, c_int64, c_int] + [c_void_p] * 9),
 }

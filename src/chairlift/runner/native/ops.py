@@ -13,6 +13,7 @@ from torch import Tensor
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
+from chairlift.runner.native.tape import Calls
 from chairlift.runner.ops import Batch, Draws, Weight
 from chairlift.runner.weights.blocks import Blocks
 
@@ -32,26 +33,27 @@ class NativeOps:
         library.chairlift_set_threads(threads, SPIN_NS)
         self._library = library
         self._arena = Arena()
+        self.calls = Calls(library)
         # Looked up once: a step makes some 270 calls.
-        self._norm, self._silu_mul = library.chairlift_norm, library.chairlift_silu_mul
-        self._rotate, self._attention = library.chairlift_rotate, library.chairlift_attention
+        self._norm, self._silu_mul = self.calls.norm, self.calls.silu_mul
+        self._rotate, self._attention = self.calls.rotate, self.calls.attention
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        return PackedWeight(self._library, self._arena, matrix, bias)
+        return PackedWeight(self._library, self.calls, self._arena, matrix, bias)
 
     @property
     def block_types(self) -> frozenset[int]:
         return BLOCK_TYPES
 
     def blocks_weight(self, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype) -> Weight:
-        return from_blocks(self._library, self._arena, parts, bias, dtype)
+        return from_blocks(self._library, self.calls, self._arena, parts, bias, dtype)
 
     def rounded_weight(self, kind: int, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         """As `weight`, rounded to blocks of this type."""
-        return rounded(self._library, self._arena, kind, matrix, bias)
+        return rounded(self._library, self.calls, self._arena, kind, matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        out = self.calls.empty(x.shape, x.dtype)
         self._norm_into(x, None, gain, out, eps)
         return out
 
@@ -73,7 +75,7 @@ class NativeOps:
         _, kv_heads, block_size, head_dim = keys.shape
         assert head_dim <= MAX_HEAD_DIM
         num_rows = qkv.size(0)
-        q = torch.empty((num_rows, heads, head_dim), dtype=qkv.dtype)
+        q = self.calls.empty((num_rows, heads, head_dim), qkv.dtype)
         self._rotate(
             qkv.data_ptr(), rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
             q.data_ptr(), keys.data_ptr(), values.data_ptr(),
@@ -85,7 +87,7 @@ class NativeOps:
     def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
         _, kv_heads, block_size, head_dim = keys.shape
         num_rows, heads = q.shape[:2]
-        out = torch.empty((num_rows, heads * head_dim), dtype=q.dtype)
+        out = self.calls.empty((num_rows, heads * head_dim), q.dtype)
         tables = batch.tables
         self._attention(
             q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
@@ -96,7 +98,7 @@ class NativeOps:
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         num_rows, width = gate_up.shape
-        out = torch.empty((num_rows, width // 2), dtype=gate_up.dtype)
+        out = self.calls.empty((num_rows, width // 2), gate_up.dtype)
         self._silu_mul(gate_up.data_ptr(), out.data_ptr(), num_rows, width // 2, gate_up.dtype is torch.bfloat16)
         return out
 

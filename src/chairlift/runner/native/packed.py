@@ -11,6 +11,8 @@ from ctypes import CDLL
 import torch
 from torch import Tensor
 
+from chairlift.runner.native.tape import Calls
+
 _MAPPING_BYTES = 64 << 20
 _LARGE_PAGE = 2 << 20
 _PANEL = _STEP = 32  # as in linear.c and product.c, where a panel's depth is not padded
@@ -41,7 +43,7 @@ def _map(num_bytes: int) -> Tensor:
 
 
 class PackedWeight:
-    def __init__(self, library: CDLL, arena: Arena, matrix: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, library: CDLL, calls: Calls, arena: Arena, matrix: Tensor, bias: Tensor | None) -> None:
         matrix = matrix.contiguous()
         self._out, self._in = matrix.shape
         self._dtype, self._is_bf16 = matrix.dtype, matrix.dtype is torch.bfloat16
@@ -50,7 +52,7 @@ class PackedWeight:
         self._pointer = self._packed.data_ptr()
         self._bias = None if bias is None else bias.to(matrix.dtype).contiguous()
         self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
-        self._product, self._rows = library.chairlift_product, library.chairlift_product_rows
+        self._empty, self._product, self._rows = calls.empty, calls.product, calls.product_rows
         library.chairlift_product_pack(matrix.data_ptr(), self._pointer, self._out, self._in, self._is_bf16)
 
     def linear(self, x: Tensor) -> Tensor:
@@ -63,7 +65,7 @@ class PackedWeight:
         num_rows = x.size(0)
         if not x.is_contiguous():
             x = x.contiguous()
-        out = torch.empty((num_rows, self._out), dtype=dtype)
+        out = self._empty((num_rows, self._out), dtype)
         self._product(
             x.data_ptr(), self._pointer, self._bias_pointer, out.data_ptr(),
             num_rows, self._out, self._in, self._is_bf16, dtype is torch.float32,
@@ -71,6 +73,6 @@ class PackedWeight:
         return out
 
     def rows(self, ids: Tensor) -> Tensor:
-        out = torch.empty((len(ids), self._in), dtype=self._dtype)
+        out = self._empty((len(ids), self._in), self._dtype)
         self._rows(self._pointer, ids.data_ptr(), out.data_ptr(), len(ids), self._in, self._is_bf16)
         return out

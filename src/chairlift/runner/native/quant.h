@@ -33,6 +33,7 @@ enum {
     SUPER = 8,                   /* blocks */
     BLOCK_ITEMS = PANEL * BLOCK, /* quants of a block of a panel */
     PIECE = 16,                  /* blocks that are unpacked at once; a multiple of SUPER */
+    AHEAD = 8192,                /* bytes: how far before its use memory is asked for */
 };
 
 typedef struct {
@@ -51,6 +52,10 @@ static inline int64_t quant_bytes(const quant_form *form, int64_t blocks) {
 static inline int64_t panel_bytes(const quant_form *form, int64_t blocks) {
     int64_t scales = blocks * form->block_scales + (blocks + SUPER - 1) / SUPER * form->super_scales;
     return (quant_bytes(form, blocks) + scales + 63) / 64 * 64;
+}
+
+INLINE void prefetch(const void *from, int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)from + AHEAD + i, 0, 2);
 }
 
 /* A finite half float. */

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.native.packed import Arena
+from chairlift.runner.native.tape import Calls
 from chairlift.runner.weights.blocks import Blocks
 
 # As in quant.h: the numbers of GGUF's Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K.
@@ -31,12 +32,12 @@ class _Part:
 
 
 class QuantisedWeight:
-    def __init__(self, library: CDLL, parts: list[_Part], bias: Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(self, calls: Calls, parts: list[_Part], bias: Tensor | None, dtype: torch.dtype) -> None:
         self._parts = parts
         self._out, self._in = sum(part.shape[0] for part in parts), parts[0].shape[1]
         self._dtype = dtype
         self._bias = None if bias is None else bias.float().contiguous()
-        self._product, self._rows = library.chairlift_quant_product, library.chairlift_quant_rows
+        self._empty, self._product, self._rows = calls.empty, calls.quant_product, calls.quant_rows
 
     def linear(self, x: Tensor) -> Tensor:
         return self._multiply(x, self._dtype)
@@ -48,7 +49,7 @@ class QuantisedWeight:
         num_rows = x.size(0)
         if not x.is_contiguous():
             x = x.contiguous()
-        out = torch.empty((num_rows, self._out), dtype=dtype)
+        out = self._empty((num_rows, self._out), dtype)
         to, bias = out.data_ptr(), None if self._bias is None else self._bias.data_ptr()
         for part in self._parts:
             rows = part.shape[0]
@@ -62,14 +63,14 @@ class QuantisedWeight:
 
     def rows(self, ids: Tensor) -> Tensor:
         (part,) = self._parts  # an embedding table is one tensor
-        out = torch.empty((len(ids), self._in), dtype=self._dtype)
+        out = self._empty((len(ids), self._in), self._dtype)
         is_bf16 = self._dtype is torch.bfloat16
         self._rows(part.kind, part.pointer, ids.data_ptr(), out.data_ptr(), len(ids), self._in, is_bf16)
         return out
 
 
 def from_blocks(
-    library: CDLL, arena: Arena, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype
+    library: CDLL, calls: Calls, arena: Arena, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype
 ) -> QuantisedWeight:
     """Parts are stacked; neighbours of one type become one."""
     packed = []
@@ -81,7 +82,7 @@ def from_blocks(
         if bad >= 0:
             raise InvalidConfig(f"{_owner(members, bad)} has a scale that is not a finite number")
         packed.append(part)
-    return QuantisedWeight(library, packed, bias, dtype)
+    return QuantisedWeight(calls, packed, bias, dtype)
 
 
 def _owner(members: Sequence[Blocks], row: int) -> str:
@@ -92,7 +93,9 @@ def _owner(members: Sequence[Blocks], row: int) -> str:
     raise AssertionError("a row beyond the matrix")
 
 
-def rounded(library: CDLL, arena: Arena, kind: int, matrix: Tensor, bias: Tensor | None) -> QuantisedWeight:
+def rounded(
+    library: CDLL, calls: Calls, arena: Arena, kind: int, matrix: Tensor, bias: Tensor | None
+) -> QuantisedWeight:
     """A matrix of floats, rounded to blocks."""
     rows, columns = matrix.shape
     part = _Part(library, arena, kind, (rows, columns))
@@ -100,4 +103,4 @@ def rounded(library: CDLL, arena: Arena, kind: int, matrix: Tensor, bias: Tensor
     bad = library.chairlift_quant_floats(kind, wide.data_ptr(), part.pointer, rows, columns)
     if bad >= 0:
         raise InvalidConfig("the weights hold numbers that are not finite, or too large for a half float's scale")
-    return QuantisedWeight(library, [part], bias, matrix.dtype)
+    return QuantisedWeight(calls, [part], bias, matrix.dtype)

@@ -1,0 +1,63 @@
+"""Steps that are played: the bits of steps that Python calls kernel by kernel, whatever the batch holds."""
+
+import pytest
+import torch
+
+from chairlift.core.limits import Limits
+from chairlift.runner.batching import batch_of
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.made_up import made_up_step
+from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.native.tape import MAX_ROWS, TapedDecoder, taped
+from chairlift.runner.ops import Batch
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from fakes.model_world import CONFIG, world_limits
+
+pytestmark = pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+
+CPU = torch.device("cpu")
+LIMITS: Limits = world_limits(64, 4, 16, 64)
+
+
+def decodes(contexts: list[int]) -> Batch:
+    spans = [(context, 1) for context in contexts]
+    return batch_of(made_up_step(spans, LIMITS, len(contexts)), LIMITS.block_size, {}, CPU)
+
+
+def cache(dtype: torch.dtype) -> KvCache:
+    kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, dtype, CPU)
+    for memory in (*kv.keys, *kv.values):
+        memory.copy_(torch.randn(memory.shape, generator=torch.Generator().manual_seed(3)))
+    return kv
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_played_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype) -> None:
+    plain = build_model(CONFIG, NativeOps(2), DummyTensors(), dtype, CPU, CONFIG.max_model_len)
+    model, kv, other = taped(plain), cache(dtype), cache(dtype)
+    for contexts in ([5], [9], [60], [3, 17], [17, 3], [5], list(range(1, 9)), [40] * 8):
+        expected = plain.hidden(decodes(contexts), other)
+        assert torch.equal(model.hidden(decodes(contexts), kv), expected), contexts
+    assert all(torch.equal(a, b) for a, b in zip(kv.keys, other.keys, strict=True))
+
+
+def test_a_size_is_written_down_once_and_anew_for_another_cache() -> None:
+    model = taped(build_model(CONFIG, NativeOps(1), DummyTensors(), torch.float32, CPU, CONFIG.max_model_len))
+    assert isinstance(model, TapedDecoder)
+    first, second = cache(torch.float32), cache(torch.float32)
+    model.hidden(decodes([5]), first)
+    tape = model.tapes[1]
+    model.hidden(decodes([9]), first)
+    assert model.tapes[1] is tape
+    model.hidden(decodes([9]), second)
+    assert model.tapes[1].kv is second
+
+
+def test_prompts_and_large_steps_are_not_written_down() -> None:
+    model = taped(build_model(CONFIG, NativeOps(1), DummyTensors(), torch.float32, CPU, CONFIG.max_model_len))
+    assert isinstance(model, TapedDecoder)
+    kv = cache(torch.float32)
+    model.hidden(decodes([5] * (MAX_ROWS + 1)), kv)
+    model.hidden(batch_of(made_up_step([(0, 5)], LIMITS, 0), LIMITS.block_size, {}, CPU), kv)
+    assert not model.tapes
