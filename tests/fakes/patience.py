@@ -15,6 +15,12 @@ def wait_until(is_so: Callable[[], object], told: Callable[[], object] = str) ->
         time.sleep(0.01)
 
 
+async def turns(count: int = 200) -> None:
+    """Lets the loop turn: what needs no more than some turns of it has come about, however long they took."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def until(is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + HANG_S
     while not is_so():

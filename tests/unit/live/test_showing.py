@@ -12,7 +12,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient, Generation
 from chairlift.live.messages import Output, Snapshot
 from fakes import ledger_process
-from fakes.heard import connected
+from fakes.heard import Heard, connected
 from fakes.patience import until
 
 ENDLESS = SamplingParams(max_tokens=90_000)
@@ -60,7 +60,7 @@ async def test_who_looks_gets_the_whole_and_then_news_until_it_looks_away(addres
         client.watching.begin(seen)
         await until(lambda: len(seen.snapshots) >= 3)
         client.watching.end()
-        await asyncio.sleep(0.1)
+        await Heard(client, [1], SamplingParams(max_tokens=1)).all()  # what was on its way has come by then
         count = len(seen.snapshots)
         await asyncio.sleep(1.3)
         assert len(seen.snapshots) == count

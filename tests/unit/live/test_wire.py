@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -104,11 +105,11 @@ class TestLiveEngine:
         async with connected(address) as client:
             await Heard(client, [1, 2], SamplingParams(max_tokens=3)).all()
             process = psutil.Process(engine.pid)
-            await asyncio.sleep(0.1)
-            before = process.cpu_times()
-            await asyncio.sleep(1.0)
-            after = process.cpu_times()
-        assert (after.user + after.system) - (before.user + before.system) <= 0.02
+            taken = [sum(process.cpu_times()[:2])]
+            for _ in range(4):  # it may tidy up once
+                await asyncio.sleep(0.5)
+                taken.append(sum(process.cpu_times()[:2]))
+        assert min(after - before for before, after in pairwise(taken)) <= 0.01
 
 
 async def test_before_the_engine_is_there_requests_are_refused_at_once(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.server.answer import Answer, Delta, RequestFailed, start_all
 from fakes.http_world import HttpWorld
+from fakes.patience import turns
 
 
 def ask(world: HttpWorld, **params: object) -> Answer:
@@ -97,7 +98,7 @@ async def test_closing_an_unfinished_answer_aborts_it() -> None:
     await reading.first
     answer.close()
     answer.close()
-    await asyncio.sleep(0.01)
+    await turns()
     assert len(reading.heard) == 1
     assert world.client.requests[0].aborts == [None]
 
@@ -171,7 +172,7 @@ async def test_a_held_answer_keeps_what_comes_and_hands_it_out_in_order() -> Non
     reading = Reading(answer)
     await reading.first
     answer.hold()
-    await asyncio.sleep(0.01)
+    await turns()
     assert len(reading.heard) == 1 and not reading.done.done()
     answer.release()
     assert [delta.token for _, delta in reading.heard] == world.answer
@@ -184,7 +185,7 @@ async def test_an_engine_that_dies_while_an_answer_is_held_does_not_overtake_its
     answer = ask(world)
     reading = Reading(answer)
     answer.hold()
-    await asyncio.sleep(0.01)
+    await turns()
     assert reading.heard == [] and not reading.done.done()
     answer.release()
     assert [delta.token for _, delta in reading.heard] == world.answer[:2]

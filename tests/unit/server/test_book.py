@@ -17,7 +17,7 @@ from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
 from fakes.http_world import HttpWorld
 from fakes.otlp import receiver
-from fakes.patience import HANG_S, until, wait_until
+from fakes.patience import HANG_S, turns, until, wait_until
 from fakes.scrapes import Scrape, own_values
 
 ASK = {"prompt": "Hello", "max_tokens": 4}
@@ -171,8 +171,7 @@ async def test_who_asks_at_the_same_time_is_told_the_same(
 
     monkeypatch.setattr("chairlift.server.scrape.exposition", gather)
     asked = [asyncio.ensure_future(world.get("/metrics")) for _ in range(5)]
-    for _ in range(200):  # turns of the loop: a request is at its route after a few
-        await asyncio.sleep(0)
+    await turns()  # by now all are at their route
     may_end.set()
     assert [response.text for response in await asyncio.gather(*asked)] == ["1"] * 5
     assert (await world.get("/metrics")).text == "2"
@@ -267,7 +266,8 @@ async def test_prompts_and_answers_are_logged_only_on_request(caplog: pytest.Log
     assert line["output"] == ["Hello there."]
 
 
-async def test_a_request_is_traced_with_what_became_of_it_in_the_engine() -> None:
+async def test_a_request_is_traced_with_what_became_of_it_in_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chairlift.telemetry.spans._GOODBYE_MS", 1000 * HANG_S)
     with receiver() as got:
         spans = Spans(got.url, {"service.name": "chairlift"}, lambda outcome, count: None)
         world = HttpWorld(book=Book(model="small", spans=spans))

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from chairlift.server.wire import WireProtocol
 from fakes.http_world import HttpWorld
-from fakes.patience import until
+from fakes.patience import turns, until
 from fakes.sse import events
 
 LONG = "Hello world " * 12
@@ -80,7 +80,7 @@ def body_of(written: list[bytes]) -> str:
 async def full(transport: Transport) -> int:
     """Waits until the buffer is full; how many writes there are when nothing more can be expected."""
     await until(lambda: transport.room == 0)
-    await asyncio.sleep(0.02)
+    await turns()
     return len(transport.written)
 
 
@@ -156,7 +156,7 @@ async def test_a_client_that_is_gone_before_its_request_was_read_costs_the_engin
     transport = connect(world)
     ask(transport, "/v1/completions", BODY)
     transport.protocol.connection_lost(None)
-    await asyncio.sleep(0.02)
+    await turns()
     assert world.client.requests == []
 
 
@@ -187,7 +187,7 @@ async def test_a_response_leaves_nothing_for_the_collector_of_cycles() -> None:
     try:
         ask(transport, "/v1/completions", BODY)
         await complete(transport)
-        await asyncio.sleep(0.02)
+        await turns()
         gc.collect()
         left: list[Any] = [each for each in gc.garbage if type(each).__module__.startswith("chairlift")]
     finally:
