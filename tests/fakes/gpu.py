@@ -9,7 +9,7 @@ import torch
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import RunnerFull
-from chairlift.runner import hardware
+from chairlift.runner import hardware, kernels
 
 GIB = 2**30
 MIB = 2**20
@@ -32,6 +32,7 @@ class FakeGpu:
         patch.setattr(hardware, "total_memory", lambda device: self.total)
         patch.setattr(hardware, "free_memory", lambda device: self.free)
         patch.setattr(hardware, "capability", lambda device: self.capability)
+        patch.setattr(kernels, "why_not_triton_compiles", lambda: "")
         patch.setattr(torch.cuda, "empty_cache", self.release)
         patch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
 

@@ -38,6 +38,25 @@ def test_the_container_is_asked_for_a_route_that_exists() -> None:
     assert route in routes
 
 
+@pytest.mark.parametrize(("index", "has_compiler"), [("cpu", False), ("cu130", True)])
+def test_the_last_stage_has_the_compiler_that_triton_needs_where_there_is_a_gpu(
+    tmp_path: Path, index: str, has_compiler: bool
+) -> None:
+    before, build, last = re.split(r"^FROM .*$", CONTAINERFILE, flags=re.MULTILINE)
+    default = re.findall(r"^ARG (TORCH_INDEX)=(.*)/cpu$", before, re.MULTILINE)
+    assert default and all("\nARG TORCH_INDEX\n" in stage for stage in (build, last))
+    [script] = re.findall(r"^RUN (case .*esac)$", last, re.MULTILINE | re.DOTALL)
+    apt = tmp_path / "apt-get"
+    apt.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    apt.chmod(0o755)
+    script = script.replace("rm -rf", "echo would remove")
+    variables = {"PATH": f"{tmp_path}:/bin:/usr/bin", "TORCH_INDEX": f"{default[0][1]}/{index}"}
+    subprocess.run(["sh", "-c", script], env=variables, check=True, capture_output=True)
+    asked = (tmp_path / "asked").read_text() if has_compiler else ""
+    assert ("gcc libc6-dev" in asked) is has_compiler
+    assert (tmp_path / "asked").exists() is has_compiler
+
+
 def test_what_the_container_copies_is_there() -> None:
     for names in re.findall(r"^COPY (?!--from)(.*) \./", CONTAINERFILE, re.MULTILINE):
         assert all((DEPLOY.parent / name).exists() for name in names.split())

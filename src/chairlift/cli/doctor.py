@@ -7,12 +7,6 @@ from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 
-_KERNELS = {
-    "native": "our own, made for this processor",
-    "triton": "our own, in Triton",
-    "torch": "our own are for processors they can be built and run on",
-}
-
 
 def add_command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
@@ -27,13 +21,20 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from chairlift.cli.installed import model_facts, version_facts
+    from chairlift.runner import instructions
 
     try:
         machine, choices = _machine_facts()
     except (ImportError, OSError) as error:
         # A torch that cannot be loaded is just what one runs this command to find out.
         machine, choices = {}, {"nothing": f"torch cannot be loaded: {' '.join(str(error).split())}"}
-    report = {"machine": machine, "versions": version_facts(), "model": model_facts(), "would use": choices}
+    report = {
+        "machine": machine,
+        "instructions": instructions.in_words(),
+        "versions": version_facts(),
+        "model": model_facts(),
+        "would use": choices,
+    }
     print(json.dumps(report, indent=2) if options.json else format_report(report))
     return 0
 
@@ -50,13 +51,16 @@ def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
     """What is here, and what would be chosen of it and why."""
     from chairlift.runner import hardware
     from chairlift.runner.gpu_memory import SHARE
-    from chairlift.runner.kernels import pick_kernels
+    from chairlift.runner.kernels import fastest, pick_kernels, why_missing
+    from chairlift.runner.native.library import instruction_set
 
     device = hardware.pick_device("auto")
+    fast = fastest(device)
     dtype = hardware.resolve_dtype("auto", device, "bfloat16")
     try:
         kernels = pick_kernels("auto", device, dtype)
-        told = f"{kernels} ({_KERNELS[kernels]})"
+        own = "our own, in Triton" if kernels == "triton" else f"our own, with {instruction_set()}"
+        told = f"{kernels} ({own if kernels != 'torch' else f'the {fast} ones {why_missing(fast)}'})"
     except InvalidConfig as error:
         told = f"none: {error}"
     has_cuda, is_bf16 = device.type == "cuda", hardware.dtype_name(dtype) == "bfloat16"

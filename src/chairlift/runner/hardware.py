@@ -83,7 +83,6 @@ def describe() -> dict[str, str]:
     facts = {
         "cpu": _cpu_name(),
         "cores": str(num_cpus()),
-        "instructions": ", ".join(cpu_features()) or "unknown",
         "free memory": f"{free_memory(torch.device('cpu')) / _GIB:.1f} GiB",
         "torch": torch.__version__,
     }

@@ -13,6 +13,8 @@ from chairlift.core.ports import Runner
 from chairlift.runner import hardware
 from chairlift.runner.cuda import flash_kernels
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
+from chairlift.runner.cuda.toolchain import why_not_triton_compiles
+from chairlift.runner.instructions import why_not_native
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Ops
@@ -37,30 +39,39 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, head_dim: 
             f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "
             "(Ampere) or above; use --kernels torch or --device cpu"
         )
-    fast = _FAST.get(device.type, "torch")
-    why_not = _why_not_native(dtype, head_dim) if fast == "native" else _why_not_triton(dtype, head_dim)
+    fast = fastest(device)
+    why_not = "" if _can_do(fast, dtype, head_dim) else "do not do this"
+    why_not = why_not or why_missing(fast)
     if name == "auto":
         return "torch" if why_not else fast
     if name != fast:
-        why_not = f"they do not run on {device.type}"
+        why_not = f"do not run on {device.type}"
     if why_not:
         what = f"{hardware.dtype_name(dtype)} on {device.type} with heads of {head_dim}"
-        raise InvalidConfig(f"kernels {name}: {why_not} ({what}); use --kernels torch")
+        raise InvalidConfig(f"kernels {name}: they {why_not} ({what}); use --kernels torch")
     return name
 
 
-def _why_not_native(dtype: torch.dtype, head_dim: int) -> str:
-    from chairlift.runner.native import ops as native
-
-    if dtype not in native.DTYPES or head_dim > native.MAX_HEAD_DIM:
-        return "they do not do this"
-    return "" if native.available() else "they were not built or not for this processor"
+def fastest(device: torch.device) -> str:
+    """The kernels for such a device, whether they can be used or not."""
+    return _FAST.get(device.type, "torch")
 
 
-def _why_not_triton(dtype: torch.dtype, head_dim: int) -> str:
-    if dtype not in _TRITON_DTYPES or head_dim < 16 or head_dim & (head_dim - 1):
-        return "they do not do this"
-    return "" if find_spec("triton") else "triton is not installed"
+def why_missing(kernels: str) -> str:
+    """Why kernels cannot be used here, whatever is asked of them, in words that follow "they"; empty where they can."""
+    if kernels == "native":
+        return why_not_native()
+    if kernels == "triton":
+        return why_not_triton_compiles() if find_spec("triton") else "need triton, which is not installed"
+    return ""
+
+
+def _can_do(kernels: str, dtype: torch.dtype, head_dim: int) -> bool:
+    if kernels == "native":
+        from chairlift.runner.native import ops as native
+
+        return dtype in native.DTYPES and head_dim <= native.MAX_HEAD_DIM
+    return kernels == "torch" or (dtype in _TRITON_DTYPES and head_dim >= 16 and not head_dim & (head_dim - 1))
 
 
 def pick_kv_dtype(name: str, kernels: str, dtype: torch.dtype) -> torch.dtype:

@@ -25,11 +25,13 @@ from chairlift.runner.keeping import STORED, pick_keeping, pick_quantize
 from chairlift.runner.kernels import (
     check_exact,
     compile_ahead,
+    fastest,
     make_ops,
     make_runner,
     pick_attention,
     pick_kernels,
     pick_kv_dtype,
+    why_missing,
 )
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.sizing import limits_without_pool, lowered, num_host_blocks, with_pool
@@ -71,6 +73,10 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
     kernels = pick_kernels(settings.kernels, device, dtype, config.head_dim)
+    if settings.kernels == "auto" and (why := why_missing(fast := fastest(device))):
+        _log.warning(
+            "the %s kernels cannot be used: they %s; torch's operations take their place and are slower", fast, why
+        )
     if settings.exact:
         check_exact(kernels, device)
     kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)

@@ -8,6 +8,7 @@ import torch
 
 from chairlift.cli.main import main
 from chairlift.config.options import OPTIONS
+from chairlift.runner import kernels
 from fakes.gpu import GIB, FakeGpu
 
 
@@ -109,11 +110,21 @@ def test_doctor_reports_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) 
     text = capsys.readouterr().out
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert set(report) == {"machine", "versions", "model", "would use"}
+    assert set(report) == {"machine", "instructions", "versions", "model", "would use"}
     assert report["versions"]["python"] == sys.version.split()[0]
     assert "SmolLM2-135M-Instruct" in report["model"]["embedded"]
     assert set(report["would use"]) == {"device", "dtype", "kernels"}
     assert report["would use"]["dtype"] in text
+
+
+def test_doctor_says_why_kernels_cannot_be_used_and_the_way_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(kernels, "why_not_native", lambda: "were not built; install gcc")
+    assert main(["doctor", "--json"]) == 0
+    used = json.loads(capsys.readouterr().out)["would use"]
+    assert used["kernels"] == "torch (the native ones were not built; install gcc)"
 
 
 def test_doctor_on_a_gpu_says_how_much_of_it_would_be_used(
@@ -127,7 +138,10 @@ def test_doctor_on_a_gpu_says_how_much_of_it_would_be_used(
     report = json.loads(capsys.readouterr().out)
     assert report["machine"]["gpu 0"] == "A GPU, 80.0 GiB, 78.0 GiB free"
     assert report["would use"]["memory"].startswith("0.9 of the GPU's")
-    assert report["would use"]["kernels"].startswith("triton")
+    assert report["would use"]["kernels"] == "triton (our own, in Triton)"
+    monkeypatch.setattr(kernels, "why_not_triton_compiles", lambda: "need a C compiler")
+    assert main(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["would use"]["kernels"] == "torch (the triton ones need a C compiler)"
     gpu.capability = (7, 0)
     assert main(["doctor"]) == 0
     assert "none: kernels auto: this GPU has compute capability 7.0" in capsys.readouterr().out
