@@ -44,12 +44,13 @@ class Decoder:
 
     def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
         """What the head reads, of every token. -> [T, E]"""
-        x = self.embedding.rows(batch.tokens)  # [T, E]
-        return self.through_layers(x, torch.zeros_like(x), batch, kv)
+        # Not by a name here: that would keep the rows while the layers run, beside all that those need.
+        return self.through_layers(self.embedding.rows(batch.tokens), None, batch, kv)
 
-    def through_layers(self, x: Tensor, residual: Tensor, batch: Batch, kv: KvCache) -> Tensor:
-        """From the rows of the embedding and zeros to what the head reads; overwrites both. -> [T, E]"""
+    def through_layers(self, x: Tensor, residual: Tensor | None, batch: Batch, kv: KvCache) -> Tensor:
+        """From the rows of the embedding [T, E] and zeros (None: made here) to what the head reads; overwrites both."""
         ops, eps = self.ops, self.config.rms_norm_eps
+        residual = torch.zeros_like(x) if residual is None else residual
         for index, layer in enumerate(self.layers):
             x, residual = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
             x = self.attend(layer, x, kv.keys[index], kv.values[index], batch)
