@@ -18,7 +18,7 @@ from chairlift.runner.cuda import rehearsal
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.weights.assemble import Assembly
+from chairlift.runner.weights.assemble import PLAIN, Assembly
 from fakes.allocations import Watched
 
 _CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def taken(model: ModelConfig, limits: Limits) -> int:
     ops, watched = CudaOps(), Watched()
     with rehearsal._noting(GPUTarget("cuda", 90, 32)), rehearsal._Idle():
         empty, nowhere = rehearsal._Empty(torch.bfloat16), rehearsal._Nowhere(list)
-        weights = Assembly(model, ops, empty, torch.bfloat16, _CPU, ops.weight, nowhere)
+        weights = Assembly(model, ops, empty, torch.bfloat16, _CPU, PLAIN, nowhere)
         kv = KvCache(model, limits.num_blocks, limits.block_size, torch.bfloat16, _CPU)
         decoder = weights.build(limits.max_model_len)
         with watched:

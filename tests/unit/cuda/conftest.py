@@ -32,6 +32,14 @@ def language_once_a_launch() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def plain_products() -> Iterator[None]:
+    """What a GPU multiplies is multiplied here by whatever torch has; oneDNN warns of bfloat16 where a processor does
+    not have it."""
+    with torch.backends.mkldnn.flags(enabled=False):
+        yield
+
+
 @pytest.fixture
 def fp8_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton's interpreter drops the carry when it rounds up to fp8 (15.9 becomes 8): torch rounds in its place."""

@@ -97,7 +97,7 @@ CPU = torch.device("cpu")
 told = rehearsal.kernels_of_start(*ARGUMENTS)
 with torch.inference_mode(), rehearsal._noting(TARGET) as launched, rehearsal._Idle():
     empty = rehearsal._Empty(BF16)
-    model = Assembly(CONFIG, OPS, empty, BF16, CPU, OPS.weight, rehearsal._Nowhere(list)).build(2048)
+    model = Assembly(CONFIG, OPS, empty, BF16, CPU, Keeping(), rehearsal._Nowhere(list)).build(2048)
     make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
     measure(make, LIMITS, 1, lambda: 0, lambda: None)
     limits = replace(LIMITS, num_blocks=64)
