@@ -13,7 +13,7 @@ def main() -> None:
         arguments.add_argument(f"--{option}", help="as of `chairlift serve`")
     args = arguments.parse_args()
     chosen = {option: getattr(args, option) for option in OPTIONS if getattr(args, option) is not None}
-    llm = LLM(args.model, max_model_len=1024, prefix_cache=False, **chosen)
+    llm = LLM(args.model, max_model_len=1024, prefix_cache=False, threads=workload.THREADS, **chosen)
 
     def run(requests: workload.Requests) -> list[int]:
         params = [SamplingParams(temperature=0, max_tokens=output, ignore_eos=True) for _, output in requests]

@@ -4,7 +4,6 @@ All prompts are read first, in batches of up to 2,048 tokens; then each step dec
 not done. The shared libraries may be others than the package's own: LLAMA_CPP_LIB_PATH names their folder.
 """
 
-import os
 from collections.abc import Iterator
 
 import llama_cpp
@@ -48,10 +47,8 @@ class Llama:
 
 
 def main() -> None:
-    arguments = workload.parser()
-    arguments.add_argument("--threads", type=int, default=os.cpu_count())
-    args = arguments.parse_args()
-    llama = Llama(args.model, args.threads)
+    args = workload.parser().parse_args()
+    llama = Llama(args.model, workload.THREADS)
 
     def run(requests: workload.Requests) -> list[int]:
         return [len(answer) for answer in complete(llama, requests)]

@@ -6,7 +6,6 @@ the package xllamacpp, whose wheel is built for any processor of the architectur
 
 import argparse
 import json
-import os
 import socket
 import subprocess
 import time
@@ -24,7 +23,6 @@ CONTEXT = SLOTS * 512
 def main() -> None:
     arguments = workload.parser()
     arguments.add_argument("--server", metavar="PROGRAM", help="llama-server (default: that of xllamacpp)")
-    arguments.add_argument("--threads", type=int, default=os.cpu_count())
     args = arguments.parse_args()
     with (program if args.server else package)(args) as url, ThreadPoolExecutor(SLOTS) as threads:
 
@@ -45,7 +43,7 @@ def complete(url: str, prompt: list[int], count: int) -> int:
 
 @contextmanager
 def program(args: argparse.Namespace) -> Iterator[str]:
-    port, threads = free_port(), str(args.threads)
+    port, threads = free_port(), str(workload.THREADS)
     command = [args.server, "-m", args.model, "--port", str(port), "-np", str(SLOTS), "-c", str(CONTEXT)]
     command += ["-t", threads, "-tb", threads, "--cache-ram", "0"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -67,7 +65,7 @@ def package(args: argparse.Namespace) -> Iterator[str]:
     params = xllamacpp.CommonParams()
     params.model.path = args.model
     params.port, params.n_parallel, params.n_ctx = free_port(), SLOTS, CONTEXT
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = args.threads
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = workload.THREADS
     params.cache_ram_mib = 0
     server = xllamacpp.Server(params)  # returns when the model is loaded
     yield server.listening_address

@@ -16,6 +16,7 @@ from pathlib import Path
 Requests = list[tuple[list[int], int]]  # prompt, number of output tokens
 TICKS = os.sysconf("SC_CLK_TCK")
 CORES = os.cpu_count() or 1
+THREADS = int(os.environ.get("OMP_NUM_THREADS", CORES))
 
 
 def batch(vocab_size: int) -> Requests:
@@ -50,16 +51,17 @@ def measure(
     for case in cases:
         requests = CASES[case](vocab_size)
         run([(prompt[:32], 4) for prompt, _ in requests])  # warm
-        seconds, others = [], []
+        seconds, cpu_seconds, others = [], [], []
         for _ in range(args.repeat):
             start, machine, own = time.perf_counter(), machine_s(), session_s()
             got = run(requests)
             seconds.append(time.perf_counter() - start)
-            elsewhere = (machine_s() - machine) - (session_s() - own)
-            others.append(max(0.0, elsewhere / seconds[-1] / CORES))
+            cpu_seconds.append(session_s() - own)
+            others.append(max(0.0, (machine_s() - machine - cpu_seconds[-1]) / seconds[-1] / CORES))
             assert got == [output for _, output in requests], f"{name} gave {got}"
         total = sum(output for _, output in requests)
-        row = {"engine": name, "case": case, "tokens": total, "seconds": seconds, "others": others}
+        row = {"engine": name, "case": case, "tokens": total}
+        row |= {"seconds": seconds, "cpu_seconds": cpu_seconds, "others": others}
         print("ROW", json.dumps(row), flush=True)
 
 
