@@ -17,6 +17,10 @@ void chairlift_product_pack(const void *matrix, void *packed, int64_t n, int64_t
 void chairlift_product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k,
                        int is_bf16, int is_float);
 
+void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
+                         const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks, int heads,
+                         int kv_heads, int head_dim, int block_size, float scale, int window, int is_bf16);
+
 enum { N = 50, K = 768, MAX_ROWS = 37 };
 
 /* A type's number, the bytes and columns of a block, and where its half floats lie (-1: nowhere). */
@@ -102,6 +106,44 @@ static void try_floats(int found) {
     free(packed);
 }
 
+enum { HEADS = 9, KV_HEADS = 3, HEAD = 64, TOKENS = 70, BLOCK = 16, BLOCKS = 5 };
+
+/* A whole prompt at once, then each of its tokens alone: the same bits, and near a sum in double. */
+static void try_attention(int found) {
+    static float q[TOKENS * HEADS * HEAD], k[BLOCKS * KV_HEADS * BLOCK * HEAD], v[BLOCKS * KV_HEADS * BLOCK * HEAD];
+    static float whole[TOKENS * HEADS * HEAD], alone[HEADS * HEAD];
+    const int32_t tables[BLOCKS] = {3, 0, 4, 1, 2};
+    for (int i = 0; i < TOKENS * HEADS * HEAD; i++) q[i] = 3 * uniform();
+    for (int i = 0; i < BLOCKS * KV_HEADS * BLOCK * HEAD; i++) k[i] = uniform(), v[i] = uniform();
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+        if ((SETS[s].mask & found) != SETS[s].mask) continue;
+        chairlift_features(SETS[s].mask);
+        int32_t starts[2] = {0, TOKENS}, contexts[1] = {TOKENS};
+        chairlift_attention(q, k, v, whole, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f, 0, 0);
+        for (int t = 0; t < TOKENS; t++) {
+            const float *own = q + t * HEADS * HEAD;
+            starts[1] = 1, contexts[0] = t + 1;
+            chairlift_attention(own, k, v, alone, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f,
+                                0, 0);
+            check("attention", "float32", SETS[s].name, t, !memcmp(alone, whole + t * HEADS * HEAD, sizeof alone));
+            double weights[TOKENS], sum = 0, worst = 0;
+            for (int key = 0; key <= t; key++) {
+                double score = 0;
+                const float *row = k + (tables[key / BLOCK] * KV_HEADS * BLOCK + key % BLOCK) * HEAD;
+                for (int i = 0; i < HEAD; i++) score += (double)own[i] * row[i];
+                sum += weights[key] = exp(score * 0.125);
+            }
+            for (int i = 0; i < HEAD; i++) {
+                double expected = 0;
+                for (int key = 0; key <= t; key++)
+                    expected += weights[key] / sum * v[(tables[key / BLOCK] * KV_HEADS * BLOCK + key % BLOCK) * HEAD + i];
+                worst = fmax(worst, fabs(expected - alone[i]));
+            }
+            check("attention", "values", SETS[s].name, t, worst < 1e-5);
+        }
+    }
+}
+
 int main(void) {
     int found = chairlift_features(-1), num_sets = 0;
     chairlift_set_threads(2, 14000);
@@ -111,6 +153,7 @@ int main(void) {
     printf("\n");
     try_quantised(found);
     try_floats(found);
+    try_attention(found);
     printf("%d sets, %d failed\n", num_sets, num_failed);
     return num_failed || !num_sets;
 }

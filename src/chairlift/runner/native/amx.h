@@ -2,7 +2,8 @@
 #ifndef CHAIRLIFT_AMX_H
 #define CHAIRLIFT_AMX_H
 
-#include <immintrin.h>
+#include "kernels.h"
+
 #include <stdint.h>
 #include <string.h>
 

@@ -13,12 +13,20 @@
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
-/* What a function may use beyond the architecture's baseline; chosen at run time. */
+/* What a function may use beyond the architecture's baseline; chosen at run time. FMA_...(x, v, sum) is sum + x * v of a
+ * number and a vector in one rounding, but on the baseline of x86-64, which has none. Written out: a compiler that is
+ * left the choice may fuse in one place and not in another, and then a sum's bits change with the loop it is in. */
 #if defined(__x86_64__)
+#include <immintrin.h>
+#define FMA_AVX512(x, v, sum) _mm512_fmadd_ps(_mm512_set1_ps(x), v, sum)
+#define FMA_AVX2(x, v, sum) _mm256_fmadd_ps(_mm256_set1_ps(x), v, sum)
+#define FMA_BASELINE(x, v, sum) ((sum) + (x) * (v))
 #define AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq")))
 #define AVX2 __attribute__((target("avx2,fma")))
 #define BASELINE
 #else
+#include <arm_neon.h>
+#define FMA_NEON(x, v, sum) vfmaq_n_f32(sum, v, x)
 #define NEON
 #endif
 

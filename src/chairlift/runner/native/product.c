@@ -34,6 +34,7 @@ typedef struct {
 #define IS_BF16 1
 #define LANES 16
 #define ROWS 12
+#define FMA FMA_AVX512
 #include "product.inc"
 
 #define TARGET AVX512
@@ -43,6 +44,7 @@ typedef struct {
 #define IS_BF16 0
 #define LANES 16
 #define ROWS 12
+#define FMA FMA_AVX512
 #include "product.inc"
 
 #define TARGET AVX2
@@ -52,6 +54,7 @@ typedef struct {
 #define IS_BF16 1
 #define LANES 8
 #define ROWS 6
+#define FMA FMA_AVX2
 #include "product.inc"
 
 #define TARGET AVX2
@@ -61,6 +64,7 @@ typedef struct {
 #define IS_BF16 0
 #define LANES 8
 #define ROWS 6
+#define FMA FMA_AVX2
 #include "product.inc"
 
 #define TARGET BASELINE
@@ -70,6 +74,7 @@ typedef struct {
 #define IS_BF16 1
 #define LANES 4
 #define ROWS 6
+#define FMA FMA_BASELINE
 #include "product.inc"
 
 #define TARGET BASELINE
@@ -79,6 +84,7 @@ typedef struct {
 #define IS_BF16 0
 #define LANES 4
 #define ROWS 6
+#define FMA FMA_BASELINE
 #include "product.inc"
 
 #else
@@ -90,6 +96,7 @@ typedef struct {
 #define IS_BF16 1
 #define LANES 4
 #define ROWS 12
+#define FMA FMA_NEON
 #include "product.inc"
 
 #define TARGET NEON
@@ -99,6 +106,7 @@ typedef struct {
 #define IS_BF16 0
 #define LANES 4
 #define ROWS 12
+#define FMA FMA_NEON
 #include "product.inc"
 
 #endif

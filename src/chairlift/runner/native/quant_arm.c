@@ -4,8 +4,6 @@
 
 #if defined(__aarch64__)
 
-#include <arm_neon.h>
-
 #define DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
 #define I8MM __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
 

@@ -3,8 +3,6 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
 #include "amx.h"
 
 #define AVX2_HALF __attribute__((target("avx2,fma,f16c")))

@@ -44,6 +44,7 @@ typedef struct {
 #define LOAD from_bf16
 #define STORE to_bf16
 #define LANES 16
+#define FMA FMA_AVX512
 #include "rows.inc"
 
 #define TARGET AVX512
@@ -52,6 +53,7 @@ typedef struct {
 #define LOAD from_float
 #define STORE from_float
 #define LANES 16
+#define FMA FMA_AVX512
 #include "rows.inc"
 
 #define TARGET AVX2
@@ -60,6 +62,7 @@ typedef struct {
 #define LOAD from_bf16
 #define STORE to_bf16
 #define LANES 8
+#define FMA FMA_AVX2
 #include "rows.inc"
 
 #define TARGET AVX2
@@ -68,6 +71,7 @@ typedef struct {
 #define LOAD from_float
 #define STORE from_float
 #define LANES 8
+#define FMA FMA_AVX2
 #include "rows.inc"
 
 #define TARGET BASELINE
@@ -76,6 +80,7 @@ typedef struct {
 #define LOAD from_bf16
 #define STORE to_bf16
 #define LANES 4
+#define FMA FMA_BASELINE
 #include "rows.inc"
 
 #define TARGET BASELINE
@@ -84,6 +89,7 @@ typedef struct {
 #define LOAD from_float
 #define STORE from_float
 #define LANES 4
+#define FMA FMA_BASELINE
 #include "rows.inc"
 
 #else
@@ -94,6 +100,7 @@ typedef struct {
 #define LOAD from_bf16
 #define STORE to_bf16
 #define LANES 4
+#define FMA FMA_NEON
 #include "rows.inc"
 
 #define TARGET NEON
@@ -102,6 +109,7 @@ typedef struct {
 #define LOAD from_float
 #define STORE from_float
 #define LANES 4
+#define FMA FMA_NEON
 #include "rows.inc"
 
 #endif
