@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/pip install $(if $(wildcard $@),--quiet) --disable-pip-version-check --constraint constraints.txt
 # Without them an install works too.
 SAY_WITHOUT_KERNELS = why=$$($(BIN)/python -c '$(WHY_NOT_NATIVE)'); test -z "$$why" || echo \
-	"Without the native CPU kernels: they $$why (make kernels). Torch's operations take their place, up to four times slower."
+	"Without the native CPU kernels: they $$why (make kernels). Torch's operations take their place, several times slower."
 WHY_NOT_NATIVE := from chairlift.runner.instructions import why_not_native; print(why_not_native())
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
