@@ -33,11 +33,10 @@ def language_once_a_launch() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def plain_products() -> Iterator[None]:
+def plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU multiplies is multiplied here by whatever torch has; oneDNN warns of bfloat16 where a processor does
     not have it."""
-    with torch.backends.mkldnn.flags(enabled=False):
-        yield
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
 
 
 @pytest.fixture
