@@ -113,7 +113,7 @@ wheel: $(VENV)/.dev
 	@test "$$(uname)" != Linux || $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q native/_kernels || \
 		{ echo "the native kernels were not built; a wheel needs them, and they a C compiler" >&2; exit 1; }
 	mkdir dist && mv build/wheel/*.tar.gz dist
-	if test "$$(uname)" = Linux; then $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl; else mv build/wheel/*.whl dist; fi
+	if test "$$(uname)" = Linux; then PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl; else mv build/wheel/*.whl dist; fi
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/chairlift/runner/native/*.so

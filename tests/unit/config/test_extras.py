@@ -22,7 +22,12 @@ def lack(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 
 @pytest.mark.parametrize(
     ("modules", "names"),
-    [(("optuna",), "optuna"), (("matplotlib",), "matplotlib"), (("optuna", "PIL"), "optuna and pillow")],
+    [
+        (("optuna",), "optuna"),
+        (("matplotlib",), "matplotlib"),
+        (("optuna", "PIL"), "optuna and pillow"),
+        (("optuna", "matplotlib", "PIL"), "optuna, matplotlib and pillow"),
+    ],
 )
 def test_tune_says_what_it_lacks_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], modules: tuple[str, ...], names: str
