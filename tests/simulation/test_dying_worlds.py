@@ -141,7 +141,7 @@ def test_whatever_happens_the_guilty_fail_and_the_others_are_answered(tmp_path: 
     run(tmp_path, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1000, 1050))
 def test_more_worlds(tmp_path: Path, seed: int) -> None:
     run(tmp_path, seed)

@@ -116,7 +116,11 @@ def test_the_widest_parameters_are_within_their_types() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("vocab", "tile"), [(97, 128), (1000, 256), pytest.param(5000, 2048, marks=pytest.mark.nightly)]
+    ("vocab", "tile"),
+    [
+        (300, 128),
+        *(pytest.param(*shape, marks=pytest.mark.nightly) for shape in ((97, 128), (1000, 256), (5000, 2048))),
+    ],
 )
 def test_whatever_is_asked_the_tokens_are_the_samplers(vocab: int, tile: int) -> None:
     rng = random.Random(vocab)

@@ -71,8 +71,17 @@ def bits(x: Tensor) -> Tensor:
     return x.view(torch.int16 if x.element_size() == 2 else torch.int32)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "dtype"), [(1, 1, torch.bfloat16), (4, 2, torch.float32)])
-@pytest.mark.parametrize("window", [0, EXACT_TILE + 5, EXACT_SPLIT + 9])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dtype", "window"),
+    [
+        (1, 1, torch.bfloat16, 0),
+        (4, 2, torch.float32, EXACT_TILE + 5),
+        (1, 1, torch.bfloat16, EXACT_SPLIT + 9),
+        pytest.param(4, 2, torch.float32, 0, marks=pytest.mark.nightly),
+        pytest.param(1, 1, torch.bfloat16, EXACT_TILE + 5, marks=pytest.mark.nightly),
+        pytest.param(4, 2, torch.float32, EXACT_SPLIT + 9, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_token_has_the_same_bits_by_itself_and_in_any_chunk(
     heads: int, kv_heads: int, dtype: torch.dtype, window: int
 ) -> None:
