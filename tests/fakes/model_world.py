@@ -35,9 +35,10 @@ Tokens = dict[RequestId, list[int]]
 
 class ModelWorld:
     def __init__(
-        self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG, ops: Ops | None = None
-    ) -> None:
-        self._config, self._dtype, self._device = config, dtype, torch.device(device)
+        self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG, ops: Ops | None = None,
+        kv_dtype: torch.dtype | None = None,
+    ) -> None:  # fmt: skip
+        self._config, self._kv_dtype, self._device = config, kv_dtype or dtype, torch.device(device)
         model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
         self._model = taped(model) if isinstance(ops, NativeOps) else model
 
@@ -48,7 +49,7 @@ class ModelWorld:
         preempted with its blocks moved out)."""
         preemption = preemption or Preemption()
         cache = KvCache(
-            self._config, limits.num_blocks, limits.block_size, self._dtype, self._device, preemption.num_host_blocks
+            self._config, limits.num_blocks, limits.block_size, self._kv_dtype, self._device, preemption.num_host_blocks
         )
         scheduler = Scheduler(limits, Fcfs(), preemption=preemption)
         engine = Engine(scheduler, TorchRunner(self._model, cache, self._device), CountingClock())

@@ -73,7 +73,10 @@ OPTIONS: tuple[Option, ...] = (
     _choice("load_format", "model", ("auto", "dummy"), "dummy: random weights, for measuring"),
     _choice("device", "model", ("auto", "cpu", "cuda", *UNTRIED_DEVICES), "where to compute; auto: cuda, else cpu"),
     _choice("dtype", "model", ("auto", *DTYPES), "what to compute in"),
-    _choice("kv_dtype", "model", ("auto", "fp8"), "what keys and values are kept in; fp8: half the memory, on a GPU"),
+    _choice(
+        "kv_dtype", "model", ("auto", "int8", "fp8"),
+        "what keys and values are kept in: int8 on a CPU, fp8 on a GPU; auto: as --dtype",
+    ),
     _choice(
         "quantize", "model", ("auto", "none", "stored", "int8", "int4", "fp8"),
         "what weights are kept in: as a GGUF file has them (stored), 8 or 4 bits on a CPU, fp8 on a GPU, or the number "

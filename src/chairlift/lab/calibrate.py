@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+import torch
+
 from chairlift.config.model import ModelConfig
 from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
@@ -25,6 +27,7 @@ from chairlift.core.scheduler import Scheduler
 from chairlift.lab.fit import Fit, fit
 from chairlift.lab.grid import Span, grid, plan_of
 from chairlift.runner import hardware
+from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.load import Loaded
 from chairlift.sim.cost import CostModel, shape_of
 from chairlift.sim.profile import Profile
@@ -38,7 +41,6 @@ _ROUNDS, _QUICK_ROUNDS = 9, 3
 _DEVICE_ROUNDS = 5  # of a device of its own, whose speed drifts less
 _NUM_TIMED = 3  # steps in a row, of a runner that takes several at once,
 _ENOUGH_S = 0.025  # unless they take long
-_ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1}
 
 Watch = Callable[[int, int], None]  # steps done, of how many
 
@@ -144,7 +146,7 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
     limits, facts = loaded.limits, hardware.describe()
     names = {"cpu": f"{facts['cpu']}, {loaded.threads} threads", "cuda": facts.get("gpu 0", "").split(",")[0]}
     device = names.get(loaded.device, loaded.device)
-    kv_token_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _ITEM_BYTES[loaded.kv_dtype]
+    kv_token_bytes = kv_bytes_per_block(config, 1, getattr(torch, loaded.kv_dtype))
     error = f"{found.fit.mean_error:.1%} on average, {found.fit.max_error:.1%} at most"
     return Profile(
         name=name,

@@ -18,7 +18,7 @@ from chairlift.runner.devices import Device
 from chairlift.runner.footprint import LOADING_CODE, reckon, step_bytes
 from chairlift.runner.gpu_memory import ROUNDING, SHARE
 from chairlift.runner.keeping import kept_bytes, pick_quantize
-from chairlift.runner.kernels import pick_kernels
+from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.measure import largest_count
 from chairlift.runner.sizing import limits_without_pool, lowered, with_pool, with_step
@@ -44,11 +44,12 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     where = torch.device(device.kind)
     stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
-    kv_dtype = torch.float8_e4m3fn if settings.kv_dtype == "fp8" else dtype
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
     limits = limits_without_pool(settings, config, where)
     fast = pick_kernels(settings.kernels, where, dtype, config.head_dim) if device.kind == "cpu" else "triton"
+    is_fp8 = settings.kv_dtype == "fp8"
+    kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
     weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
     weights += 4 * limits.max_model_len * config.head_dim  # the table of rotations
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)

@@ -78,6 +78,13 @@ def pick_kv_dtype(name: str, kernels: str, dtype: torch.dtype) -> torch.dtype:
     """What keys and values are kept in."""
     if name == "auto":
         return dtype
+    if name == "int8":
+        if kernels != "native":
+            raise InvalidConfig(
+                f"kv_dtype int8: only the native kernels do it, on a CPU, and the {kernels} ones are used; "
+                "use --kv-dtype auto"
+            )
+        return torch.int8
     if why_not := why_not_fp8(kernels):
         raise InvalidConfig(f"kv_dtype fp8: {why_not}; use --kv-dtype auto")
     return torch.float8_e4m3fn

@@ -1,6 +1,6 @@
 """The memory of keys and values, in blocks; which request owns which block is the core's business.
 
-    keys[layer], values[layer]: [num_blocks, kv_heads, block_size, head_dim]
+    keys[layer], values[layer]: [num_blocks, kv_heads, block_size, head_dim]; of int8 head_dim + 4: bytes, then a scale
     tokens: [num_blocks, block_size], what was computed there; kept up by runners that read it
 
 Always: every value is finite until the model itself writes something else. Knows nothing of requests.
@@ -17,9 +17,19 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.plan import BlockCopy, StepPlan
 from chairlift.runner.to_device import to_device
 
+_SCALE_BYTES = 4  # of a head that is kept as bytes: a float behind them
+
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    return 2 * config.num_layers * config.num_kv_heads * block_size * config.head_dim * dtype.itemsize
+    return 2 * config.num_layers * config.num_kv_heads * block_size * _width(config.head_dim, dtype) * dtype.itemsize
+
+
+def head_dim_of(keys: Tensor) -> int:
+    return keys.shape[-1] - (_SCALE_BYTES if keys.dtype is torch.int8 else 0)
+
+
+def _width(head_dim: int, dtype: torch.dtype) -> int:
+    return head_dim + (_SCALE_BYTES if dtype is torch.int8 else 0)
 
 
 class KvCache:
@@ -34,7 +44,7 @@ class KvCache:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        shape = (num_blocks, config.num_kv_heads, block_size, config.head_dim)
+        shape = (num_blocks, config.num_kv_heads, block_size, _width(config.head_dim, dtype))
         self.keys = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
         self.tokens = _zeros((num_blocks, block_size), torch.int32, device)

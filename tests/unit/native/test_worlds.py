@@ -15,16 +15,22 @@ pytestmark = pytest.mark.skipif(not available(), reason="the native kernels were
 SWAP = Preemption(mode="swap", num_host_blocks=400)
 
 
-@lru_cache(maxsize=2)
-def world_and_tokens_alone(dtype: torch.dtype) -> tuple[ModelWorld, Arrivals, Tokens]:
-    world, arrivals = ModelWorld(dtype, ops=NativeOps(2)), with_searches(crowd(1), 1)
+@lru_cache(maxsize=3)
+def world_and_tokens_alone(dtype: torch.dtype, kv_dtype: torch.dtype) -> tuple[ModelWorld, Arrivals, Tokens]:
+    world, arrivals = ModelWorld(dtype, ops=NativeOps(2), kv_dtype=kv_dtype), with_searches(crowd(1), 1)
     return world, arrivals, world.run_apart(arrivals)
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4, 16])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_crowd_gets_the_tokens_that_each_gets_alone(dtype: torch.dtype, block_size: int) -> None:
-    world, arrivals, alone = world_and_tokens_alone(dtype)
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype"),
+    [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.float32, torch.int8)],
+    ids=str,
+)
+def test_a_crowd_gets_the_tokens_that_each_gets_alone(
+    dtype: torch.dtype, kv_dtype: torch.dtype, block_size: int
+) -> None:
+    world, arrivals, alone = world_and_tokens_alone(dtype, kv_dtype)
     limits = world_limits(80 // block_size, block_size, max_running=5, max_step_tokens=17)
     crowded, kinds = world.run(limits, arrivals, SWAP)
     assert min(kinds[Preempted], kinds[Forked], kinds["hit"], kinds["swap"]) > 0

@@ -55,13 +55,16 @@ int cpu_features(void);
 enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, SCRATCH_PANEL, NUM_SCRATCH };
 void *scratch(int slot, size_t bytes);
 
+/* Keys and values may be kept as bytes: those of a head, then a float that each is multiplied by. */
+enum { SCALE_BYTES = 4 };
+
 /* One attention call; shapes as in chairlift.runner.ops. */
 typedef struct {
     const void *q, *keys, *values;
     void *out;
     const int32_t *starts, *contexts, *tables;
     int64_t table_width;
-    int num_chunks, heads, kv_heads, head_dim, block_size, window;
+    int num_chunks, heads, kv_heads, head_dim, block_size, window, kv_is_int8;
     float scale;
     const int *item_starts; /* [num_chunks + 1]: items of chunk r are item_starts[r] .. item_starts[r + 1] */
     int num_items, items_per_run;

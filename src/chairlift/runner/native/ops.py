@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chairlift.runner.kv_cache import head_dim_of
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
@@ -72,7 +73,8 @@ class NativeOps:
         self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
         heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
     ) -> Tensor:  # fmt: skip
-        _, kv_heads, block_size, head_dim = keys.shape
+        _, kv_heads, block_size, _ = keys.shape
+        head_dim = head_dim_of(keys)
         assert head_dim <= MAX_HEAD_DIM
         num_rows = qkv.size(0)
         q = self.calls.empty((num_rows, heads, head_dim), qkv.dtype)
@@ -81,18 +83,20 @@ class NativeOps:
             q.data_ptr(), keys.data_ptr(), values.data_ptr(),
             None if q_gain is None else q_gain.data_ptr(), None if k_gain is None else k_gain.data_ptr(),
             num_rows, heads, kv_heads, head_dim, block_size, eps, qkv.dtype is torch.bfloat16,
+            keys.dtype is torch.int8,
         )  # fmt: skip
         return q
 
     def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
-        _, kv_heads, block_size, head_dim = keys.shape
-        num_rows, heads = q.shape[:2]
+        _, kv_heads, block_size, _ = keys.shape
+        num_rows, heads, head_dim = q.shape
         out = self.calls.empty((num_rows, heads * head_dim), q.dtype)
         tables = batch.tables
         self._attention(
             q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
             batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), tables.size(0),
             heads, kv_heads, head_dim, block_size, scale, window, q.dtype is torch.bfloat16,
+            keys.dtype is torch.int8,
         )  # fmt: skip
         return out
 

@@ -13,17 +13,18 @@ void chairlift_norm(const void *x, void *residual, const void *gain, void *out, 
 void chairlift_silu_mul(const void *x, void *out, int rows, int64_t n, int is_bf16);
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
                       void *keys, void *values, const void *q_gain, const void *k_gain, int rows, int heads,
-                      int kv_heads, int head_dim, int block_size, float eps, int is_bf16);
+                      int kv_heads, int head_dim, int block_size, float eps, int is_bf16, int kv_is_int8);
 void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
                          const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks, int heads,
-                         int kv_heads, int head_dim, int block_size, float scale, int window, int is_bf16);
+                         int kv_heads, int head_dim, int block_size, float scale, int window, int is_bf16,
+                         int kv_is_int8);
 
 /* As in tape.py. */
 enum { PRODUCT, PRODUCT_ROWS, QUANT_PRODUCT, QUANT_ROWS, NORM, SILU_MUL, ROTATE, ATTENTION };
 
 typedef struct {
     int64_t kernel;
-    int64_t at[16]; /* arguments in order: pointers and whole numbers; */
+    int64_t at[17]; /* arguments in order: pointers and whole numbers; */
     double number;  /* and the one that is not whole, where there is one, at whose place nothing stands */
 } tape_call;
 
@@ -53,11 +54,11 @@ EXPORT void chairlift_play(const tape_call *calls, int64_t count) {
             break;
         case ROTATE:
             chairlift_rotate(P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), P(8), I(9), I(10), I(11), I(12), I(13),
-                             (float)c->number, I(15));
+                             (float)c->number, I(15), I(16));
             break;
         case ATTENTION:
             chairlift_attention(P(0), P(1), P(2), P(3), P(4), P(5), P(6), a[7], I(8), I(9), I(10), I(11), I(12),
-                                (float)c->number, I(14), I(15));
+                                (float)c->number, I(14), I(15), I(16));
             break;
         }
 #undef P

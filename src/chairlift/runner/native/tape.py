@@ -26,7 +26,7 @@ MAX_ROWS = 8  # beyond, kernels take longer than Python does
 
 # As in tape.c.
 _KERNELS = ("product", "product_rows", "quant_product", "quant_rows", "norm", "silu_mul", "rotate", "attention")
-_CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 16), ("number", np.float64)])
+_CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 17), ("number", np.float64)])
 
 
 class Calls:

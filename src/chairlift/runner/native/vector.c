@@ -32,7 +32,7 @@ typedef struct {
     const float *rotation;
     const int64_t *positions, *slots;
     void *q, *keys, *values;
-    int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size;
+    int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size, kv_is_int8;
     float eps;
 } rotate_job;
 
@@ -133,9 +133,10 @@ EXPORT void chairlift_silu_mul(const void *x, void *out, int rows, int64_t n, in
 
 EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
                              void *q, void *keys, void *values, const void *q_gain, const void *k_gain, int rows,
-                             int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16) {
+                             int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
+                             int kv_is_int8) {
     rotate_job job = {qkv, q_gain, k_gain, rotation, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
-                      head_dim, block_size, eps};
+                      head_dim, block_size, kv_is_int8, eps};
     job.rows_per_chunk = share(rows, (int64_t)(heads + 2 * kv_heads) * head_dim);
     pool_run(CHOOSE(rotate_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
 }
@@ -185,15 +186,15 @@ static void attention_chunk(void *arg, int index) {
 EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
                                 const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
                                 int heads, int kv_heads, int head_dim, int block_size, float scale, int window,
-                                int is_bf16) {
+                                int is_bf16, int kv_is_int8) {
     int group = heads / kv_heads;
     int *item_starts = scratch(SCRATCH_ITEMS, (size_t)(num_chunks + 1) * sizeof(int));
     attention_run run = {{q, keys, values, out, starts, contexts, tables, table_width, num_chunks, heads, kv_heads,
-                          head_dim, block_size, window, scale, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
+                          head_dim, block_size, window, kv_is_int8, scale, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
                          CHOOSE(attend, is_bf16)};
     attention_job *job = &run.job;
 #if defined(__x86_64__)
-    if (is_bf16 && (cpu_features() & HAS_AMX) && attend_amx_fits(head_dim)) run.attend = attend_amx;
+    if (is_bf16 && !kv_is_int8 && (cpu_features() & HAS_AMX) && attend_amx_fits(head_dim)) run.attend = attend_amx;
 #endif
     job->tile_tokens = max_int(1, MAX_LANES / group);
     job->head_tiles = ceil_div(group, MAX_LANES);
