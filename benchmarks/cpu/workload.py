@@ -9,7 +9,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,16 +39,15 @@ def parser() -> argparse.ArgumentParser:
         "--model", required=True, help="folder with config.json, weights and tokenizer, or GGUF file"
     )
     arguments.add_argument("--vocab-size", type=int, help="of a GGUF file; of a folder it is in config.json")
+    arguments.add_argument("--case", choices=CASES, help="only this one (default: both)")
     arguments.add_argument("--repeat", type=int, default=2)
     return arguments
 
 
-def measure(
-    args: argparse.Namespace, name: str, run: Callable[[Requests], list[int]], cases: Sequence[str] = tuple(CASES)
-) -> None:
+def measure(args: argparse.Namespace, name: str, run: Callable[[Requests], list[int]]) -> None:
     """`run` completes all requests and returns how many tokens each got. Prints one JSON line per case."""
     vocab_size = args.vocab_size or json.loads(Path(args.model, "config.json").read_text())["vocab_size"]
-    for case in cases:
+    for case in [args.case] if args.case else CASES:
         requests = CASES[case](vocab_size)
         run([(prompt[:32], 4) for prompt, _ in requests])  # warm
         seconds, cpu_seconds, others = [], [], []
