@@ -228,7 +228,7 @@ def weigh(
     shrink = tl.exp2(top - safe)
     shares = tl.exp2(scores - safe[:, None]).to(queries.dtype)
     # The shares are added up by a dot too, so that their order is that of the keys whatever the threads are.
-    ones = tl.full([TILE, 16], 1.0, dtype=queries.dtype)
+    ones = tl.full([TILE, 16], 1.0, dtype=tl.float32).to(queries.dtype)
     total = total * shrink + tl.max(tl.dot(shares, ones, input_precision="ieee"), axis=1)
     summed = tl.dot(shares, v.to(queries.dtype), summed * shrink[:, None], input_precision="ieee")
     return largest, total, summed
