@@ -20,12 +20,13 @@ WHY_NOT_NATIVE := from chairlift.runner.instructions import why_not_native; prin
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
-.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak test-gpu wheel clean
+.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak test-gpu cross wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
 	@echo "make test    install and run everything that runs without a GPU"
 	@echo "make check   format, lint, types, contracts and the default tests: what to run while working"
+	@echo "make cross   the native kernels of both architectures against plain C, the other one's on an emulated processor"
 	@echo "make test-gpu what needs an NVIDIA GPU, with the Python and packages that are there; installs nothing"
 	@echo "make chaos   kills, overload, disconnects, stops, hostile requests and files against real servers: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    half an hour of mixed traffic: does anything leak? (MINUTES=5 for less)"
@@ -105,6 +106,9 @@ soak: $(VENV)/.dev
 test-gpu:
 	PYTHONPATH=src:tests:$$PYTHONPATH $(PYTHON) -m pytest -c /dev/null --rootdir . --import-mode=importlib -q \
 		-p no:cacheprovider -W ignore::pytest.PytestUnknownMarkWarning tests/gpu $(ARGS)
+
+cross:
+	tests/native/cross.sh
 
 # A wheel that is tagged for the systems it runs on: an index takes no other. `cibuildwheel` makes those for older systems.
 wheel: $(VENV)/.dev

@@ -7,19 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int chairlift_features(int mask);
-void chairlift_set_threads(int threads, int64_t spin);
-int64_t chairlift_quant_bytes(int type, int64_t n, int64_t k);
-int64_t chairlift_quant_pack(int type, const uint8_t *const *rows, void *packed, int64_t n, int64_t k);
-void chairlift_quant_product(int type, const void *x, const void *w, const float *bias, void *y, int64_t m, int64_t n,
-                             int64_t k, int64_t y_stride, int x_is_bf16, int y_is_bf16);
-void chairlift_product_pack(const void *matrix, void *packed, int64_t n, int64_t k, int is_bf16);
-void chairlift_product(const void *x, const void *w, const void *bias, void *y, int64_t m, int64_t n, int64_t k,
-                       int is_bf16, int is_float);
-
-void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
-                         const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks, int heads,
-                         int kv_heads, int head_dim, int block_size, float scale, int window, int is_bf16);
+#include "../../src/chairlift/runner/native/entries.h"
 
 enum { N = 50, K = 768, MAX_ROWS = 37 };
 
@@ -119,12 +107,12 @@ static void try_attention(int found) {
         if ((SETS[s].mask & found) != SETS[s].mask) continue;
         chairlift_features(SETS[s].mask);
         int32_t starts[2] = {0, TOKENS}, contexts[1] = {TOKENS};
-        chairlift_attention(q, k, v, whole, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f, 0, 0);
+        chairlift_attention(q, k, v, whole, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f, 0, 0, 0);
         for (int t = 0; t < TOKENS; t++) {
             const float *own = q + t * HEADS * HEAD;
             starts[1] = 1, contexts[0] = t + 1;
             chairlift_attention(own, k, v, alone, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f,
-                                0, 0);
+                                0, 0, 0);
             check("attention", "float32", SETS[s].name, t, !memcmp(alone, whole + t * HEADS * HEAD, sizeof alone));
             double weights[TOKENS], sum = 0, worst = 0;
             for (int key = 0; key <= t; key++) {

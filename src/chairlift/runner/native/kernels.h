@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "entries.h"
+
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
