@@ -151,7 +151,7 @@ def test_the_doctor_says_what_would_be_used() -> None:
     done = chairlift("doctor", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert {"machine", "versions", "model", "would use"} == set(report)
+    assert {"machine", "instructions", "versions", "model", "would use"} == set(report)
     assert {"device", "dtype", "kernels"} <= set(report["would use"])
 
 

@@ -1,5 +1,8 @@
 """The embedded default as a newcomer meets it: how soon it answers, that it answers well, and what it holds."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +13,8 @@ import pytest
 from fakes.patience import HANG_S
 from fakes.served import Served, serve
 
-MAX_READY_S = 20  # 10 on a quiet machine
+# Of processor time, in that of importing torch: about 2 with native kernels, and more where weights are unpacked first.
+MAX_READY = 8
 MAX_RESIDENT = 1.2e9
 
 
@@ -21,7 +25,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def ask(served: Served, question: str, max_tokens: int = 16) -> str:
-    body = {"messages": [{"role": "user", "content": question}], "max_tokens": max_tokens}
+    body = {"messages": [{"role": "user", "content": question}], "max_tokens": max_tokens, "temperature": 0}
     response = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=HANG_S)
     assert response.status_code == 200
     answer: str = response.json()["choices"][0]["message"]["content"]
@@ -35,15 +39,19 @@ def resident_bytes(served: Served) -> int:
 
 
 @pytest.mark.slow
-def test_it_is_ready_soon(embedded: Served, record_property) -> None:
-    record_property("ready_s", round(embedded.ready_s, 1))
-    print(f"ready {embedded.ready_s:.1f} s after the start of the process")
-    assert embedded.ready_s < MAX_READY_S
+def test_it_is_ready_soon(embedded: Served) -> None:
+    parent = psutil.Process(embedded.process.pid)
+    took_s = sum(sum(process.cpu_times()[:2]) for process in (parent, *parent.children(recursive=True)))
+    before = sum(os.times()[2:4])
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    base_s = sum(os.times()[2:4]) - before
+    print(f"ready after {took_s:.1f} s of processor time; importing torch takes {base_s:.1f} s")
+    assert took_s < MAX_READY * base_s
 
 
 @pytest.mark.slow
-def test_it_knows_the_capital_of_france(embedded: Served) -> None:
-    assert "Paris" in ask(embedded, "What is the capital of France?")
+def test_it_knows_what_hot_is_not(embedded: Served) -> None:
+    assert "cold" in ask(embedded, "What is the opposite of hot?")
 
 
 @pytest.mark.slow

@@ -92,7 +92,8 @@ def test_leaving_an_llm_serving_stream_frees_the_seat(one_seat: Served) -> None:
 
 def test_leaving_the_queue_takes_the_request_out_of_it(one_seat: Served) -> None:
     with streaming(one_seat.url) as response:
-        next(events_of(response))
+        events = events_of(response)  # kept: the response is closed with it
+        next(events)
         with asking(one_seat.url):
             wait_until(lambda: num_waiting(one_seat.url) == 1)
         wait_until(lambda: num_waiting(one_seat.url) == 0)
