@@ -19,6 +19,7 @@ from chairlift.verify.cases import check, greedy
 from chairlift.verify.figures import Figures
 from chairlift.verify.opened import Asked, Opened, check_memory, prompts_for
 from chairlift.verify.report import LEAST_ROWS, Line, Report, Verdict
+from chairlift.verify.rounded import RoundedTensors
 from chairlift.verify.tolerance import Tolerance
 from chairlift.verify.watch import Watch, part
 
@@ -44,7 +45,8 @@ def against_reference(settings: Settings, asked: Asked, watch: Watch) -> Report:
 
         def tensors(device: str) -> TensorSource:
             dtype, where = getattr(torch, loaded.dtype), torch.device(device)
-            return open_tensors(settings, model.source, model.config, dtype, where, hardware.num_cpus())
+            source = open_tensors(settings, model.source, model.config, dtype, where, hardware.num_cpus())
+            return RoundedTensors(source, loaded.quantize) if loaded.quantize in ("int8", "int4") else source
 
         own = dense.logits_of(
             model.config, tensors(loaded.device), loaded.dtype, loaded.device, texts, counts,

@@ -1,0 +1,31 @@
+"""References of engines that round weights see what those keep; tolerances follow what is rounded."""
+
+import pytest
+import torch
+
+from chairlift.runner.native.ops import available
+from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.verify.rounded import RoundedTensors
+from chairlift.verify.tolerance import tolerance_of
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+def test_matrices_are_rounded_and_vectors_are_not() -> None:
+    source = RoundedTensors(DummyTensors(), "int4")
+    assert torch.equal(source.read("model.norm.weight", (64,)), torch.ones(64))
+    errors = {}
+    for name in ("model.layers.0.mlp.up_proj.weight", "lm_head.weight"):
+        plain = DummyTensors().read(name, (48, 64)).clone()
+        errors[name] = float((source.read(name, (48, 64)) - plain).norm() / plain.norm())
+    assert 0.05 < errors["model.layers.0.mlp.up_proj.weight"] < 0.15
+    assert 0.001 < errors["lm_head.weight"] < 0.01  # 8 bits
+
+
+def test_tolerances_follow_what_is_rounded() -> None:
+    plain, rounded, fp8 = (
+        tolerance_of("float32", "float32", "none"),
+        tolerance_of("float32", "float32", "Q4_1"),
+        tolerance_of("bfloat16", "float8_e4m3fn", "none"),
+    )
+    assert plain.spreads < rounded.spreads < fp8.spreads
+    assert tolerance_of("float32", "int8", "none") == rounded == tolerance_of("bfloat16", "bfloat16", "int8")
