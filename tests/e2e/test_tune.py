@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,16 +36,18 @@ def command(*arguments: str | Path) -> list[str]:
 def test_a_real_model_is_calibrated_tuned_and_run(tmp_path: Path) -> None:
     model, out = write_tiny_model(tmp_path / "tiny"), tmp_path / "out"
     given = ("--workload", "lengths:prompt=4-60,output=2-40,count=30", "--arrivals", "none", "--model", model)
-    few = ("--threads", "1", "--minutes", "1.5", "--json", "--out", out)
+    few = ("--threads", "1", "--minutes", "0.5", "--json", "--out", out)
     done = subprocess.run(command(*given, *few), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "calibrating" in done.stderr and "verifying, round 2 of 2, the defaults: " in done.stderr
+    assert "calibrating" in done.stderr
+    rounds = re.search(r"verifying, round 1 of (\d), the defaults: ", done.stderr)  # as many as there is time for
+    assert rounds is not None
     result = json.loads(done.stdout)
     assert result["not_verified"] is None
     default, *others = result["verified"]
     assert default["changes"] == {} and others
     for verified in result["verified"]:
-        assert len(verified["measured"]) == 2
+        assert len(verified["measured"]) == int(rounds[1])
         for report in (verified["predicted"], *verified["measured"]):
             assert report["finished"] == verified["requests"]
             assert report["total_s"] > 0
