@@ -31,7 +31,7 @@ def summary(loaded: "Loaded") -> list[str]:
 def example(settings: Settings, listener: socket.socket) -> str:
     host = settings.host
     url = url_of(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
-    body = '{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+    body = '{"messages": [{"role": "user", "content": "What are the Alps?"}]}'
     key = "" if settings.api_key is None and settings.api_key_file is None else " -H 'Authorization: Bearer KEY'"
     command = f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
     return f"see it at work in a browser, {url}/, or try it:\n  {command}"
