@@ -1,7 +1,12 @@
 """llama.cpp's server: 32 slots, continuous batching, prompts as token ids over HTTP on the loopback.
 
-With --server it is that program (`llama-server`, best built on the machine: GGML_NATIVE=ON); without, the server inside
-the package xllamacpp, whose wheel is built for any processor of the architecture.
+With --server it is that program; without, the server inside the package xllamacpp, whose wheel is built for any
+processor of the architecture and takes several times as long (on ARM it has no dot products). The source package of
+llama-cpp-python holds all of llama.cpp, which finds the processor's instructions when it is built on it:
+
+    pip download --no-deps --no-binary llama-cpp-python llama-cpp-python && tar xzf llama_cpp_python-*.tar.gz
+    cmake -S llama_cpp_python-*/vendor/llama.cpp -B build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON
+    cmake --build build --target llama-server llama-quantize
 """
 
 import argparse
