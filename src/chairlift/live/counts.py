@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -41,6 +42,7 @@ class Counts:
 
     def __init__(self, path: Path, row: int = 0) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
         self._numbers = memoryview(mmap.mmap(self._file, 0)).cast("q")
         self._num_rows = self._numbers[0]
         self._own = _start(row)

@@ -14,6 +14,7 @@ import hashlib
 import mmap
 import os
 import struct
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ _MINUTE = 60.0
 class Rates:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
         self._page = mmap.mmap(self._file, 0)
 
     def take(self, key: ApiKey, num_requests: int, num_tokens: int, now: float) -> float:
