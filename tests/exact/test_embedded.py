@@ -19,7 +19,7 @@ def told(completion: Completion) -> object:
     [
         ("native", "bfloat16", 4),
         ("native", "float32", 6),
-        ("torch", "float32", 3),
+        ("torch", "float32", 2),
         *(pytest.param("native", dtype, 12, marks=pytest.mark.nightly) for dtype in ("bfloat16", "float32")),
         *(pytest.param("torch", dtype, 6, marks=pytest.mark.nightly) for dtype in ("bfloat16", "float32")),
     ],
