@@ -18,6 +18,7 @@ kernels = Extension(
     extra_compile_args=[
         "-std=gnu11",
         "-O3",
+        "-ffp-contract=off",  # kernels.h says why
         "-fno-math-errno",
         "-fno-trapping-math",
         "-fvisibility=hidden",

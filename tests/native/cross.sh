@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-flags="-std=gnu11 -O3 -fno-math-errno -fno-trapping-math -pthread -Wall -Wextra -Werror"
+flags="-std=gnu11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread -Wall -Wextra -Werror"
 build() { "$1" $flags -o "$out/$2" tests/native/sets.c src/chairlift/runner/native/*.c -lm; }
 
 echo "$(uname -m), as it is"

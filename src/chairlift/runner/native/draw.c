@@ -55,27 +55,6 @@ static double uniform(const draw_job *job, int at, int attempt) {
     return (double)(mixed(state ^ (uint64_t)attempt) >> 12) * 0x1p-52;
 }
 
-/* exp for x <= 0; 0 below -87. Error under 2 units in the last place. */
-INLINE float exponential(float x) {
-    float clamped = x < -87.0f ? -87.0f : x;
-    float whole = clamped * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer in the low bits */
-    float n = whole - 12582912.0f;
-    float f = clamped - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * f * f + f + 1.0f;
-    int32_t bits;
-    float scale;
-    memcpy(&bits, &whole, 4);
-    bits = (bits - 0x4b400000 + 127) << 23;
-    memcpy(&scale, &bits, 4);
-    return x < -87.0f ? 0.0f : p * scale;
-}
-
 /* In a fixed order; leaves the lanes changed. */
 INLINE double sum_lanes(float *lanes) {
     for (int l = 0; l < 16; l++) lanes[l] += lanes[l + 16];
@@ -95,11 +74,12 @@ INLINE float largest(const float *x, int64_t n) {
     return best[0];
 }
 
-INLINE void exponentials(const float *restrict x, float *restrict out, int64_t n, float top, float temperature) {
+INLINE void exponentials(const float *restrict x, float *restrict out, int64_t n, float top, float temperature,
+                         const int has_fma) {
     if (temperature == 1.0f) /* half the time goes into the division */
-        for (int64_t i = 0; i < n; i++) out[i] = exponential(x[i] - top);
+        for (int64_t i = 0; i < n; i++) out[i] = exponential(x[i] - top, has_fma);
     else
-        for (int64_t i = 0; i < n; i++) out[i] = exponential((x[i] - top) / temperature);
+        for (int64_t i = 0; i < n; i++) out[i] = exponential((x[i] - top) / temperature, has_fma);
 }
 
 INLINE double sum_of(const float *restrict weights, int64_t n) {
@@ -111,12 +91,12 @@ INLINE double sum_of(const float *restrict weights, int64_t n) {
     return sum_lanes(lanes);
 }
 
-INLINE void weigh(weighed *row, float temperature) {
+INLINE void weigh(weighed *row, float temperature, const int has_fma) {
     float top = largest(row->x, row->n);
     row->whole = 0;
     for (int64_t first = 0; first < row->n; first += BLOCK) {
         int64_t count = row->n - first < BLOCK ? row->n - first : BLOCK;
-        exponentials(row->x + first, row->weights + first, count, top, temperature);
+        exponentials(row->x + first, row->weights + first, count, top, temperature, has_fma);
         row->sums[first / BLOCK] = sum_of(row->weights + first, count);
         row->whole += row->sums[first / BLOCK];
     }
@@ -285,21 +265,21 @@ INLINE int64_t draw_filtered(const draw_job *job, int at, const weighed *row) {
     return found[i].id;
 }
 
-INLINE void draw_row(const draw_job *job, int at) {
+INLINE void draw_row(const draw_job *job, int at, const int has_fma) {
     weighed row = {.x = job->x + job->rows[at] * job->n, .n = job->n};
     row.weights = scratch(SCRATCH_ROWS, (size_t)job->n * sizeof(float));
     row.sums = scratch(SCRATCH_SCORES, (size_t)(job->n / BLOCK + 1) * sizeof(double));
-    weigh(&row, job->temperature[at]);
+    weigh(&row, job->temperature[at], has_fma);
     int is_filtered = job->top_k[at] || job->top_p[at] < 1.0f || job->min_p[at] > 0.0f;
     job->out[at] = is_filtered ? draw_filtered(job, at, &row) : locate(&row, mark_of(uniform(job, at, 0), row.whole));
 }
 
 #if defined(__x86_64__)
-AVX512 static void draw_avx512(void *job, int at) { draw_row(job, at); }
-AVX2 static void draw_avx2(void *job, int at) { draw_row(job, at); }
-BASELINE static void draw_baseline(void *job, int at) { draw_row(job, at); }
+AVX512 static void draw_avx512(void *job, int at) { draw_row(job, at, 1); }
+AVX2 static void draw_avx2(void *job, int at) { draw_row(job, at, 1); }
+BASELINE static void draw_baseline(void *job, int at) { draw_row(job, at, 0); }
 #else
-NEON static void draw_neon(void *job, int at) { draw_row(job, at); }
+NEON static void draw_neon(void *job, int at) { draw_row(job, at, 1); }
 #endif
 
 EXPORT void chairlift_draw(const float *x, int64_t n, int count, const int64_t *rows, const float *temperature,

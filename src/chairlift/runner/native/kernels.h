@@ -16,8 +16,8 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* What a function may use beyond the architecture's baseline; chosen at run time. FMA_...(x, v, sum) is sum + x * v of a
- * number and a vector in one rounding, but on the baseline of x86-64, which has none. Written out: a compiler that is
- * left the choice may fuse in one place and not in another, and then a sum's bits change with the loop it is in. */
+ * number and a vector in one rounding, but on the baseline of x86-64, which has none. Written out, and the compiler is
+ * told to fuse nothing by itself (setup.py): it may in one loop and not in another, and then bits change with the loop. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define FMA_AVX512(x, v, sum) _mm512_fmadd_ps(_mm512_set1_ps(x), v, sum)
@@ -105,6 +105,37 @@ static inline uint16_t to_bf16(float f) {
 }
 
 static inline float from_float(float x) { return x; }
+
+/* a * b + c, in one rounding where the caller's instructions can. */
+INLINE float madd(float a, float b, float c, const int has_fma) { return has_fma ? __builtin_fmaf(a, b, c) : a * b + c; }
+
+/* exp of what is at most 88; 0 below -87.7. Error under 2 units in the last place. */
+INLINE float exponential(float x, const int has_fma) {
+    int32_t bits;
+    float scale;
+#if defined(__x86_64__)
+    x = -88.0f > x ? -88.0f : x;
+#else
+    uint32_t size; /* of negative numbers the larger, as bits, is the smaller; that a NaN stays one costs no more so */
+    memcpy(&size, &x, 4);
+    size = size < 0xc2b00000u ? size : 0xc2b00000u;
+    memcpy(&x, &size, 4);
+#endif
+    float whole = madd(x, 1.44269504f, 12582912.0f, has_fma); /* 1.5 * 2^23: rounds to an integer in the low bits */
+    float n = whole - 12582912.0f;
+    float f = madd(n, 2.12194440e-4f, madd(n, -0.693359375f, x, has_fma), has_fma);
+    float p = 1.9875691500e-4f;
+    p = madd(p, f, 1.3981999507e-3f, has_fma);
+    p = madd(p, f, 8.3334519073e-3f, has_fma);
+    p = madd(p, f, 4.1665795894e-2f, has_fma);
+    p = madd(p, f, 1.6666665459e-1f, has_fma);
+    p = madd(p, f, 5.0000001201e-1f, has_fma);
+    p = madd(p * f, f, f, has_fma) + 1.0f;
+    memcpy(&bits, &whole, 4);
+    bits = (bits - 0x4b400000 + 127) << 23;
+    memcpy(&scale, &bits, 4);
+    return p * scale; /* 2^-127 is 0 here */
+}
 
 /* The best of a kernel's forms that this processor can run: CHOOSE by element type, CHOOSE_SET without one. */
 #if defined(__x86_64__)

@@ -32,7 +32,7 @@ enum {
     BLOCK = 32,
     SUPER = 8,                   /* blocks */
     BLOCK_ITEMS = PANEL * BLOCK, /* quants of a block of a panel */
-    PIECE = 16,                  /* blocks that are unpacked at once; a multiple of SUPER */
+    PIECE = 24,                  /* most blocks that are unpacked at once; a multiple of SUPER */
     AHEAD = 8192,                /* bytes: how far before its use memory is asked for */
 };
 
@@ -90,10 +90,60 @@ typedef struct {
     const int8_t *x;
     const float *xd, *xm;
     const int32_t *xs;
-    int64_t blocks; /* of a whole row: how far rows are apart */
+    const uint8_t *scales, *supers; /* of the panel */
+    int64_t blocks;                 /* of a whole row: how far rows are apart */
     int count;      /* blocks of the piece */
     float *sums;
 } quant_tile;
+
+/* 16 bytes times a float of its own each. */
+INLINE void scaled(const uint8_t *from, const float *d, float *to, const int is_signed) {
+    for (int r = 0; r < PANEL; r++) to[r] = d[r] * (is_signed ? (float)(int8_t)from[r] : (float)from[r]);
+}
+
+/* The quants of one block of a panel to bytes; see above for how they are packed. */
+INLINE void unpack_block(const uint8_t *from, int8_t *to, const int bits) {
+    for (int j = 0; j < 256; j++) to[j] = (int8_t)(from[j] & 15);
+    for (int j = 0; j < 256; j++) to[256 + j] = (int8_t)(from[j] >> 4);
+    if (bits == 5)
+        for (int t = 0; t < 8; t++)
+            for (int j = 0; j < 64; j++) to[64 * t + j] |= (int8_t)((from[256 + j] >> t & 1) << 4);
+    if (bits == 6)
+        for (int t = 0; t < 4; t++)
+            for (int j = 0; j < 128; j++)
+                to[128 * t + j] = (int8_t)((to[128 * t + j] | (from[256 + j] >> 2 * t & 3) << 4) - 32);
+}
+
+typedef struct {
+    float d, inverse;
+} quant_scale;
+
+/* Of a block whose largest number, without its sign, has these bits: it becomes 127. Not finite where one is not. */
+INLINE quant_scale quant_scale_of(int32_t largest) {
+    float most;
+    memcpy(&most, &largest, 4);
+    if (largest >= 0x7f800000) return (quant_scale){__builtin_nanf(""), 0.0f};
+    if (most < 0x1p-100f) return (quant_scale){0.0f, 0.0f};
+    return (quant_scale){most * (1.0f / 127.0f), 127.0f / most};
+}
+
+/* 32 numbers to 8 bits. */
+INLINE void quantise_block(const float *restrict x, int8_t *restrict q, float *d, float *m, int32_t *sums) {
+    int32_t largest = 0, bits[BLOCK];
+    float rounded[BLOCK];
+    memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < BLOCK; i++) {
+        int32_t size = bits[i] & 0x7fffffff; /* orders as the numbers do, NaN above all */
+        largest = size > largest ? size : largest;
+    }
+    quant_scale scale = quant_scale_of(largest);
+    for (int i = 0; i < BLOCK; i++) rounded[i] = __builtin_fmaf(x[i], scale.inverse, 12582912.0f);
+    memcpy(bits, rounded, sizeof bits); /* 1.5 * 2^23: the nearest integer is in the low bits */
+    for (int i = 0; i < BLOCK; i++) q[i] = (int8_t)bits[i];
+    sums[0] = sums[1] = 0;
+    for (int i = 0; i < BLOCK; i++) sums[i / 16] += q[i];
+    *d = scale.d, *m = scale.d * (float)(sums[0] + sums[1]);
+}
 
 typedef struct {
     int type, x_is_bf16, y_is_bf16;

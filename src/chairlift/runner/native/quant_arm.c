@@ -7,34 +7,81 @@
 #define DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
 #define I8MM __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
 
-/* Four outputs: sums += w [4][4] . x [4], the four bytes of one lane of x. */
-#define DOT_LANE(sums, w, x, lane) vdotq_laneq_s32(sums, w, x, lane)
-#define TARGET DOTPROD
-#define NAME(x) x##_dot
-#include "quant_neon.inc"
-#define TARGET DOTPROD
-#define NAME(x) x##_dot
-#define TILE_ROWS 4
-#define HAS_DIRECT 1
-#include "quant.inc"
-#undef DOT_LANE
+#include "quant_dot.h"
+#include "quant_neon.h"
 
-INLINE int32x4_t dot_widened(int32x4_t sums, int8x16_t w, int8x16_t x) {
-    int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
-    return vaddq_s32(sums, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+INLINE void halves_neon(const uint8_t *from, float *to) {
+    for (int i = 0; i < PANEL; i += 4) vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from + 2 * i))));
 }
 
-#define DOT_LANE(sums, w, x, lane) \
-    dot_widened(sums, w, vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(x), lane)))
-#define TARGET NEON
-#define NAME(x) x##_neon
-#include "quant_neon.inc"
+/* As `scaled`: the bits of 2^23 + byte, and off what is too much. */
+INLINE void scaled_neon(const uint8_t *from, const float *d, float *to, const int is_signed) {
+    uint8x16_t bytes = vld1q_u8(from), none = vdupq_n_u8(0);
+    if (is_signed) bytes = veorq_u8(bytes, vdupq_n_u8(128)); /* 128 more */
+    float32x4_t base = vdupq_n_f32(is_signed ? 8388736.0f : 8388608.0f);
+    uint16x8_t halves[2] = {vreinterpretq_u16_u8(vzip1q_u8(bytes, none)), vreinterpretq_u16_u8(vzip2q_u8(bytes, none))};
+    for (int i = 0; i < 4; i++) {
+        uint16x8_t half = halves[i / 2], upper = vdupq_n_u16(0x4b00);
+        float32x4_t value = vreinterpretq_f32_u16(i % 2 ? vzip2q_u16(half, upper) : vzip1q_u16(half, upper));
+        vst1q_f32(to + 4 * i, vmulq_f32(vsubq_f32(value, base), vld1q_f32(d + 4 * i)));
+    }
+}
+
+/* As `unpack_block`. */
+INLINE void unpack_block_neon(const uint8_t *from, int8_t *to, const int bits) {
+    const uint8x16_t low = vdupq_n_u8(15), upper = vdupq_n_u8(0x30), all = vdupq_n_u8(32);
+    if (bits != 6) return unpack_block(from, to, bits);
+    for (int k = 0; k < 8; k++) {
+        uint8x16_t a = vld1q_u8(from + 16 * k), b = vld1q_u8(from + 128 + 16 * k), two = vld1q_u8(from + 256 + 16 * k);
+        uint8x16_t items[4] = {
+            vbslq_u8(upper, vshlq_n_u8(two, 4), vandq_u8(a, low)),
+            vbslq_u8(upper, vshlq_n_u8(two, 2), vandq_u8(b, low)),
+            vbslq_u8(upper, two, vshrq_n_u8(a, 4)),
+            vbslq_u8(upper, vshrq_n_u8(two, 2), vshrq_n_u8(b, 4)),
+        };
+        for (int t = 0; t < 4; t++) vst1q_s8(to + 128 * t + 16 * k, vreinterpretq_s8_u8(vsubq_u8(items[t], all)));
+    }
+}
+
+/* As `quantise_block`. */
+INLINE void quantise_block_neon(const float *x, int8_t *q, float *d, float *m, int32_t *sums) {
+    float32x4_t v[8];
+    int32x4_t largest = vdupq_n_s32(0);
+    for (int i = 0; i < 8; i++) v[i] = vld1q_f32(x + 4 * i);
+    for (int i = 0; i < 8; i++)
+        largest = vmaxq_s32(largest, vandq_s32(vreinterpretq_s32_f32(v[i]), vdupq_n_s32(0x7fffffff)));
+    quant_scale scale = quant_scale_of(vmaxvq_s32(largest));
+    int16x8_t words[4];
+    for (int i = 0; i < 8; i++) v[i] = vfmaq_n_f32(vdupq_n_f32(12582912.0f), v[i], scale.inverse);
+    for (int i = 0; i < 4; i++)
+        words[i] = vuzp1q_s16(vreinterpretq_s16_f32(v[2 * i]), vreinterpretq_s16_f32(v[2 * i + 1]));
+    for (int i = 0; i < 2; i++) {
+        vst1q_s8(q + 16 * i, vuzp1q_s8(vreinterpretq_s8_s16(words[2 * i]), vreinterpretq_s8_s16(words[2 * i + 1])));
+        sums[i] = vaddvq_s16(vaddq_s16(words[2 * i], words[2 * i + 1]));
+    }
+    *d = scale.d, *m = scale.d * (float)(sums[0] + sums[1]);
+}
+
 #define TARGET NEON
 #define NAME(x) x##_neon
 #define TILE_ROWS 4
 #define HAS_DIRECT 1
+#define SCALED scaled_neon
+#define UNPACK_BLOCK unpack_block_neon
+#define ONE_ROW(tile, type) 0
+#define QUANTISE_BLOCK quantise_block_neon
 #include "quant.inc"
-#undef DOT_LANE
+
+#define halves_dot halves_neon
+#define TARGET DOTPROD
+#define NAME(x) x##_dot
+#define TILE_ROWS 4
+#define HAS_DIRECT 1
+#define SCALED scaled_neon
+#define UNPACK_BLOCK unpack_block_neon
+#define ONE_ROW one_row_dot
+#define QUANTISE_BLOCK quantise_block_neon
+#include "quant.inc"
 
 /* Four rows, four outputs at a time. A product of matrices takes two rows and two outputs, 8 columns of each:
  *
@@ -91,11 +138,15 @@ I8MM INLINE void tile_i8mm(const quant_tile *t, int rows, const int kind, const 
         tile_dot(t, rows, kind, bits);
 }
 
-#define halves_i8mm halves_dot
+#define halves_i8mm halves_neon
 #define TARGET I8MM
 #define NAME(x) x##_i8mm
 #define TILE_ROWS 4
 #define HAS_DIRECT 1
+#define SCALED scaled_neon
+#define UNPACK_BLOCK unpack_block_neon
+#define ONE_ROW one_row_dot
+#define QUANTISE_BLOCK quantise_block_neon
 #include "quant.inc"
 
 quant_kernels quant_kernels_here(void) {

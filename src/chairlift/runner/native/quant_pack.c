@@ -139,7 +139,7 @@ static uint16_t to_half(float f) {
 }
 
 /* 32 floats, fewer where a row ends, to 8 bits around zero or to 4 bits between their least and their largest. */
-static int quantise_block(int type, const float *x, int count, row_block *out) {
+static int round_block(int type, const float *x, int count, row_block *out) {
     float least = 0, most = 0;
     for (int i = 0; i < count; i++) {
         if (!isfinite(x[i])) return 0;
@@ -169,7 +169,7 @@ static void pack_chunk(void *arg, int panel) {
             row_block block = {0};
             if (job->rows)
                 read_block(job->type, job->rows[row], b, &block);
-            else if (!quantise_block(job->type, job->matrix + row * job->k + b * BLOCK,
+            else if (!round_block(job->type, job->matrix + row * job->k + b * BLOCK,
                                      min_int(BLOCK, (int)(job->k - b * BLOCK)), &block))
                 job->is_bad[row] = 1;
             if (!is_finite_half(block.d) || !is_finite_half(block.m)) job->is_bad[row] = 1;

@@ -45,6 +45,7 @@ typedef struct {
 #define STORE to_bf16
 #define LANES 16
 #define FMA FMA_AVX512
+#define HAS_FMA 1
 #include "rows.inc"
 
 #define TARGET AVX512
@@ -54,6 +55,7 @@ typedef struct {
 #define STORE from_float
 #define LANES 16
 #define FMA FMA_AVX512
+#define HAS_FMA 1
 #include "rows.inc"
 
 #define TARGET AVX2
@@ -63,6 +65,7 @@ typedef struct {
 #define STORE to_bf16
 #define LANES 8
 #define FMA FMA_AVX2
+#define HAS_FMA 1
 #include "rows.inc"
 
 #define TARGET AVX2
@@ -72,6 +75,7 @@ typedef struct {
 #define STORE from_float
 #define LANES 8
 #define FMA FMA_AVX2
+#define HAS_FMA 1
 #include "rows.inc"
 
 #define TARGET BASELINE
@@ -81,6 +85,7 @@ typedef struct {
 #define STORE to_bf16
 #define LANES 4
 #define FMA FMA_BASELINE
+#define HAS_FMA 0
 #include "rows.inc"
 
 #define TARGET BASELINE
@@ -90,6 +95,7 @@ typedef struct {
 #define STORE from_float
 #define LANES 4
 #define FMA FMA_BASELINE
+#define HAS_FMA 0
 #include "rows.inc"
 
 #else
@@ -101,6 +107,7 @@ typedef struct {
 #define STORE to_bf16
 #define LANES 4
 #define FMA FMA_NEON
+#define HAS_FMA 1
 #include "rows.inc"
 
 #define TARGET NEON
@@ -110,6 +117,7 @@ typedef struct {
 #define STORE from_float
 #define LANES 4
 #define FMA FMA_NEON
+#define HAS_FMA 1
 #include "rows.inc"
 
 #endif

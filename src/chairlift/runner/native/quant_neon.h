@@ -1,21 +1,30 @@
-/* A tile of up to four rows; quant_arm.c includes this for each way to make a dot product (DOT_LANE).
+/* A tile of up to four rows without dot products of bytes.
  *
  * Outputs are in vectors of four. As many of these are summed at once as leave room for the sums of all rows: two for
  * three or four rows, four for fewer.
  */
+#ifndef CHAIRLIFT_QUANT_NEON_H
+#define CHAIRLIFT_QUANT_NEON_H
 
-TARGET INLINE void NAME(halves)(const uint8_t *from, float *to) {
-    for (int i = 0; i < PANEL; i += 4) vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from + 2 * i))));
+#include "quant.h"
+
+/* Four outputs: sums += w [4][4] . x [4], the four bytes of one lane of x. */
+INLINE int32x4_t dot_widened(int32x4_t sums, int8x16_t w, int8x16_t x) {
+    int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
+    return vaddq_s32(sums, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
 }
 
+#define DOT_LANE(sums, w, x, lane) \
+    dot_widened(sums, w, vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(x), lane)))
+
 /* Step s of a block: four outputs, four columns. */
-TARGET INLINE int8x16_t NAME(items)(const int8_t *w, int s, const int bits) {
+INLINE int8x16_t items_neon(const int8_t *w, int s, const int bits) {
     if (bits == 8) return vld1q_s8(w + s * 64);
     uint8x16_t two = vreinterpretq_u8_s8(vld1q_s8(w + s % 4 * 64));
     return vreinterpretq_s8_u8(s < 4 ? vandq_u8(two, vdupq_n_u8(15)) : vshrq_n_u8(two, 4));
 }
 
-TARGET INLINE void NAME(tile_rows)(const quant_tile *t, const int rows, const int wide, const int kind,
+INLINE void tile_rows_neon(const quant_tile *t, const int rows, const int wide, const int kind,
                                    const int bits) {
     for (int v = 0; v < 4; v += wide) {
         float32x4_t sums[4][4];
@@ -39,7 +48,7 @@ TARGET INLINE void NAME(tile_rows)(const quant_tile *t, const int rows, const in
                         for (int i = 0; i < wide; i++) dots[r][i] = vdupq_n_s32(0);
 #define STEP(lane)                                                                              \
     _Pragma("GCC unroll 4") for (int i = 0; i < wide; i++) {                                    \
-        int8x16_t items = NAME(items)(w + 16 * i, 4 * h + lane, bits);                          \
+        int8x16_t items = items_neon(w + 16 * i, 4 * h + lane, bits);                          \
         _Pragma("GCC unroll 4") for (int r = 0; r < rows; r++)                                  \
             dots[r][i] = DOT_LANE(dots[r][i], items, x[r], lane);                               \
     }
@@ -74,21 +83,20 @@ TARGET INLINE void NAME(tile_rows)(const quant_tile *t, const int rows, const in
     }
 }
 
-TARGET INLINE void NAME(tile)(const quant_tile *t, int rows, const int kind, const int bits) {
+INLINE void tile_neon(const quant_tile *t, int rows, const int kind, const int bits) {
     switch (rows) {
     case 1:
-        NAME(tile_rows)(t, 1, 4, kind, bits);
+        tile_rows_neon(t, 1, 4, kind, bits);
         break;
     case 2:
-        NAME(tile_rows)(t, 2, 4, kind, bits);
+        tile_rows_neon(t, 2, 4, kind, bits);
         break;
     case 3:
-        NAME(tile_rows)(t, 3, 2, kind, bits);
+        tile_rows_neon(t, 3, 2, kind, bits);
         break;
     default:
-        NAME(tile_rows)(t, 4, 2, kind, bits);
+        tile_rows_neon(t, 4, 2, kind, bits);
     }
 }
 
-#undef TARGET
-#undef NAME
+#endif
