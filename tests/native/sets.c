@@ -1,5 +1,5 @@
 /* Every instruction set of this processor against plain C, bit for bit, on random quantised matrices; and attention and
- * products of floats against sums in double. Needs neither Python nor torch, so it also runs on another architecture's
+ * products of floats and of bf16 against sums in double. Needs neither Python nor torch, so it also runs on another architecture's
  * processor that is only emulated: see `make cross`. */
 #include <math.h>
 #include <stdint.h>
@@ -26,10 +26,23 @@ static const struct {
     int mask;
 } SETS[] = {
     {"avx2", 1}, {"avx512-vnni", 1 | 2 | 16}, {"amx", 1 | 2 | 4 | 8 | 16 | 32},
-    {"neon", 64}, {"dotprod", 64 | 128}, {"i8mm", 64 | 128 | 256},
+    {"neon", 64}, {"dotprod", 64 | 128}, {"i8mm", 64 | 128 | 256}, {"arm-bf16", 64 | 128 | 256 | 512},
 };
 
 static float uniform(void) { return (float)rand() / (float)RAND_MAX * 2 - 1; }
+
+static float number_of(uint16_t bf16) {
+    uint32_t bits = (uint32_t)bf16 << 16;
+    float number;
+    memcpy(&number, &bits, 4);
+    return number;
+}
+
+static uint16_t bf16_of(float number) {
+    uint32_t bits;
+    memcpy(&bits, &number, 4);
+    return (uint16_t)(bits >> 16);
+}
 
 static void *room(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
 
@@ -94,6 +107,36 @@ static void try_floats(int found) {
     free(packed);
 }
 
+/* bf16: all rows at once, then each alone: the same bits, and near a sum in double. */
+static void try_bf16(int found) {
+    static uint16_t x[MAX_ROWS * K], w[N * K], back[K];
+    static float got[MAX_ROWS * N], alone[N];
+    uint16_t *packed = room(sizeof(uint16_t) * 64 * K);
+    for (int i = 0; i < MAX_ROWS * K; i++) x[i] = bf16_of(uniform());
+    for (int i = 0; i < N * K; i++) w[i] = bf16_of(uniform());
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+        if ((SETS[s].mask & found) != SETS[s].mask) continue;
+        chairlift_features(SETS[s].mask);
+        chairlift_product_pack(w, packed, N, K, 1);
+        chairlift_product(x, packed, NULL, got, MAX_ROWS, N, K, 1, 1);
+        double worst = 0;
+        for (int r = 0; r < MAX_ROWS; r++) {
+            chairlift_product(x + r * K, packed, NULL, alone, 1, N, K, 1, 1);
+            check("product", "bf16", SETS[s].name, r, !memcmp(alone, got + r * N, sizeof alone));
+            for (int c = 0; c < N; c++) {
+                double sum = 0;
+                for (int i = 0; i < K; i++) sum += (double)number_of(x[r * K + i]) * number_of(w[c * K + i]);
+                worst = fmax(worst, fabs(sum - alone[c]));
+            }
+        }
+        check("product", "bf16 values", SETS[s].name, MAX_ROWS, worst < 1e-3);
+        int64_t last = N - 1;
+        chairlift_product_rows(packed, &last, back, 1, K, 1);
+        check("rows", "bf16", SETS[s].name, 1, !memcmp(back, w + last * K, sizeof back));
+    }
+    free(packed);
+}
+
 enum { HEADS = 9, KV_HEADS = 3, HEAD = 64, TOKENS = 70, BLOCK = 16, BLOCKS = 5 };
 
 /* A whole prompt at once, then each of its tokens alone: the same bits, and near a sum in double. */
@@ -141,6 +184,7 @@ int main(void) {
     printf("\n");
     try_quantised(found);
     try_floats(found);
+    try_bf16(found);
     try_attention(found);
     printf("%d sets, %d failed\n", num_sets, num_failed);
     return num_failed || !num_sets;

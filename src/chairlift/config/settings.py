@@ -99,15 +99,10 @@ class Settings:
     def _check_exact(self) -> None:
         """Refuses what cannot be exact on any device; the rest shows when the device is known."""
         for name, value, can_be, why_not in (
-            (
-                "kv_dtype",
-                self.kv_dtype,
-                "auto",
-                f"attention over keys and values in {self.kv_dtype} was not shown to be",
-            ),
+            ("kv_dtype", self.kv_dtype, "auto", "nobody has checked attention over keys and values in fp8"),
             ("quantize", self.quantize, "auto", "products of fp8 weights add up by the number of rows"),
             ("attention", self.attention, "auto or triton", "FlashInfer cuts a context by what else is in the step"),
         ):
-            if value in ("fp8", "flashinfer") or (name, value) == ("kv_dtype", "int8"):
+            if value in ("fp8", "flashinfer"):
                 flag = name.replace("_", "-")
                 raise InvalidConfig(f"exact: {why_not}; use --{flag} {can_be}, or leave --exact out")

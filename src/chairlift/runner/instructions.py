@@ -36,7 +36,7 @@ _INSTRUCTIONS = {
         Instruction("asimd", library.HAS_NEON, _ALL, _NO_KERNELS),
         Instruction("asimddp", library.HAS_DOTPROD, _QUANTISED, f"{_QUANTISED} are slower"),
         Instruction("i8mm", library.HAS_I8MM, _QUANTISED, f"{_TILES} with quantised weights"),
-        Instruction("bf16", library.HAS_ARM_BF16, _BF16, _FLOAT32),
+        Instruction("bf16", library.HAS_ARM_BF16, f"products in bfloat16, {_BF16}", _FLOAT32),
         Instruction("sve", 0, "", "the native kernels have no use for it"),
     ),
 }  # fmt: skip

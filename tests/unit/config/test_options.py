@@ -83,10 +83,6 @@ def test_a_share_of_the_memory_is_above_0_and_at_most_1() -> None:
         ({"num_blocks": 4, "kv_memory": "1GB"}, "num_blocks and kv_memory"),
         ({"max_step_tokens": 4, "max_running": 8}, "max_step_tokens 4 must be at least max_running 8"),
         ({"exact": True, "kv_dtype": "fp8"}, "use --kv-dtype auto, or leave --exact out"),
-        (
-            {"exact": True, "kv_dtype": "int8"},
-            "keys and values in int8 was not shown to be; use --kv-dtype auto, or leave",
-        ),
         ({"exact": True, "quantize": "fp8"}, "use --quantize auto, or leave --exact out"),
         ({"exact": True, "attention": "flashinfer"}, "use --attention auto or triton, or leave --exact out"),
     ],
