@@ -67,7 +67,7 @@ _KV_RULE = (
     "full length needs it; by --memory on a GPU)"
 )
 OPTIONS: tuple[Option, ...] = (
-    Option("model", "model", text, "MODEL", "folder, .gguf file, ORG/NAME[:Q4_K_M] of the hub (default: the embedded SmolLM2)"),
+    Option("model", "model", text, "MODEL", "folder, .gguf file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"),
     Option("served_model_name", "server", text, "NAME", "name shown to clients (default: the model's)"),
     Option("tokenizer", "model", existing_path, "PATH", "tokenizer file or folder (default: the model's own)"),
     _choice("load_format", "model", ("auto", "dummy"), "dummy: random weights, for measuring"),
