@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from chairlift.live.counts import Count
-from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS
+from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, wait_until
 
@@ -67,6 +67,79 @@ def test_too_many_headers_are_431_and_as_many_as_allowed_are_fine() -> None:
                     b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + b"X-A: b\r\n" * num + b"\r\n"
                 )
                 assert status(all_of(sock)) == wanted
+
+
+CHUNKED = ASK + b"Transfer-Encoding: chunked\r\n\r\n"
+LAST_CHUNK = b"2\r\n{}\r\n0\r\n"
+
+
+@pytest.mark.parametrize("trailer", [b"a: b\r\n", b"a" * 1000], ids=["many", "one without end"])
+def test_trailers_without_end_are_431(trailer: bytes) -> None:
+    with HttpWorld().on_a_port() as url, connected(url) as sock:
+        sock.sendall(CHUNKED + LAST_CHUNK)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(MAX_HEAD_BYTES):  # it would go on for ever
+                sock.sendall(trailer * 10)
+        assert status(all_of(sock)) in (400, 431)  # the body was read and answered, or not yet
+
+
+def test_a_key_in_a_trailer_opens_nothing_and_a_trailer_does_no_harm() -> None:
+    body = b'{"prompt": "Hi", "max_tokens": 2}'
+    chunks = b"%x\r\n%b\r\n0\r\nAuthorization: Bearer secret-of-some-length\r\n\r\n" % (len(body), body)
+    for settings, wanted in (({"api_key": "secret-of-some-length"}, 401), ({}, 200)):
+        with HttpWorld(**settings).on_a_port() as url, connected(url) as sock:
+            sock.sendall(ASK + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+            assert status(all_of(sock)) == wanted
+
+
+def test_a_chunk_whose_extension_has_no_end_is_431() -> None:
+    with HttpWorld().on_a_port() as url, connected(url) as sock:
+        sock.sendall(CHUNKED + b"5;a=")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(MAX_HEAD_BYTES):
+                sock.sendall(b"a" * 1000)
+        assert status(all_of(sock)) == 431
+
+
+def test_requests_that_do_not_wait_for_answers_are_few(stalled_world: HttpWorld) -> None:
+    with stalled_world.on_a_port() as url:
+        with connected(url) as sock:
+            sock.sendall(asking(stream=False) * MAX_PIPELINED)
+            wait_until(lambda: len(stalled_world.client.requests) == 1)
+            sock.sendall(asking(stream=False))  # one too many
+            answer = all_of(sock)
+        assert status(answer) == 400
+        assert b"without an answer" in answer
+        with connected(url) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 14_000)
+            assert b"without an answer" in all_of(sock)
+
+
+def test_blank_lines_after_an_answer_do_not_keep_a_connection_open() -> None:
+    with HttpWorld(max_receive_seconds=0.4).on_a_port() as url, connected(url) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert status(sock.recv(65536)) == 200
+        sock.sendall(b"\r\n")
+        assert status(all_of(sock)) == 408
+
+
+def test_a_large_body_and_the_beginning_of_the_next_head_in_one_read_are_both_taken() -> None:
+    body = json.dumps({"prompt": "Hi", "max_tokens": 2, "user": "u" * 70_000}).encode()
+    first = ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with HttpWorld(max_body_bytes=100_000).on_a_port() as url, connected(url) as sock:
+        sock.sendall(first + b"GET /health HT")
+        sock.sendall(b"TP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert all_of(sock).count(b"HTTP/1.1 200") == 2
+
+
+def test_who_asks_for_another_protocol_is_answered_in_this_one() -> None:
+    body = b'{"prompt": "Hi", "max_tokens": 2}'
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    request = ASK + upgrade + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with HttpWorld().on_a_port() as url, connected(url) as sock:
+        sock.sendall(request[:-10])
+        sock.sendall(request[-10:] + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert all_of(sock).count(b"HTTP/1.1 200") == 2
 
 
 @pytest.fixture

@@ -1,13 +1,16 @@
-"""What a connection may not do: be one too many, send a head without end, dawdle with a request, or stop reading.
+"""What a connection may not do: be one too many, send a head or trailers without end, ask for much before it has its
+answers, dawdle with a request, or stop reading.
 
-Always: whoever is refused hears why, as far as HTTP allows it then, and is gone a second later. A client that reads
-nothing of what waits for it, for as long as the settings allow, is cut off; one that reads slowly is not.
+Always: trailers are no headers, whatever they are called. Whoever is refused hears why, as far as HTTP allows it then,
+and is gone a second later. A client that reads nothing of what waits for it, for as long as the settings allow, is cut
+off; one that reads slowly is not.
 """
 
 import time
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from chairlift.server.errors import error_json
@@ -15,7 +18,12 @@ from chairlift.server.load import Load
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
+MAX_PIPELINED = 32  # requests on one connection that have no answer yet
 _LINGER_S = 1.0  # for the client to read why; closing at once may take the answer away from it
+
+
+class Refused(Exception):
+    """Ends the parsing of what else was read with what is refused."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -26,7 +34,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_counted = False
         self._is_refused = False
         self._is_in_head = False
-        self._num_head_bytes = 0
+        self._is_body_read = False  # any of a body, in this read
+        self._num_head_bytes = 0  # of reads that all belong to the head
+        self._num_trailer_bytes = 0  # of reads without a byte of a body
+        self._num_trailers = 0
         self._receiving_since: float | None = None
         self._unread: tuple[int, float] | None = None  # bytes that the client has yet to read, and since when
 
@@ -58,35 +69,85 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
-        super().data_received(data)
-        if self._is_in_head:
+        was_in_head, self._is_body_read = self._is_in_head, False
+        self._feed(data)
+        if self._is_in_head and was_in_head:
             self._num_head_bytes += len(data)
             self._check_head(self._num_head_bytes)
+        elif not self._is_in_head and self._receiving_since is not None:
+            self._num_trailer_bytes = 0 if self._is_body_read else self._num_trailer_bytes + len(data)
+            if self._num_trailer_bytes > MAX_HEAD_BYTES:
+                self._refuse(431, f"the request has {MAX_HEAD_BYTES} bytes and more beside its body")
+        if self._receiving_since is None and not (
+            self._is_refused or self._is_under_way
+        ):  # blank lines: the next request has begun
+            self._receiving_since = time.monotonic()
+
+    def _feed(self, data: bytes) -> None:
+        """A request to speak another protocol is taken as one of this (RFC 9110, 7.8): nothing else is spoken."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            head = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
+            for name, value in self.headers:
+                head += [name, b": ", value, b"\r\n"] if name not in (b"upgrade", b"connection") else []
+            if self._is_in_head:
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+                self._feed(b"".join([*head, b"\r\n", data[upgrade.args[0] :]]))
+        except httptools.HttpParserError:
+            self._refuse(400, "this is not HTTP")
+
+    @property
+    def _is_other_protocol(self) -> bool:
+        """The head asks for one, and is read again without that; a tunnel (CONNECT) is a request like others."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    @property
+    def _is_under_way(self) -> bool:
+        return any(not cycle.response_complete for cycle in self._cycles)
 
     def on_message_begin(self) -> None:
+        if self._is_refused:
+            raise Refused
         super().on_message_begin()
-        self._is_in_head, self._num_head_bytes = True, 0
+        self._is_in_head, self._num_head_bytes, self._num_trailer_bytes, self._num_trailers = True, 0, 0, 0
         self._receiving_since = time.monotonic()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_in_head:
+            super().on_header(name, value)
+            return
+        self._num_trailers += 1
+        if self._num_trailers > MAX_HEADERS:
+            self._refuse(431, f"the request has more than {MAX_HEADERS} trailers")
+            raise Refused
+
     def on_headers_complete(self) -> None:
+        if self._is_other_protocol:
+            return
         self._is_in_head = False
         self._check_head(len(self.url) + sum(len(name) + len(value) for name, value in self.headers))
         if not self._is_refused:
+            self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete]
+            if len(self._cycles) == MAX_PIPELINED:
+                self._refuse(400, f"there are {MAX_PIPELINED} requests on this connection without an answer yet")
+                raise Refused
             super().on_headers_complete()
-            self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete and cycle is not self.cycle]
-            self._cycles += [self.cycle] if self.cycle is not None else []
+            self._cycles.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
+        self._is_body_read = True
         if not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._is_other_protocol:
+            return
         self._receiving_since = None
         if not self._is_refused:
             super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is not HTTP")
 
     def drop(self) -> None:
         """Whatever is under way has nobody to answer any more; to be called before the transport knows."""
