@@ -14,6 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
+#define NOINLINE static __attribute__((noinline))
 
 /* What a function may use beyond the architecture's baseline; chosen at run time. FMA_...(x, v, sum) is sum + x * v of a
  * number and a vector in one rounding, but on the baseline of x86-64, which has none. Written out, and the compiler is
