@@ -49,7 +49,7 @@ class HttpWorld:
         )
         self.client = ScriptedClient(lambda prompt, sample: self.answer, self.eos_id, limits)
         self.context = ServerContext(
-            load=make_load(**{"max_body_bytes": 20_000, **settings}),
+            load=make_load(**{"max_body_bytes": 20_000, "host": "0.0.0.0", **settings}),  # any name is taken
             model_names=("small", "org/small"),
             model_config=_config(self.tokenizer.vocab_size, self.eos_id, SamplingDefaults(**defaults or {})),
             tokenizer=self.tokenizer,

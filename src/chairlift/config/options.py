@@ -106,6 +106,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("api_key", "server", text, "KEY,...", "clients must send one; better in CHAIRLIFT_API_KEY or a file"),
     Option("api_key_file", "server", existing_path, "FILE", "keys with limits and shares (see docs/access.md)"),
     Option("cors_origin", "server", text, "ORIGIN,...", "sites whose pages may call this server (default: none)"),
+    Option("allowed_host", "server", text, "NAME,...", "names to take beside this machine's own, without keys"),
     Option("tls_cert", "server", existing_path, "FILE", "certificate chain for HTTPS, in PEM"),
     Option("tls_key", "server", existing_path, "FILE", "its private key, in PEM"),
     Option("admin_key", "server", text, "KEY", "needed for the admin routes; better in CHAIRLIFT_ADMIN_KEY"),

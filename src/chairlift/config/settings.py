@@ -56,6 +56,7 @@ class Settings:
     frontends: int | None = None
     api_key: str | None = field(default=None, repr=False)  # one, or several with commas between
     api_key_file: Path | None = None
+    allowed_host: str | None = None  # one, or several with commas between; beside this machine's names, without keys
     cors_origin: str | None = None  # one, or several with commas between; None: no other site may call
     tls_cert: Path | None = None
     tls_key: Path | None = None

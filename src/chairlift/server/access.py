@@ -1,12 +1,12 @@
 """What is said of access when a server starts: whether keys and certificates can be used, and who may come in."""
 
-import ipaddress
 import ssl
 
 from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.server.handshake import server_context
+from chairlift.server.sites import is_this_machine
 
 
 def check_access(settings: Settings) -> None:
@@ -31,10 +31,3 @@ def warning_of(settings: Settings) -> str | None:
     if is_this_machine(settings.host) or settings.api_key is not None or settings.api_key_file is not None:
         return None
     return f"whoever can reach {settings.host} may use this server: set CHAIRLIFT_API_KEY or --api-key-file"
-
-
-def is_this_machine(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

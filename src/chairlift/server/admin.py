@@ -24,13 +24,14 @@ from chairlift.server.errors import error_json
 from chairlift.server.load import Load
 from chairlift.server.lock import Lock
 from chairlift.server.reload import Outcome, outcome
+from chairlift.server.sites import OwnMachine
 
 _TIME_LIMIT_S = 10.0
 
 
 class _App(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        inner = Lock(self.router, lambda: self.state.keys)
+        inner = OwnMachine(Lock(self.router, lambda: self.state.keys), lambda: not self.state.keys, [], [])
         return Envelope(inner, self.state.load, Book(), lambda scope: ("admin", False))
 
 

@@ -6,7 +6,6 @@ from starlette.types import ASGIApp, Scope
 
 from chairlift.server import health
 from chairlift.server.context import ServerContext
-from chairlift.server.cors import allow_sites
 from chairlift.server.envelope import Envelope
 from chairlift.server.llm_serving import generate, status
 from chairlift.server.lock import Lock
@@ -17,6 +16,7 @@ from chairlift.server.openapi import openapi
 from chairlift.server.page import routes as page
 from chairlift.server.page.pages import Pages
 from chairlift.server.scrape import Scrape, metrics
+from chairlift.server.sites import OwnMachine, allow_sites, is_this_machine, names_of
 
 _ROUTES = (
     Route("/", page.root),
@@ -63,9 +63,15 @@ class _App(Starlette):
 
     def build_middleware_stack(self) -> ASGIApp:
         context: ServerContext = self.state.context
-        load = context.load
-        inner = Lock(self.router, lambda: load.keys)
-        return allow_sites(Envelope(inner, load, context.book, where), load.settings.cors_origin)
+        load, settings = context.load, context.load.settings
+        is_local = is_this_machine(settings.host)
+        inner = OwnMachine(
+            Lock(self.router, lambda: load.keys),
+            lambda: is_local and not load.keys,
+            names_of(settings.allowed_host),
+            names_of(settings.cors_origin),
+        )
+        return allow_sites(Envelope(inner, load, context.book, where), settings.cors_origin)
 
 
 def create_app(context: ServerContext) -> Starlette:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chairlift.config.keys import ApiKey, Keys
 
-_HEALTH = ("/health", "/health/live", "/health/ready", "/health/generate")
+HEALTH = ("/health", "/health/live", "/health/ready", "/health/generate")
 _MISSING = "an API key is needed: send it as `Authorization: Bearer KEY`"
 _WRONG = "this API key is not known here"
 
@@ -40,7 +40,7 @@ def key_of(http: Request) -> ApiKey | None:
 
 
 def _is_open(path: str, headers: Headers) -> bool:
-    return path in _HEALTH or (path == "/" and "text/html" in headers.get("accept", ""))
+    return path in HEALTH or (path == "/" and "text/html" in headers.get("accept", ""))
 
 
 def _check(keys: Keys, headers: Headers) -> ApiKey:

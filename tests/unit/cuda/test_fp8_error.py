@@ -47,6 +47,7 @@ def tiny(benchmark: ModuleType) -> tuple[ModelConfig, TensorSource, Tensor]:
     return config, benchmark.DrawnTensors(texts.device), texts
 
 
+@pytest.mark.nightly
 def test_every_choice_is_compared_and_fp8_is_further_off_than_bfloat16(benchmark: ModuleType) -> None:
     config, source, texts = tiny(benchmark)
     # The interpreter multiplies no tiles of bfloat16.

@@ -11,7 +11,7 @@ from fakes.loads import make_load
 @pytest.fixture
 def http(tmp_path: Path) -> httpx.AsyncClient:
     app = create_admin_app(make_load(), tmp_path / "reloads")
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
 
 async def test_who_asks_for_something_else_is_told_what_there_is(http: httpx.AsyncClient) -> None:
