@@ -62,7 +62,7 @@ def bodies(schemas: dict[str, Any]) -> st.SearchStrategy[Hostile]:
 
 
 def post(path: bytes, body: bytes, headers: bytes = b"") -> bytes:
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%bContent-Length: %d\r\n\r\n"
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%bContent-Length: %d\r\n\r\n"
     return head % (path, headers, len(body)) + body
 
 
@@ -85,7 +85,7 @@ def _broken(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 _BODY = b'{"prompt": "a", "max_tokens": 2}'
-_ASK = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+_ASK = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 _PATHS = (
     b"/",
     b"/v1/models/\xff\xfe", b"/v1/models/%ff%fe", b"/v1/models/%00", b"/v1/models/%", b"/v1/models/" + b"a" * 9000,
@@ -127,7 +127,7 @@ _LINES = (
 )  # fmt: skip
 _OTHERS = (
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\r\n" * 50,
-    b"\x00" * 1000, b"GET", b"GET / HTTP/1.1\r\nHost: x", b"GET /\r\n\r\n", b"\n\n", b"A" * 100_000, b"SSH-2.0-x\r\n",
+    b"\x00" * 1000, b"GET", b"GET / HTTP/1.1\r\nHost: localhost", b"GET /\r\n\r\n", b"\n\n", b"A" * 100_000, b"SSH-2.0-x\r\n",
 )  # fmt: skip
 
 
@@ -140,14 +140,14 @@ def garbage(draw: st.DrawFn) -> Hostile:
 @st.composite
 def _first_line(draw: st.DrawFn) -> bytes:
     parts = (draw(st.sampled_from(parts)) for parts in (_METHODS, _PATHS, _VERSIONS))
-    return b" ".join(parts) + b"\r\nHost: x\r\nConnection: close\r\n\r\n"
+    return b" ".join(parts) + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 @st.composite
 def _pipeline(draw: st.DrawFn) -> bytes:
     """Requests one after the other on a connection, with garbage between them or after them."""
     whole = _ASK + b"Content-Length: %d\r\n\r\n" % len(_BODY) + _BODY
-    get = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    get = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
     piece = st.sampled_from((whole, whole, get, get, whole * 8, get * 40)) | _first_line() | st.sampled_from(_OTHERS)
     return b"".join(draw(st.lists(piece, min_size=2, max_size=5)))
 

@@ -74,7 +74,8 @@ async def _ask(url: str, body: bytes, outcome: Outcome) -> None:
 
 def request(body: bytes) -> bytes:
     return (
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
         + body
     )
 

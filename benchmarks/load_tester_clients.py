@@ -54,7 +54,7 @@ async def with_httpx(url: str, body: bytes, num: int) -> list[Answer]:
 
 async def with_streams(url: str, body: bytes, num: int) -> list[Answer]:
     port = int(url.rpartition(":")[2].partition("/")[0])
-    request = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
     async def ask(answer: Answer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

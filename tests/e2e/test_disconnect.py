@@ -54,7 +54,9 @@ def test_leaving_before_a_full_answer_aborts_the_request(world: HttpWorld, url: 
     content = json.dumps(body).encode()
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as sock:
-        sock.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content)))
+        sock.sendall(
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content))
+        )
         sock.sendall(content)
         wait_until(lambda: world.client.requests)
     wait_until(lambda: world.client.requests[0].aborts)

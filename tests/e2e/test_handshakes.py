@@ -97,7 +97,7 @@ def test_what_is_no_tls_is_closed_without_a_word_in_the_log(
 ) -> None:
     site = Site(certificate)
     with site.on_a_port() as url, silent(url) as sock:
-        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             while sock.recv(100):  # TLS has a word for it
                 pass
@@ -120,7 +120,7 @@ def test_a_request_that_comes_with_the_last_of_the_handshake_is_heard(certificat
             except ssl.SSLWantReadError:
                 sock.sendall(said.read())
                 heard.write(sock.recv(65536))
-        tls.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        tls.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         sock.sendall(said.read())
         answer = b""
         while b"200 OK" not in answer:

@@ -45,7 +45,9 @@ def asking(url: str, *, stream: bool = False) -> socket.socket:
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps(ENDLESS | {"stream": stream}).encode()
     connection = socket.create_connection((host, int(port)))
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    connection.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
     return connection
 
 

@@ -78,9 +78,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._num_trailer_bytes = 0 if self._is_body_read else self._num_trailer_bytes + len(data)
             if self._num_trailer_bytes > MAX_HEAD_BYTES:
                 self._refuse(431, f"the request has {MAX_HEAD_BYTES} bytes and more beside its body")
-        if self._receiving_since is None and not (
-            self._is_refused or self._is_under_way
-        ):  # blank lines: the next request has begun
+        is_idle = self._receiving_since is None and not self._is_refused and not self._is_under_way
+        if is_idle:  # blank lines: the next request has begun
             self._receiving_since = time.monotonic()
 
     def _feed(self, data: bytes) -> None:
