@@ -32,8 +32,8 @@ def connect(port: int, count: int) -> dict[int, socket.socket]:
 def request(tokens: int, prompts: int) -> bytes:
     body = {"prompt": [[1, 2, 3, 4]] * prompts, "max_tokens": tokens, "ignore_eos": True, "stream": True}
     content = json.dumps(body).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    return head % len(content) + content
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return head + b"Content-Length: %d\r\n\r\n" % len(content) + content
 
 
 def count_chunks(socks: dict[int, socket.socket], message: bytes) -> int:
