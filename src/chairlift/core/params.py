@@ -4,7 +4,7 @@ A value of this type is valid by construction: a bad field raises `InvalidReques
 only the limits; the runner reads the rest; stop strings are the text layer's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import NoneType
@@ -17,6 +17,9 @@ MAX_LOGPROBS = 100
 MAX_PROMPT_LOGPROBS = 20  # for each token of a prompt, which may be long
 MAX_SAMPLES = 128
 MAX_BEAMS = 32
+# Of a request; each is looked at in every step of every sample.
+MAX_BIASES = 1024
+MAX_STOP_IDS = 128
 # What a beam search has no use for, and the value that asks for nothing.
 _NOT_IN_BEAMS = {
     "best_of": 0, "min_tokens": 0, "logit_bias": {}, "repetition_penalty": 1.0, "presence_penalty": 0.0,
@@ -61,6 +64,9 @@ class SamplingParams:
     length_penalty: float = 1.0  # of a beam search: scores are divided by length to this power
 
     def __post_init__(self) -> None:
+        # First: of what is refused for its length nobody looks at each.
+        for name, most in (("logit_bias", MAX_BIASES), ("stop_token_ids", MAX_STOP_IDS)):
+            check_size(name, getattr(self, name), most)
         for value, (name, (plain, read)) in zip(_given(self), _TYPES.items(), strict=True):
             if type(value) not in plain:
                 object.__setattr__(self, name, read(name, value))
@@ -134,6 +140,12 @@ class SamplingParams:
     @property
     def has_penalties(self) -> bool:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+
+def check_size(name: str, given: object, most: int) -> None:
+    """Of a field that holds several, whatever they are."""
+    if isinstance(given, Sized) and len(given) > most:
+        raise InvalidRequest(name, f"must hold at most {most} token ids, got {len(given)}")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -9,7 +9,7 @@ wishes take none of the special paths: greedy rows are one argmax, whatever the 
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -88,10 +88,19 @@ def shape_logits(logits: Tensor, row: Row) -> None:
     if params.has_penalties:
         _penalise(logits, row, num_prompt)
     if params.logit_bias:
-        ids = torch.tensor(list(params.logit_bias), device=logits.device)
-        logits[ids] += torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype, device=logits.device)
+        bias = params.logit_bias
+        ids, added = _biases(tuple(bias), tuple(bias.values()), logits.dtype, logits.device)
+        logits[ids] += added
     if row.num_tokens - num_prompt < params.min_tokens and request.stop_ids:
         logits[torch.tensor(sorted(request.stop_ids), device=logits.device)] = -torch.inf
+
+
+@lru_cache(maxsize=256)
+def _biases(
+    ids: tuple[int, ...], added: tuple[float, ...], dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Made once for all samples and steps of a request; nobody may write to them."""
+    return torch.tensor(ids, device=device), torch.tensor(added, dtype=dtype, device=device)
 
 
 def _penalise(logits: Tensor, row: Row, num_prompt: int) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.params import SamplingParams
+from chairlift.core.params import MAX_BIASES, MAX_STOP_IDS, SamplingParams
 
 
 def test_a_plain_string_is_one_stop_string() -> None:
@@ -51,3 +51,12 @@ def test_another_type_is_refused_by_the_field_s_name(field: str, value: Any, com
 def test_the_bias_of_a_token_is_named() -> None:
     with pytest.raises(InvalidRequest, match=r"logit_bias\[7\]: must be a number"):
         SamplingParams(logit_bias={7: "much"})  # type: ignore[dict-item]
+
+
+def test_as_many_biases_and_stop_tokens_as_allowed_are_taken_and_more_are_refused_unread() -> None:
+    full = SamplingParams(logit_bias=dict.fromkeys(range(MAX_BIASES), 1.0), stop_token_ids=range(MAX_STOP_IDS))  # type: ignore[arg-type]
+    assert (len(full.logit_bias), len(full.stop_token_ids)) == (MAX_BIASES, MAX_STOP_IDS)
+    with pytest.raises(InvalidRequest, match=f"stop_token_ids: must hold at most {MAX_STOP_IDS} token ids"):
+        SamplingParams(stop_token_ids=("unread",) * (MAX_STOP_IDS + 1))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=f"logit_bias: must hold at most {MAX_BIASES} token ids"):
+        SamplingParams(logit_bias=dict.fromkeys(range(MAX_BIASES + 1), "unread"))  # type: ignore[arg-type]

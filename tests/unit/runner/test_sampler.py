@@ -153,6 +153,16 @@ def test_presence_and_frequency_count_the_output_only() -> None:
     assert changed[0].tolist() == [0.0, -0.75, -1.25, 0.0, 0.0]
 
 
+def test_a_bias_is_made_into_tensors_once_for_all_samples_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, made = torch.tensor, []
+    monkeypatch.setattr(torch, "tensor", lambda values, **of: (made.append(len(values)), plain(values, **of))[1])
+    bias = dict.fromkeys(range(77), 0.125)
+    for step in range(1, 4):
+        rows = [row(SamplingParams(temperature=0.0, logit_bias=bias), (0,) * step, sample_index=i) for i in range(8)]
+        sample(torch.zeros(8, 100), rows, OPS)
+    assert made.count(77) == 2  # the ids and what is added to them
+
+
 def test_logit_bias_moves_the_choice() -> None:
     assert choose(logits_of(SHARES), row(SamplingParams(temperature=0.0, logit_bias={3: 5.0}))) == 3
     assert choose(logits_of(SHARES), row(SamplingParams(temperature=0.0, logit_bias={0: -100.0}))) == 1

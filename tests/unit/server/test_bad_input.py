@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chairlift.core.params import MAX_BIASES, MAX_STOP_IDS
 from chairlift.text.stream import TextStream
 from fakes.http_world import HttpWorld
 from fakes.sse import events
@@ -74,6 +75,8 @@ def error(response: httpx.Response, status: int) -> Any:
         ("stop", {"stop": ""}),
         ("stop_token_ids", {"stop_token_ids": [10**6]}),
         ("logit_bias", {"logit_bias": {"x": 1}}),
+        ("logit_bias", {"logit_bias": {str(token): 1 for token in range(MAX_BIASES + 1)}}),
+        ("stop_token_ids", {"stop_token_ids": [1] * (MAX_STOP_IDS + 1)}),
         ("logit_bias", {"logit_bias": {"1000000": 1}}),
         ("logit_bias[5]", {"logit_bias": {"5": 101}}),
         ("logprobs", {"logprobs": 101}),

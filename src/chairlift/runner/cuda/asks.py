@@ -11,6 +11,7 @@ changes    row of the logits, token id, then float32: what is added to its logit
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,8 +75,8 @@ class Asks:
 
     def _note(self, row: int, request: Request) -> None:
         params = request.params
-        self._biases[row] = _changes_of(params.logit_bias)
-        self._stops[row] = _changes_of(dict.fromkeys(sorted(request.stop_ids), -np.inf))
+        self._biases[row] = _changes_of(tuple(params.logit_bias), tuple(params.logit_bias.values()))
+        self._stops[row] = _changes_of(tuple(sorted(request.stop_ids)), (-np.inf,) * len(request.stop_ids))
         is_held = bool(params.min_tokens and request.stop_ids)
         is_shaped = is_held or params.logit_bias or params.has_penalties
         kind = _IS_CHOSEN * bool(is_shaped or not params.is_greedy) + _IS_PENALISED * params.has_penalties
@@ -102,10 +103,13 @@ class Asks:
         return changes
 
 
-def _changes_of(added: dict[int, float]) -> Words:
-    words = np.empty((len(added), 2), np.int32)
-    words[:, 0] = list(added)
-    words[:, 1].view(np.float32)[:] = list(added.values())
+@lru_cache(maxsize=256)
+def _changes_of(ids: tuple[int, ...], added: tuple[float, ...]) -> Words:
+    """Made once for all samples of a request."""
+    words = np.empty((len(ids), 2), np.int32)
+    words[:, 0] = ids
+    words[:, 1].view(np.float32)[:] = added
+    words.flags.writeable = False
     return words
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from chairlift.config.model import SamplingDefaults
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.params import MAX_LOGPROBS, SamplingParams
+from chairlift.core.params import MAX_BIASES, MAX_LOGPROBS, SamplingParams, check_size
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, SamplingRequest
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
@@ -144,6 +144,7 @@ def _top_k(top_k: int) -> int:
 
 
 def _logit_bias(biases: dict[str, float]) -> dict[int, float]:
+    check_size("logit_bias", biases, MAX_BIASES)
     try:
         return {int(token): bias for token, bias in biases.items()}
     except ValueError as error:
