@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from chairlift.telemetry.chrome import render
+    from chairlift.telemetry.private_file import create_private
     from chairlift.telemetry.report import Slo
     from chairlift.telemetry.summary import summarize
     from chairlift.telemetry.trace import Trace
@@ -32,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     trace = Trace(options.trace)
     if options.chrome is not None:
         try:
-            with options.chrome.open("wb") as out:
+            with create_private(options.chrome) as file, BufferedWriter(file) as out:
                 out.writelines(render(trace))
         except OSError as error:
             raise InvalidConfig(f"{options.chrome}: cannot be written: {error.strerror or error}") from error

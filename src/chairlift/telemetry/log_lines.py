@@ -1,33 +1,55 @@
 """How log lines look: text for people, or one JSON object a line for machines.
 
-Always: a line of JSON has `time`, `level`, `logger` and `message`, then what else was said of it as `fields`.
+Always: a line of JSON has `time`, `level`, `logger` and `message`, then what else was said of it as `fields`. Whatever
+a client sent, a message, a field or a traceback takes no more than its bound (prompts and answers have none where they
+are to be logged), holds no control characters and cannot look like another line. User names and passwords in addresses
+are left out.
 """
 
 import json
 import logging
+import re
 import sys
 import time
 from datetime import UTC, datetime
+from typing import Any
 
+MAX_TEXT = 2048  # characters of a message or a field
+MAX_TRACEBACK = 16_384
+WHOLE_FIELDS = ("prompt", "output")  # of `--log-prompts`
+_IN_ADDRESS = re.compile(r"(?<=://)[^\s/@]+@")
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNFIT_IN_LINES = re.compile(_UNFIT.pattern.replace(r"\x00-\x1f", r"\x00-\x09\x0b-\x1f"))
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = _line(record.created, record.levelname, record.name, record.getMessage())
-        line |= getattr(record, "fields", {})
+        line = _line(record.created, record.levelname, record.name, _short(record.getMessage(), MAX_TEXT))
+        line |= {name: _bounded(name, value) for name, value in getattr(record, "fields", {}).items()}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+            line["exception"] = _short(self.formatException(record.exc_info), MAX_TRACEBACK)
+        return _escaped(_UNFIT, json.dumps(line, ensure_ascii=False, default=str))
 
 
 class TextLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(_TEXT)
 
+    def format(self, record: logging.LogRecord) -> str:
+        record.exc_text = None  # what another handler made of it, without bounds
+        return super().format(record)
+
     def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _escaped(_UNFIT, _short(record.message, MAX_TEXT))
         fields = getattr(record, "fields", {})
-        return super().formatMessage(record) + "".join(f" {name}={_word(value)}" for name, value in fields.items())
+        words = [f" {name}={_word(_bounded(name, value))}" for name, value in fields.items()]
+        return super().formatMessage(record) + "".join(words)
+
+    def formatException(self, ei: Any) -> str:
+        """Each of its lines behind a bar, which no line of the log begins with."""
+        text = _escaped(_UNFIT_IN_LINES, _short(super().formatException(ei), MAX_TRACEBACK))
+        return "\n".join(f"| {line}" for line in text.split("\n"))
 
 
 def set_up_logging(level: str, form: str) -> None:
@@ -47,6 +69,22 @@ def said(text: str) -> str:
 def _line(at: float, level: str, logger: str, message: str) -> dict[str, object]:
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"time": moment, "level": level.lower(), "logger": logger, "message": message}
+
+
+def _bounded(name: str, value: object) -> object:
+    return value if name in WHOLE_FIELDS or not isinstance(value, str) else _short(value, MAX_TEXT)
+
+
+def _short(text: str, most: int) -> str:
+    """Its beginning and its end, where it is longer."""
+    half = most // 2
+    if len(text) > most:
+        text = f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
+    return _IN_ADDRESS.sub("***@", text)
+
+
+def _escaped(unfit: re.Pattern[str], text: str) -> str:
+    return unfit.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _word(value: object) -> str:

@@ -1,7 +1,8 @@
 """Writes a trace file while an engine runs.
 
-Always: what happened up to a second ago, and everything before the engine fell idle, is in the file. A file that cannot
-be written any more ends the recording with a warning, never the run.
+Always: nobody but its user can read the file, which holds prompts. What happened up to a second ago, and everything
+before the engine fell idle, is in it. A file that cannot be written any more ends the recording with a warning, never
+the run.
 """
 
 import logging
@@ -22,6 +23,7 @@ from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.telemetry.digest import digest
 from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Header, Plan, PutBack, Rules, line_of
+from chairlift.telemetry.private_file import create_private
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 1.0
@@ -33,6 +35,7 @@ class Recorder:
     """An engine's observer that writes what it is told."""
 
     def __init__(self, path: Path, scheduler: Scheduler, rules: Rules, model: str, clock: str, depth: int) -> None:
+        self._path = path
         self._scheduler = scheduler
         self._encode = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
@@ -40,7 +43,7 @@ class Recorder:
         # An engine tells of a step's events once it is committed. Those from when it was planned go before the commit.
         self._held: Commit | Fail | None = None
         try:
-            self._file = path.open("wb", buffering=0)
+            self._file = create_private(path)
         except OSError as error:
             raise InvalidConfig(f"{path}: cannot be written: {error.strerror or error}") from error
         limits = scheduler.limits
@@ -138,7 +141,7 @@ class Recorder:
             while buffer:
                 buffer = buffer[self._file.write(buffer) :]
         except OSError as error:
-            _log.warning("the trace ends here: %s cannot be written: %s", self._file.name, error.strerror or error)
+            _log.warning("the trace ends here: %s cannot be written: %s", self._path, error.strerror or error)
             self._file.close()
 
 

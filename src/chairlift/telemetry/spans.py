@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chairlift.config.extras import check_extra
+from chairlift.config.redacted import redacted
 from chairlift.core.errors import InvalidConfig
 from chairlift.telemetry.phases import Phase
 
@@ -38,9 +39,14 @@ class Trip:
 
 def check_endpoint(endpoint: str) -> None:
     """Raises `InvalidConfig` when spans could not be sent there."""
-    if urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).netloc:
+    try:
+        parts = urlsplit(endpoint)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_good = False
+    if not is_good:
         raise InvalidConfig(
-            f"otlp_endpoint must be an http or https URL such as http://localhost:4318, got {endpoint!r}"
+            f"otlp_endpoint must be an http or https URL such as http://localhost:4318, got {redacted(endpoint)!r}"
         )
     check_extra("otlp_endpoint", "otel")
 

@@ -115,6 +115,13 @@ async def test_a_page_is_told_of_the_server_then_of_everything_then_of_news() ->
     assert settings["max_step_tokens"] == ("64", True)
 
 
+async def test_a_password_in_an_address_is_not_shown() -> None:
+    endpoint = "http://alice:secret@collector:4318/v1/traces?token=secret"
+    async with opened(HttpWorld(otlp_endpoint=endpoint)) as page:
+        settings = {name: value for name, value, _ in page.events[0][1]["settings"]}
+    assert settings["otlp_endpoint"] == "http://***@collector:4318/v1/traces?***"
+
+
 async def test_the_engine_is_watched_while_a_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chairlift.live.watching.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()

@@ -111,6 +111,13 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint: str) -> None:
         check_endpoint(endpoint)
 
 
+def test_a_refused_endpoint_is_named_without_its_password() -> None:
+    for endpoint in ("ftp://alice:secret@host", "http://alice:secret@[bad", "http://alice:secret@"):
+        with pytest.raises(InvalidConfig, match=r"//\*\*\*@") as refusal:
+            check_endpoint(endpoint)
+        assert "secret" not in str(refusal.value)
+
+
 def test_without_the_packages_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     check_endpoint("http://localhost:4318")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)

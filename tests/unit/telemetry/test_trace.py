@@ -136,6 +136,14 @@ def test_a_file_that_cannot_be_opened_is_refused_at_once(tmp_path: Path) -> None
         Recorder(tmp_path / "no" / "trace.jsonl", World(LIMITS).scheduler, Rules(), "ledger", "virtual", 1)
 
 
+def test_nobody_else_can_read_a_trace_not_even_one_that_was_there_before(tmp_path: Path) -> None:
+    for path in (tmp_path / "new", tmp_path / "old"):
+        if path.name == "old":
+            path.touch(0o644)
+        small_trace(path)
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_another_version_is_refused_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     small_trace(path)

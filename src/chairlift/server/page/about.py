@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from chairlift.config.redacted import redacted
 from chairlift.config.rules import KINDS, summary
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
@@ -59,4 +60,4 @@ def _shown(name: str, value: Any) -> str:
         return "auto"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return redacted(value) if isinstance(value, str) and "://" in value else str(value)
