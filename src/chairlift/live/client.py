@@ -63,12 +63,13 @@ class Generation:
 
     __slots__ = (
         "_asked", "_client", "_held", "_is_held", "_key", "_listener", "_lost", "_open", "_submit", "_suspicion",
-        "_tokens",
+        "_tokens", "num_made",
     )  # fmt: skip
 
     def __init__(self, client: "EngineClient", submit: Submit, listener: Listener) -> None:
         self._client = client
         self._submit = submit
+        self.num_made = 0  # tokens, whether they were handed out or wait for a client that does not read
         self._asked = time.monotonic()
         self._key = submit.key
         self._listener = listener
@@ -113,6 +114,7 @@ class Generation:
             return
         if output.token is not None:
             tokens.append(output.token)
+            self.num_made += 1
         elif output.prompt_scores is not None:
             self._submit = with_scored_prompt(self._submit)
         if output.finish is not None:

@@ -161,15 +161,16 @@ class Answer:
         self._reader.fail(error)
 
     def _num_computed(self) -> int:
-        """Tokens that were made for it. Of a search only the answers are known, at its end: each member counts as their
-        mean length, or as long as it may become where the search was given up by whoever asked."""
+        """Tokens that were made for it, also those that its client never took. Of a search only the answers are known,
+        at its end: each member counts as their mean length, or as long as it may become where the search was given up
+        by whoever asked."""
         width = self.params.beam_width
-        if not width:
-            return self.num_output
-        if not self._open:
-            return math.ceil(width * self.num_output / self.num_samples)
         if self._generation is None:  # its time was over before it began
             return 0
+        if not width:
+            return self._generation.num_made
+        if not self._open:
+            return math.ceil(width * self.num_output / self.num_samples)
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
         return width * self._room if was_given_up else 0
 

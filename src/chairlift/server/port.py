@@ -18,6 +18,11 @@ class Generation(Protocol):
     or that ends the engine, ends with an output whose `finish` is "error".
     """
 
+    @property
+    def num_made(self) -> int:
+        """Tokens that the engine made of it, handed out or kept."""
+        ...
+
     def abort(self) -> None:
         """Free the request in the engine; may be called at any time and more than once."""
         ...

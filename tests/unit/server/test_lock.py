@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -6,8 +7,10 @@ import yaml
 from chairlift.config.keys import ApiKey
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.params import SamplingParams
 from chairlift.live.rates import Rates
 from chairlift.server.access import check_access, warning_of
+from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.app import create_app
 from fakes.http_world import HttpWorld
 
@@ -161,6 +164,32 @@ async def test_every_sample_and_every_member_of_a_search_is_charged_for(
         body = {"prompt": [1, 2], "max_tokens": 5, "ignore_eos": True} | asked
         assert (await http.post("/v1/completions", json=body, headers=bearer(ALICE))).status_code == 200
     assert charged == [2, num_output]
+
+
+async def test_tokens_that_nobody_took_are_charged_for_too(charged: list[int]) -> None:
+    """As of a client that does not read: they are made, and kept for it."""
+    world = HttpWorld(api_key=ALICE)
+    [key] = world.context.load.keys
+    answer = Answer(world.context, [1, 2], SamplingParams(max_tokens=200, ignore_eos=True), key=key)
+    world.client.script = lambda prompt, sample: [1] * 200
+    reader = Unread()
+    start_all([answer], reader)
+    answer.hold()
+    while world.client.num_held < 200:
+        await asyncio.sleep(0)
+    answer.close()
+    assert reader.num_heard == 0
+    assert charged == [2, 200]
+
+
+class Unread:
+    num_heard = 0
+
+    def add(self, index: int, delta: Delta) -> None:
+        self.num_heard += 1
+
+    def fail(self, error: Exception) -> None:
+        raise error
 
 
 async def test_a_search_that_was_given_up_is_charged_for_as_if_it_had_ended(charged: list[int]) -> None:
