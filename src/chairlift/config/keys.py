@@ -21,7 +21,8 @@ import yaml
 from chairlift.core.errors import InvalidConfig
 
 MIN_LENGTH = 16
-_FIELDS = ("name", "key", "requests_per_minute", "tokens_per_minute", "weight")
+_NUMBERS = ("requests_per_minute", "tokens_per_minute", "weight")
+_FIELDS = ("name", "key", *_NUMBERS, "cache_group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class ApiKey:
     requests_per_minute: float | None = None  # None: no limit
     tokens_per_minute: float | None = None  # prompt and output together
     weight: float = 1.0  # of its share, where the policy is fair-share
+    cache_group: str | None = None  # keys of one group share cached prefixes; None: it shares with nobody
 
 
 class Keys:
@@ -92,11 +94,13 @@ def _key(item: Any, where: str, index: int) -> ApiKey:
         raise InvalidConfig(f"{where}: key must be text of at least {MIN_LENGTH} printable ASCII characters")
     if " " in text:
         raise InvalidConfig(f"{where}: key must not hold spaces")
-    if not isinstance(name, str) or not name or len(name) > 64 or not name.isprintable():
-        raise InvalidConfig(f"{where}: name must be text of 1 to 64 characters")
-    limits = [_positive(facts.get(field), where, field) for field in _FIELDS[2:]]
+    group = facts.get("cache_group")
+    for field, value in (("name", name), ("cache_group", "none" if group is None else group)):
+        if not isinstance(value, str) or not value or len(value) > 64 or not value.isprintable():
+            raise InvalidConfig(f"{where}: {field} must be text of 1 to 64 characters")
+    limits = [_positive(facts.get(field), where, field) for field in _NUMBERS]
     requests, tokens, weight = limits
-    return ApiKey(name, _digest(text), requests, tokens, 1.0 if weight is None else weight)
+    return ApiKey(name, _digest(text), requests, tokens, 1.0 if weight is None else weight, group)
 
 
 def _positive(value: Any, where: str, field: str) -> float | None:

@@ -95,6 +95,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("num_blocks", "engine", whole(1), "N", _KV_RULE),
     Option("kv_memory", "engine", num_bytes, "SIZE", "memory for KV blocks, such as 512MiB"),
     Option("prefix_cache", "engine", boolean, "", "share the KV blocks of equal prompt beginnings"),
+    _choice(
+        "share_prefixes", "server", ("key", "all"),
+        "between whom prefixes are shared where there are API keys: requests of one key or cache_group, or all",
+    ),
     Option("policy", "engine", rule_text("policy"), "RULE", "who is served first (see `chairlift policies`)"),
     Option("prefill", "engine", rule_text("prefill"), "RULE", "which prompts may enter a step"),
     Option("admission", "engine", rule_text("admission"), "RULE", "whether memory allows the next request"),

@@ -46,6 +46,7 @@ class Settings:
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes
     prefix_cache: bool = True
+    share_prefixes: str = "key"  # between whom, where there are API keys
     policy: str = "fcfs"  # this and the next two: rules as config/rules.py reads them
     prefill: str = "mixed"
     admission: str = "prompt"
@@ -73,7 +74,7 @@ class Settings:
     drain_timeout: float | None = None  # seconds; None: no limit
     llm_serving_logprob: str = "logit"  # what the field of that name holds in answers of the llm-serving routes
     vllm_metric_names: bool = False  # beside our own
-    otlp_endpoint: str | None = None  # where spans are sent
+    otlp_endpoint: str | None = field(default=None, repr=False)  # where spans are sent; may hold a password
     log_level: str = "info"
     log_format: str = "text"
     log_requests: bool = False

@@ -23,6 +23,7 @@ from chairlift.live.messages import Output
 from chairlift.server.context import ServerContext
 from chairlift.server.load import Place
 from chairlift.server.port import Generation
+from chairlift.server.prefixes import salt_of
 from chairlift.server.turned_away import OutOfTime
 from chairlift.telemetry.phases import Mark
 from chairlift.text.stream import TextStream
@@ -90,7 +91,7 @@ class Answer:
             context.client.submit,
             prompt,
             params,
-            cache_salt=cache_salt,
+            cache_salt=salt_of(key, cache_salt, context.settings.share_prefixes),
             priority=priority,
             user=user if key is None else key.name,  # nobody takes the share of another
             share=1.0 if key is None else key.weight,

@@ -47,6 +47,7 @@ def test_no_keys_at_all_are_no_lock() -> None:
         ([{"key": ALICE}, {"key": 5}], "item 2: key must be text"),
         ([{"key": ALICE, "nmae": "x"}], "unknown field 'nmae'"),
         ([{"key": ALICE, "name": ""}], "name must be text"),
+        ([{"key": ALICE, "cache_group": 5}], "cache_group must be text"),
         ([{"key": ALICE, "weight": 0}], "weight must be a number above 0"),
         ([{"key": ALICE, "requests_per_minute": "many"}], "requests_per_minute must be a number above 0"),
         ([{"key": ALICE, "name": "a"}, {"key": BOB, "name": "a"}], "same name"),

@@ -12,6 +12,7 @@ from chairlift.server.openai.requests import ChatRequest, CompletionRequest, Sam
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
 DEFAULT_COMPLETION_TOKENS = 16
+MAX_NAME_CHARACTERS = 1024  # of a `user` or a `cache_salt`, which are kept with each request
 T = TypeVar("T")
 
 
@@ -63,6 +64,9 @@ def _params(
         raise InvalidRequest("prompt_logprobs", "is not available in a stream")
     if request.deadline_s is not None and not 0 < request.deadline_s < math.inf:
         raise InvalidRequest("deadline_s", f"must be seconds from now, above 0, got {request.deadline_s}")
+    for name, text in (("cache_salt", request.cache_salt), ("user", request.user)):
+        if text is not None and len(text) > MAX_NAME_CHARACTERS:
+            raise InvalidRequest(name, f"must have at most {MAX_NAME_CHARACTERS} characters, got {len(text)}")
     n = _or(request.n, 1)
     if request.use_beam_search:
         if logprobs is not None:
