@@ -40,7 +40,7 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
     # The last token is never computed, so the cache needs one place less than the text has tokens.
     room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
     if room < 1:  # before anybody looks at each of millions of tokens
-        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {_narrowest(limits)}")
+        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {narrowest(limits)}")
     if min(prompt) < 0 or max(prompt) >= limits.vocab_size:
         strange = next(t for t in prompt if not 0 <= t < limits.vocab_size)
         raise InvalidRequest("prompt", f"token id {strange} is outside the vocabulary of {limits.vocab_size}")
@@ -57,11 +57,12 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
         return room
     if params.max_tokens > room:
         after = f"at most {room} fit after a prompt of {length} token{'s' if length > 1 else ''}"
-        raise InvalidRequest("max_tokens", f"{after} in {_narrowest(limits)}, got {params.max_tokens}")
+        raise InvalidRequest("max_tokens", f"{after} in {narrowest(limits)}, got {params.max_tokens}")
     return params.max_tokens
 
 
-def _narrowest(limits: Limits) -> str:
+def narrowest(limits: Limits) -> str:
+    """What bounds prompt and output together, in words."""
     if limits.max_model_len <= limits.max_pool_tokens + 1:
         return f"the context of {limits.max_model_len} tokens"
     return _whole_cache(limits)

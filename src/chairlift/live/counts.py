@@ -31,10 +31,11 @@ class Count(IntEnum):
     FINISHED_TOKENS = 5  # of their prompts
     HEARD_NS = 6  # when this front end last heard of tokens, by the machine's monotonic clock
     HAS_BEGUN = 7  # 1 once there has been an engine for this front end, or for one whose place it took
+    BODY_BYTES = 8  # of large bodies that are being read or made into tokens
 
 
 # What a front end has open, which ends with it; the others only grow.
-_PASSING = (Count.WAITING, Count.WAITING_TOKENS, Count.OPEN, Count.CONNECTIONS)
+_PASSING = (Count.WAITING, Count.WAITING_TOKENS, Count.OPEN, Count.CONNECTIONS, Count.BODY_BYTES)
 
 
 class Counts:

@@ -60,13 +60,13 @@ class Rates:
             _seconds_until(1, requests, key.requests_per_minute), _seconds_until(1, tokens, key.tokens_per_minute)
         )
 
-    def charge(self, key: ApiKey, num_tokens: int, now: float) -> None:
-        """Tokens that have been made."""
-        if key.tokens_per_minute is None or not num_tokens:
+    def charge(self, key: ApiKey, num_tokens: int, now: float, num_requests: int = 0) -> None:
+        """Tokens that have been made, and requests that were refused only after work."""
+        if not _has_limits(key) or not (num_tokens or num_requests):
             return
         with self._locked():
             room, requests, tokens = self._left(key, now)
-            self._put(room, key, requests, tokens - num_tokens, now)
+            self._put(room, key, requests - num_requests, tokens - num_tokens, now)
 
     def _left(self, key: ApiKey, now: float) -> tuple[int, float, float]:
         """The key's room, and what it has left in it by now."""

@@ -1,22 +1,19 @@
 """What every route may use: names, tokenizer, the engine's client and the load. Made once; only settings may change."""
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from starlette.requests import Request
 
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable
+from chairlift.core.limits import narrowest
 from chairlift.live.messages import EngineInfo
 from chairlift.server.book import Book
+from chairlift.server.encoder import Encoder, Most
 from chairlift.server.load import Load
 from chairlift.server.port import EngineClient
 from chairlift.text.tokenizer import Tokenizer
-
-_LONG_TEXT = 16_384  # characters; from here on tokenizing would hold up the other requests of this front end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +26,10 @@ class ServerContext:
     created: int  # when the server began, in seconds since 1970; shown as the model's creation time too
     version: str
     book: Book = field(default_factory=Book)  # where requests are written down
+    encoder: Encoder = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "encoder", Encoder(self.tokenizer))
 
     @property
     def settings(self) -> Settings:
@@ -48,15 +49,11 @@ class ServerContext:
             raise EngineUnavailable("the engine is not ready; try again later")
         return info
 
-    async def encode(self, text: str, add_special: bool) -> list[int]:
-        [ids] = await self.encode_all([text], add_special)
-        return ids
-
-    async def encode_all(self, texts: Sequence[str], add_special: bool) -> list[list[int]]:
-        if sum(map(len, texts)) < _LONG_TEXT:
-            return [self.tokenizer.encode(text, add_special) for text in texts]
-        encode = partial(self.tokenizer.encode, add_special=add_special, beside_others=True)
-        return await asyncio.to_thread(lambda: [encode(text) for text in texts])
+    def longest(self) -> Most:
+        """Of the prompts of a request; raises `EngineUnavailable`."""
+        limits = self.engine.limits
+        most = min(limits.max_model_len, limits.max_pool_tokens + 1) - 1
+        return Most(most, f"leave no room for output in {narrowest(limits)}")
 
 
 def context_of(request: Request) -> ServerContext:

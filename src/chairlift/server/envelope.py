@@ -12,6 +12,7 @@ from collections.abc import Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chairlift.server.bodies import leave_body
 from chairlift.server.book import Book
 from chairlift.server.errors import respond
 from chairlift.server.ignored import HEADER
@@ -61,6 +62,7 @@ class Envelope:
                 raise
             await respond(Request(scope), error)(scope, receive, send_named)
         finally:
+            leave_body(scope)
             self._book.close(scope, record, *self._where(scope))
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
+from chairlift.server.bodies import SMALL, begin_body
+from chairlift.server.load import Load
+
 T = TypeVar("T")
 
 
@@ -18,16 +21,20 @@ class BodyTooLarge(Exception):
         super().__init__(f"the body is larger than the limit of {max_bytes} bytes")
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length) > max_bytes:
+async def read_body(request: Request, load: Load) -> bytearray:
+    """A large one once there is room for it; it is left with `leave_body`."""
+    max_bytes, length = load.settings.max_body_bytes, request.headers.get("content-length", "")
+    is_known = length.isascii() and length.isdigit() and len(length) < 20
+    if is_known and int(length) > max_bytes:
         raise BodyTooLarge(max_bytes)
     body = bytearray()
     async for part in request.stream():
+        if len(body) <= SMALL < len(body) + len(part):
+            await begin_body(request, load).take(int(length) if is_known else max_bytes)
         body += part
         if len(body) > max_bytes:
             raise BodyTooLarge(max_bytes)
-    return bytes(body)
+    return body
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -1,16 +1,20 @@
 """What every generating route asks first: may one more come in, and when is it given up?
 
 Always: a request is turned away before its body is read where there is no room for it. Its time runs from here, and is
-the least of what its header and its body allow and of the server's maximum.
+the least of what its header and its body allow and of the server's maximum. Tokens that were made of a text are paid
+for, also where it is refused for what they are.
 """
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.requests import Request
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.context import context_of
+from chairlift.server.encoder import Most, TooLong
 from chairlift.server.lock import key_of
 
 DEADLINE_HEADER = "X-Deadline-Ms"
@@ -43,6 +47,17 @@ def enter(http: Request) -> Time:
     load = context_of(http).load
     load.check(key_of(http))
     return Time(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))
+
+
+@contextmanager
+def charged(http: Request, most: Most) -> Iterator[None]:
+    """Has the key pay for what is refused inside: a request, and the tokens that were made."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if most.num_made or isinstance(error, TooLong):
+            context_of(http).load.charge(key_of(http), most.num_made, num_requests=1)
+        raise
 
 
 def _deadline_s(given: str | None) -> float | None:

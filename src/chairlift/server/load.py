@@ -70,10 +70,10 @@ class Load:
         if key is not None and self._rates is not None:
             _refuse(key, self._rates.take(key, num_requests, num_tokens, time.monotonic()))
 
-    def charge(self, key: ApiKey | None, num_tokens: int) -> None:
-        """Tokens that were made for it."""
+    def charge(self, key: ApiKey | None, num_tokens: int, num_requests: int = 0) -> None:
+        """Tokens that were made for it, and requests that were refused after work."""
         if key is not None and self._rates is not None:
-            self._rates.charge(key, num_tokens, time.monotonic())
+            self._rates.charge(key, num_tokens, time.monotonic(), num_requests)
 
     def drain(self) -> None:
         """Nothing more is taken on; may be called again."""

@@ -15,6 +15,7 @@ from chairlift.config.version import VERSION
 from chairlift.live.child import NO_ENGINE, Report
 from chairlift.live.counts import Count, Counts
 from chairlift.live.rates import Rates
+from chairlift.runner.freed_memory import return_large_blocks
 from chairlift.server.reload import in_force, keys_in_force
 from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging, sweeping
 from chairlift.serving.place import Place
@@ -39,6 +40,7 @@ def front_end_main(report: Report, model: Model, place: Place, doors: Doors, beg
     """`begun`: when the server was, in seconds since 1970."""
     set_up_logging(model.settings)
     _allow_files(model.settings.max_connections)
+    return_large_blocks()
     import uvloop
 
     with sweeping(place):
@@ -109,12 +111,13 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
         sites.append((create_admin_app(load, place.reloads), doors.admin))
     serving = asyncio.ensure_future(serve_http(sites, load))
     announcing = asyncio.ensure_future(_announce(report, client, counts))
+    warming_up = asyncio.ensure_future(context.encoder.warm_up())
     try:
         done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()  # a wire that broke for any reason but the engine's death ends the front end
     finally:
-        for task in (connection, serving, announcing):
+        for task in (connection, serving, announcing, warming_up):
             task.cancel()
         if spans is not None:
             spans.close()

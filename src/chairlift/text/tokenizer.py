@@ -7,13 +7,25 @@ where the files came from.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import tokenizers
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.cuts import Cuts, find_cuts
+from chairlift.text.lengths import most_characters
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.spelling import Spelling, WholeTexts
+
+
+@dataclass(frozen=True, slots=True)
+class LongTexts:
+    """What is known of texts that are too long to be made into tokens at once."""
+
+    characters_per_token: int  # that a token can stand for at most
+    cuts: Cuts | None  # None: only the whole text gives its tokens
 
 
 class Tokenizer:
@@ -44,7 +56,8 @@ class Tokenizer:
         self.vocab_size = max(core.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
         decoder = None if core.decoder is None else json.loads(core.decoder.__getstate__())
         texts = {token_id: token.content for token_id, token in added.items()}
-        self.spelling = Spelling(decoder, core.id_to_token, texts)
+        self._spelled = partial(Spelling, decoder, core.id_to_token, texts)
+        self.spelling = self._spelled()
         self.whole_texts = WholeTexts(self.spelling)
         self._prefix = self._prefix_ids(add_bos)
 
@@ -71,6 +84,14 @@ class Tokenizer:
             raise InvalidRequest("prompt", f"cannot be made into tokens: {error}") from error
         ids: list[int] = encoding.ids
         return self._prefix + ids if add_special else ids
+
+    @cached_property
+    def long_texts(self) -> LongTexts:
+        """Takes a while when first asked for: the whole vocabulary is looked at."""
+        spelling = self._spelled()  # not to be kept
+        spelled = [spelling[token] for token in range(self.vocab_size)]
+        cuts = find_cuts(self._core, spelled, partial(self.encode, add_special=False))
+        return LongTexts(most_characters(self._core, spelled), cuts)
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         hidden = self.special_ids if skip_special else ()

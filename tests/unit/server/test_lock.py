@@ -141,9 +141,9 @@ def charged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(num_tokens)
         return take(rates, key, num_requests, num_tokens, now)
 
-    def noting_charge(rates: Rates, key: ApiKey, num_tokens: int, now: float) -> None:
+    def noting_charge(rates: Rates, key: ApiKey, num_tokens: int, now: float, num_requests: int = 0) -> None:
         found.append(num_tokens)
-        charge(rates, key, num_tokens, now)
+        charge(rates, key, num_tokens, now, num_requests)
 
     monkeypatch.setattr(Rates, "take", noting_take)
     monkeypatch.setattr(Rates, "charge", noting_charge)

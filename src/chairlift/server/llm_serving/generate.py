@@ -8,16 +8,19 @@ A prompt is never refused for the tokens it holds.
 import logging
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.config.keys import ApiKey
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.server.answer import Answer, Delta, RequestFailed
+from chairlift.server.bodies import leave_body
 from chairlift.server.context import ServerContext, context_of
+from chairlift.server.encoder import Most
 from chairlift.server.errors import Detail, request_id
 from chairlift.server.exchange import read_body
-from chairlift.server.gate import Time, enter
+from chairlift.server.gate import Time, charged, enter
 from chairlift.server.ignored import ignore
 from chairlift.server.llm_serving.coerce import InvalidBody
 from chairlift.server.llm_serving.lines import (
@@ -56,7 +59,7 @@ async def streamed(http: Request) -> Response:
 
 async def _generate(http: Request, streams: bool | None) -> Response:
     context, time_left = context_of(http), enter(http)
-    body = await read_body(http, context.settings.max_body_bytes)
+    body = await read_body(http, context.load)
     try:
         values = decode(body)
         request = parse(values)
@@ -68,7 +71,11 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     has_logits = context.settings.llm_serving_logprob == "logit"
     task = Task(request.parameters, streams, request_id(http), has_logits)
     try:
-        answers = [await _answer(context, request, time_left, key_of(http))]
+        most = context.longest()
+        with charged(http, most):
+            answers = [await _answer(context, request, time_left, key_of(http), most)]
+        values, request = {}, replace_fields(request, inputs="")  # which may be long, while an answer may take long
+        leave_body(http.scope)
         follow(http, answers)
         return ByteStream(answers, task, headers=task.headers)
     except Exception as error:
@@ -77,11 +84,14 @@ async def _generate(http: Request, streams: bool | None) -> Response:
         return response
 
 
-async def _answer(context: ServerContext, request: GenerateRequest, time_left: Time, key: ApiKey | None) -> Answer:
+async def _answer(
+    context: ServerContext, request: GenerateRequest, time_left: Time, key: ApiKey | None, most: Most
+) -> Answer:
     parameters, compat = request.parameters, context.settings.compat
     prompt: list[int] = []
     if request.inputs:
-        prompt = await context.encode(compat.prompt_template.replace("{}", request.inputs), True)
+        text = compat.prompt_template.replace("{}", request.inputs)
+        [prompt] = await context.encoder.encode_all([text], True, most)
     if not prompt:
         raise _Refused(_EMPTY)
     if compat.seq_length is not None and len(prompt) + parameters.max_new_tokens >= compat.seq_length:
@@ -153,7 +163,7 @@ class Task:
         return _FAILED
 
 
-class _Refused(Exception):
+class _Refused(InvalidRequest):
     def __init__(self, failure: Failure) -> None:
-        super().__init__(failure[1])
+        super().__init__("inputs", failure[1])
         self.failure = failure

@@ -76,7 +76,7 @@ def ignored(values: dict[str, Any]) -> list[str]:
     return found + [f"parameters.{name}" for name, value in parameters.items() if name not in known and value]
 
 
-def decode(body: bytes) -> dict[str, Any]:
+def decode(body: bytes | bytearray) -> dict[str, Any]:
     """Raises `InvalidBody`."""
     try:
         values = json.loads(body) if body else None

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from msgspec import UNSET
+from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.score import TokenScore
+from chairlift.server.bodies import leave_body
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
-from chairlift.server.gate import enter
+from chairlift.server.gate import charged, enter
 from chairlift.server.lock import key_of
 from chairlift.server.openai.chunks import Frame, Scores
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
@@ -26,9 +28,12 @@ async def chat_completions(http: Request) -> Response:
     context, time_left = context_of(http), enter(http)
     request = await read_request(http, ChatRequest)
     time_left.allow(request.timeout)
-    with chat_names(request):
+    most = context.longest()
+    with chat_names(request), charged(http, most):
         params = chat_params(request, context.model_config.sampling)
-        prompt = await chat_prompt(context, request)
+        prompt = await chat_prompt(context, request, most)
+        request = replace_fields(request, messages=[])  # which may be long, while an answer may take long
+        leave_body(http.scope)
         asked = [(prompt, params)]
         user, key = user_of(http, request), key_of(http)
         job = Job(context, request, "chatcmpl", asked, time_left=time_left, user=user, key=key)

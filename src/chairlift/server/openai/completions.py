@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 from msgspec import UNSET
+from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
+from chairlift.server.bodies import leave_body
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.exchange import until_gone
-from chairlift.server.gate import enter
+from chairlift.server.gate import charged, enter
 from chairlift.server.lock import key_of
 from chairlift.server.openai.chunks import Frame
 from chairlift.server.openai.exchange import event_stream, json_response, read_request, user_of
@@ -31,13 +33,17 @@ async def completions(http: Request) -> Response:
     request = await read_request(http, CompletionRequest)
     time_left.allow(request.timeout)
     params = completion_params(request, context.model_config.sampling)
-    prompts = await completion_prompts(context, request)
-    if len(prompts) * params.num_samples > MAX_SAMPLES:
-        count = f"{len(prompts)} prompts with {params.num_samples} samples each"
-        raise InvalidRequest("prompt", f"must ask for at most {MAX_SAMPLES} samples in all, got {count}")
-    asked = [(prompt, _with_default_length(context, prompt, params)) for prompt in prompts]
-    user, hides = user_of(http, request), is_echo_only(request)
-    job = Job(context, request, "cmpl", asked, time_left=time_left, user=user, key=key_of(http), hides_output=hides)
+    most = context.longest()
+    with charged(http, most):
+        prompts = await completion_prompts(context, request, most)
+        request = replace_fields(request, prompt="")  # which may be long, while an answer may take long
+        leave_body(http.scope)
+        if len(prompts) * params.num_samples > MAX_SAMPLES:
+            count = f"{len(prompts)} prompts with {params.num_samples} samples each"
+            raise InvalidRequest("prompt", f"must ask for at most {MAX_SAMPLES} samples in all, got {count}")
+        asked = [(prompt, _with_default_length(context, prompt, params)) for prompt in prompts]
+        user, hides = user_of(http, request), is_echo_only(request)
+        job = Job(context, request, "cmpl", asked, time_left=time_left, user=user, key=key_of(http), hides_output=hides)
     follow(http, job.answers)
     if request.stream:
         frames = [_frame(context, request, job, index) for index in range(len(prompts) * params.n)]

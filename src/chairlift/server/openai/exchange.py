@@ -29,7 +29,7 @@ R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequ
 
 async def read_request(http: Request, kind: type[R]) -> R:
     context = context_of(http)
-    body = await read_body(http, context.settings.max_body_bytes)
+    body = await read_body(http, context.load)
     request, ignored = read(body, kind)
     ignore(http, ignored)
     check_model(context, request.model)

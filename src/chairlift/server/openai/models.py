@@ -1,6 +1,5 @@
 """The small routes: the root, models, tokenize, detokenize, version."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -11,6 +10,7 @@ from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.context import ServerContext, context_of
+from chairlift.server.encoder import Most
 from chairlift.server.lock import key_of
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.job import check_model
@@ -21,6 +21,7 @@ from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens
 
 T = TypeVar("T")
 _MANY = 4096
+MAX_TOKENS = 262_144  # of a text to take apart or put together, and as many as the context has
 
 
 async def welcome(http: Request) -> Response:
@@ -45,24 +46,29 @@ async def tokenize(http: Request) -> Response:
     request = await read_request(http, TokenizeRequest)
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("prompt", "give either prompt or messages")
-    if request.prompt is not None:
-        tokens = await context.encode(request.prompt, request.add_special_tokens is not False)
-    else:
-        tokens = await chat_prompt(context, request)
-    texts = await _texts(context, tokens) if request.return_token_strs else UNSET
     max_len = _max_model_len(context)
+    most = _most(context)
+    if request.prompt is not None:
+        add_special = request.add_special_tokens is not False
+        [tokens] = await context.encoder.encode_all([request.prompt], add_special, most)
+    else:
+        tokens = await chat_prompt(context, request, most)
+    texts = await _texts(context, tokens) if request.return_token_strs else UNSET
     return json_response(Tokens(count=len(tokens), max_model_len=max_len, tokens=tokens, token_strs=texts))
 
 
 async def detokenize(http: Request) -> Response:
     context = _counted(http)
     request = await read_request(http, DetokenizeRequest)
+    most = _most(context)
+    if len(request.tokens) > most.num_tokens:
+        raise InvalidRequest("tokens", f"{len(request.tokens)} tokens {most.why}")
     size = context.model_config.vocab_size
     bad = next((token for token in request.tokens if not 0 <= token < size), None)
     if bad is not None:
         raise InvalidRequest("tokens", f"token id {bad} is outside the vocabulary of {size}")
     decode = partial(context.tokenizer.decode, request.tokens, skip_special=False)
-    return json_response(Text(prompt=await _beside(decode, len(request.tokens))))
+    return json_response(Text(prompt=await _beside(context, decode, len(request.tokens))))
 
 
 async def version(http: Request) -> Response:
@@ -77,12 +83,16 @@ def _counted(http: Request) -> ServerContext:
 
 
 async def _texts(context: ServerContext, tokens: list[int]) -> list[str]:
-    return await _beside(lambda: [token_text(context.tokenizer, token) for token in tokens], len(tokens))
+    return await _beside(context, lambda: [token_text(context.tokenizer, token) for token in tokens], len(tokens))
 
 
-async def _beside(work: Callable[[], T], num_tokens: int) -> T:
-    """In a thread where it would hold up the other requests of this front end."""
-    return work() if num_tokens < _MANY else await asyncio.to_thread(work)
+async def _beside(context: ServerContext, work: Callable[[], T], num_tokens: int) -> T:
+    return work() if num_tokens < _MANY else await context.encoder.beside(work)
+
+
+def _most(context: ServerContext) -> Most:
+    most = max(MAX_TOKENS, _max_model_len(context))
+    return Most(most, "are not handled at once")
 
 
 def _max_model_len(context: ServerContext) -> int:

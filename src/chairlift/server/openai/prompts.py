@@ -5,6 +5,7 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.context import ServerContext
+from chairlift.server.encoder import Most
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, ContentPart, Message, TokenizeRequest
 from chairlift.text.chat import render
 
@@ -13,9 +14,11 @@ MAX_MESSAGES = 4096  # a template takes microseconds over each, and all other re
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
-async def completion_prompts(context: ServerContext, request: CompletionRequest) -> list[list[int]]:
+async def completion_prompts(context: ServerContext, request: CompletionRequest, most: Most) -> list[list[int]]:
     prompt = request.prompt
     items: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
+    if len(items) > max(MAX_PROMPTS, most.num_tokens) and isinstance(items[0], int):  # before anybody looks at each
+        raise InvalidRequest("prompt", f"{len(items)} tokens {most.why}")
     if items and all(isinstance(item, int) for item in items):
         items = [items]
     if not items:
@@ -29,10 +32,10 @@ async def completion_prompts(context: ServerContext, request: CompletionRequest)
     if isinstance(items[0], list):
         return list(items)
     add_special = request.add_special_tokens is not False
-    return await context.encode_all(items, add_special)
+    return await context.encoder.encode_all(items, add_special, most)
 
 
-async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeRequest) -> list[int]:
+async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeRequest, most: Most) -> list[int]:
     """The conversation in the model's own format."""
     messages = request.messages or []
     if not messages:
@@ -43,14 +46,17 @@ async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeReq
     adds = request.add_generation_prompt
     if continues and adds:
         raise InvalidRequest("continue_final_message", "cannot be combined with add_generation_prompt")
+    chat = [_message(index, message) for index, message in enumerate(messages)]
+    await context.encoder.check(sum(len(message["content"]) for message in chat), most)
     text = render(
         context.tokenizer,
-        [_message(index, message) for index, message in enumerate(messages)],
+        chat,
         add_generation_prompt=not continues if adds is None else adds,
         continue_final_message=continues,
         template_kwargs=request.chat_template_kwargs or {},
     )
-    return await context.encode(text, add_special=False)
+    [ids] = await context.encoder.encode_all([text], False, most)
+    return ids
 
 
 def _message(index: int, message: Message) -> dict[str, Any]:

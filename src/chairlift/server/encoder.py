@@ -1,0 +1,108 @@
+"""Texts to token ids for a front end: short ones at once, long ones in pieces, by one thread, and no more than can fit.
+
+Always: one thread works on long texts, a piece at a time and in turn, so neither their number nor their length adds to
+the memory that is taken or to how long others wait. A text that cannot fit is given up before its first piece if its
+characters say so, else at the piece that has a token too many. What the thread has freed goes back to the system.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.runner.freed_memory import return_freed_memory
+from chairlift.text.cuts import MAX_PIECE, Uncut
+from chairlift.text.tokenizer import LongTexts, Tokenizer
+
+T = TypeVar("T")
+LONG_TEXT = 16_384  # characters; from here on tokenizing would hold up the other requests of this front end
+_TIDY_AFTER = 2**20  # characters
+
+
+@dataclass(slots=True)
+class Most:
+    """How many tokens each text of a request may have, and how many were made of them, whatever became of it."""
+
+    num_tokens: int
+    why: str  # "leave no room for output in the context of 8192 tokens"
+    num_made: int = 0
+
+
+class TooLong(InvalidRequest):
+    """A text was refused for its length, after it was read."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("prompt", what)
+
+
+class Encoder:
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._thread = ThreadPoolExecutor(1, "tokenizer")
+        self._num_under_way = 0
+        self._untidy = 0  # characters since freed memory was given back
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """In the thread, where it would hold up the other requests of this front end."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def warm_up(self) -> None:
+        """Has the vocabulary looked at before the first long text comes."""
+        await self.beside(lambda: self._tokenizer.long_texts)
+
+    async def check(self, num_characters: int, most: Most) -> None:
+        """Raises `TooLong` if no text of so many characters can fit."""
+        if num_characters >= LONG_TEXT:
+            _check(num_characters, most, await self.beside(lambda: self._tokenizer.long_texts))
+
+    async def encode_all(self, texts: Sequence[str], add_special: bool, most: Most) -> list[list[int]]:
+        """Raises `InvalidRequest`."""
+        num_characters = sum(map(len, texts))
+        if num_characters < LONG_TEXT:
+            short = [self._tokenizer.encode(text, add_special) for text in texts]
+            most.num_made += sum(map(len, short))
+            return short
+        long_texts = await self.beside(lambda: self._tokenizer.long_texts)
+        _check(max(map(len, texts)), most, long_texts)
+        self._num_under_way += 1
+        try:
+            return [await self._encode(text, add_special, most, long_texts) for text in texts]
+        finally:
+            self._num_under_way -= 1
+            self._tidy(num_characters)
+
+    async def _encode(self, text: str, add_special: bool, most: Most, long_texts: LongTexts) -> list[int]:
+        ids: list[int] = []
+        encode = partial(self._tokenizer.encode, beside_others=True)
+        pieces = iter([text]) if long_texts.cuts is None else long_texts.cuts.pieces(text)
+        try:
+            for index, piece in enumerate(pieces):
+                found = await self.beside(partial(encode, piece, add_special and not index))
+                most.num_made += len(found)
+                ids += found
+                if len(ids) > most.num_tokens:
+                    raise TooLong(f"more than {most.num_tokens} tokens {most.why}")
+        except Uncut:
+            raise TooLong(
+                f"holds {MAX_PIECE} bytes without a letter or digit before a space, line break or sign, which is more "
+                "than is made into tokens at once; break it up"
+            ) from None
+        return ids
+
+    def _tidy(self, num_characters: int) -> None:
+        self._untidy += num_characters
+        if not self._num_under_way and self._untidy > _TIDY_AFTER:
+            self._untidy = 0
+            self._thread.submit(return_freed_memory)
+
+
+def _check(num_characters: int, most: Most, long_texts: LongTexts) -> None:
+    limit = most.num_tokens * long_texts.characters_per_token
+    if num_characters > limit:
+        raise TooLong(
+            f"{num_characters} characters make more than {most.num_tokens} tokens, which have at most {limit}, "
+            f"and more {most.why}; send fewer"
+        )

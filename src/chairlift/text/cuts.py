@@ -1,0 +1,116 @@
+"""Where a long text may be cut so that its pieces, each made into tokens alone, give the tokens of the whole.
+
+The library takes some two hundred bytes for each byte of a text while it works on it, so long ones are handed to it in
+pieces. A cut is safe where no token can reach across and both sides come out the same without the other:
+
+    The quick|brown fox, 12|. And so on         behind a letter or digit, before a space, a line break or a sign
+
+Always: a kind of cut is used only if no token of the vocabulary holds those two characters one after the other, which
+makes the merges of a BPE on one side independent of the other, and if it changes nothing in the texts that are tried
+when the vocabulary is first looked at. A vocabulary that begins every text with a space of its own is cut at spaces,
+which are left out. Other models and normalizers have no cuts.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tokenizers
+
+from chairlift.text.lengths import parts_of
+
+Encode = Callable[[str], list[int]]
+PIECE = 16_384  # characters, from where on a cut is looked for; some 20 ms of work
+MAX_PIECE = 262_144  # bytes; some 30 MiB while the library works on it
+_SIGNS = "\n\t .,;:!?()[]{}<>/+-*=\"'|&%$#@~`^\\\u3002\u3001\uff0c\uff1b\uff1a\uff01\uff1f"
+_MARKS = "\u0300-\u036f\u20d0-\u20ff\u3099\u309a"  # which join the sign before them
+_KEEPING = {"NFC", "Prepend", "Replace"}  # normalizers that look at no two characters of which a cut parts one
+_TRIED = (
+    "It's 12:30 now; he said (twice) that they'd won. Numbers: 1,234.5 and 3x4=12.\nNext line\n\n  indented\tby a tab",
+    "a b c d e f g 1 2 3 4 5 x1 y2, z3; \u00fcber caf\u00e9s!",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002\u518d\u89c1 \u65e5\u672c\u8a9e\u3001\u30c6\u30b9\u30c8!",
+    'def f(x):\n    return {"a": [x + 1, -2], "b/c": "d&e"}  # <tag attr=\'v\'>text</tag>\r\n' * 2,
+)
+
+
+class Uncut(Exception):
+    """A text has too long a stretch without a place to cut it."""
+
+
+class Cuts:
+    def __init__(self, pattern: re.Pattern[str], is_left_out: bool) -> None:
+        self._pattern = pattern
+        self._is_left_out = is_left_out  # the character at a cut
+
+    def pieces(self, text: str, size: int = PIECE) -> Iterator[str]:
+        """Each of at least so many characters but for the last, and of more where there is no cut; raises `Uncut` at
+        one of more than `MAX_PIECE` bytes."""
+        begin = 0
+        while (end := self._end(text, begin, size)) is not None:
+            yield _checked(text[begin:end])
+            begin = end + self._is_left_out
+        yield _checked(text[begin:])
+
+    def _end(self, text: str, begin: int, size: int) -> int | None:
+        last = begin + MAX_PIECE
+        found = self._pattern.search(text, begin + size, last + 2)  # which sees what stands behind the last
+        if found is None or found.start() > last:
+            return None
+        return found.start()
+
+
+def _checked(piece: str) -> str:
+    if len(piece) > MAX_PIECE or (len(piece) > MAX_PIECE // 4 and len(piece.encode(errors="replace")) > MAX_PIECE):
+        raise Uncut
+    return piece
+
+
+def find_cuts(core: tokenizers.Tokenizer, spelled: Iterable[bytes], encode: Encode) -> Cuts | None:
+    """`spelled`: the bytes of every token. None: only the whole text gives its tokens."""
+    if not _is_separable(core):
+        return None
+    maybe = re.compile(rb"[0-9A-Za-z\x80-\xff][" + re.escape(b"".join(sign.encode()[:1] for sign in _SIGNS)) + rb"]")
+    tokens = [token for token in spelled if maybe.search(token)]
+    signs = [sign for sign in _SIGNS if not any(_reaches_across(token, sign.encode()) for token in tokens)]
+    for usable, is_left_out in ((signs, False), ([sign for sign in signs if sign == " "], True)):
+        if usable:
+            kind = "".join(map(re.escape, usable))
+            behind = r"(?=\S)" if is_left_out else f"(?![{_MARKS}])"
+            cuts = Cuts(re.compile(rf"(?<=[^\W_])[{kind}]{behind}"), is_left_out)
+            if all(_is_same(cuts, text, encode) for text in _TRIED):
+                return cuts
+    return None
+
+
+def _is_separable(core: tokenizers.Tokenizer) -> bool:
+    if not isinstance(core.model, tokenizers.models.BPE) or core.model.dropout:
+        return False
+    if any(part["type"] not in _KEEPING or not _is_plain(part) for part in parts_of(core.normalizer)):
+        return False
+    return not any(
+        (token.rstrip and token.content[-1:].isalnum()) or (token.single_word and token.content[:1] in _SIGNS)
+        for token in core.get_added_tokens_decoder().values()
+    )
+
+
+def _is_plain(part: dict[str, Any]) -> bool:
+    """A replacement is of one character, by one that is no letter either."""
+    return part["type"] != "Replace" or (part["pattern"].get("String") == " " and len(part["content"]) == 1)
+
+
+def _reaches_across(token: bytes, sign: bytes) -> bool:
+    """Whether it holds a letter or digit, or the end of a character that may be one, and the beginning of the sign."""
+    at = token.find(sign[:1], 1)
+    while at > 0:
+        rest = token[at : at + len(sign)]
+        if sign.startswith(rest):
+            before = token[:at].decode(errors="replace")[-1:]
+            if before.isalnum() or before == "\ufffd":
+                return True
+        at = token.find(sign[:1], at + 1)
+    return False
+
+
+def _is_same(cuts: Cuts, text: str, encode: Encode) -> bool:
+    whole = encode(text)
+    return all([id for piece in cuts.pieces(text, size) for id in encode(piece)] == whole for size in (1, 2, 3, 7, 20))

@@ -1,0 +1,49 @@
+"""How much text a token can stand for, which bounds the text that so many tokens can.
+
+Always: no text of more characters than `most_characters` says has so few tokens, unless the tokenizer drops text (what
+it does not know, spaces around a special token): one that may do so is taken to drop less than `DROPPED` characters
+for each token that it makes.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import tokenizers
+
+DROPPED = 256
+_COMPOSED = 4  # characters that normalizing may make into one
+_UNICODE = {"NFC", "NFD", "NFKC", "NFKD"}
+_WHOLE = {"ByteLevel", "Digits", "Metaspace", "Split", "Prepend", "Replace"}  # leave nothing out
+
+
+def most_characters(core: tokenizers.Tokenizer, spelled: Sequence[bytes]) -> int:
+    """Of a text, for one of its tokens. `spelled`: the bytes of every token."""
+    longest = max(map(len, spelled), default=1)
+    normalizers, splitters = parts_of(core.normalizer), parts_of(core.pre_tokenizer)
+    if any(part["type"] in _UNICODE for part in normalizers):
+        longest *= _COMPOSED
+    is_whole = (
+        isinstance(core.model, tokenizers.models.BPE)
+        and len({token for token in spelled if len(token) == 1}) == 256  # there is one for every byte
+        and all(part["type"] in _WHOLE | _UNICODE and _keeps(part) for part in (*normalizers, *splitters))
+        and not any(token.lstrip or token.rstrip for token in core.get_added_tokens_decoder().values())
+    )
+    return longest if is_whole else max(longest, DROPPED)
+
+
+def _keeps(part: dict[str, Any]) -> bool:
+    if part["type"] == "Split":
+        return part.get("behavior") != "Removed"
+    return part["type"] != "Replace" or len(part["pattern"].get("String", "")) == 1 == len(part["content"])
+
+
+def parts_of(step: Any) -> list[dict[str, Any]]:
+    """What a normalizer or pre-tokenizer is made of."""
+    return [] if step is None else _flat(json.loads(step.__getstate__()))
+
+
+def _flat(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    if facts["type"] == "Sequence":
+        return [part for inner in facts.get("normalizers") or facts["pretokenizers"] for part in _flat(inner)]
+    return [facts]
