@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from chairlift.server.bodies import SMALL, begin_body
+from chairlift.server.json_values import check_values
 from chairlift.server.load import Load
 
 T = TypeVar("T")
@@ -34,6 +35,10 @@ async def read_body(request: Request, load: Load) -> bytearray:
         body += part
         if len(body) > max_bytes:
             raise BodyTooLarge(max_bytes)
+    if len(body) > SMALL:
+        async with load.turn:  # others have a turn before this one is decoded, and between it and the next
+            check_values(body)
+            await asyncio.sleep(0)
     return body
 
 

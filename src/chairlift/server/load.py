@@ -32,6 +32,7 @@ class Load:
         self.has_heard = False  # of a token, since somebody asked last
         self.is_idle = asyncio.Event()  # no request that asks for work is under way
         self.is_idle.set()
+        self.turn = asyncio.Lock()  # of large bodies
         self._rates = rates
         self._num_under_way = 0
         self._open: dict[Place, None] = {}

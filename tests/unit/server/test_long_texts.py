@@ -11,7 +11,6 @@ import pytest
 from chairlift.live.counts import Count
 from chairlift.live.rates import Rates
 from chairlift.server import bodies
-from chairlift.server.openai import fields
 from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld
@@ -24,6 +23,10 @@ BODIES: dict[str, Any] = {
     "/models/small/generate": lambda text: {"inputs": text},
     "/tokenize": lambda text: {"prompt": text},
 }
+
+
+def repr_of(text: str) -> str:
+    return text[:3]
 
 
 @pytest.fixture
@@ -108,17 +111,29 @@ async def test_more_tokens_than_are_handled_at_once_are_not_put_together() -> No
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tokens")
 
 
-@pytest.mark.parametrize("ids", [[1], [[1]]], ids=["ids", "lists of ids"])
-async def test_millions_of_ids_are_refused_before_they_are_objects(
-    ids: list[Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "many",
+    [[1] * 1_100_000, [[1]] * 70_000, [{}] * 70_000, ["a"] * 70_000, {str(i): 1 for i in range(70_000)}],
+    ids=["numbers", "lists", "objects", "strings", "fields"],
+)
+@pytest.mark.parametrize("path", ["/v1/completions", "/models/small/generate"])
+async def test_a_body_of_many_values_is_refused_before_they_are_made(
+    path: str, many: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fields, "_MANY", 10)
-    monkeypatch.setattr(fields, "MAX_IDS", 40_000)
-    converted = list[object]()
-    monkeypatch.setattr(fields.msgspec, "convert", lambda *given, **more: converted.append(given))
-    answer = await big_world().post("/v1/completions", {"prompt": ids * 50_000})
-    assert "at most 40000 token ids" in answer.json()["error"]["message"]
-    assert converted == []
+    def never(*given: object, **more: object) -> None:
+        raise AssertionError("it is decoded")
+
+    for decoder in ("chairlift.server.openai.exchange.read", "chairlift.server.llm_serving.generate.decode"):
+        monkeypatch.setattr(decoder, never)
+    answer = await big_world().post(path, {"inputs": "Hi", "prompt": "Hi", "more": many})
+    assert answer.status_code == 400
+    assert "body: must hold at most" in answer.text
+
+
+@pytest.mark.parametrize("text", [", " * 600_000, '"[{' * 100_000, '\\"' * 100_000, "\\" * 100_001], ids=repr_of)
+async def test_a_text_may_hold_any_signs(text: str) -> None:
+    answer = await big_world().post("/tokenize", {"prompt": "Hi", "unknown": text})
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/tokenize"])

@@ -59,10 +59,6 @@ _LABELS = frozenset(
         "parallel_tool_calls",
     }
 )
-MAX_IDS = 2**20  # of a list, or of all lists in one
-_LARGE = 65_536  # bytes
-_MANY = 2**18  # values; as many take some 30 MB
-_IDS = re.compile(rb"\s*\[\s*(?:\[\s*)?[-\d\]]")  # a list of token ids begins so, and a list of such lists
 _KNOWN_OF = _NOT_BUILT | _LABELS  # what the API has and this server does nothing with
 _WHERE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
 _TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`(?:, got `(?P<got>[^`]*)`| [<>]= \S+)")
@@ -102,7 +98,7 @@ def _decode(body: bytes | bytearray, kind: type[T]) -> Any:
         raise InvalidRequest("body", "is empty; send a JSON object")
     try:
         try:
-            return _decode_many(body, kind) if _may_hold_many(body) else msgspec.json.decode(body)
+            return msgspec.json.decode(body)
         except msgspec.ValidationError:
             # A number that no type can hold: the typed decoder knows in which field.
             return msgspec.json.decode(body, type=kind)
@@ -112,30 +108,6 @@ def _decode(body: bytes | bytearray, kind: type[T]) -> Any:
         raise InvalidRequest("body", f"is not valid JSON: {error}") from error
     except RecursionError as error:
         raise InvalidRequest("body", "is nested too deeply") from error
-
-
-def _may_hold_many(body: bytes | bytearray) -> bool:
-    """Values; or it is text with many commas."""
-    return len(body) > _LARGE and body.count(b",") > _MANY
-
-
-def _decode_many(body: bytes | bytearray, kind: type[T]) -> Any:
-    """Without making millions of objects of what will be refused or ignored."""
-    raws = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    return {name: _decode_field(name, raw, name in kind.__struct_fields__) for name, raw in raws.items()}
-
-
-def _decode_field(name: str, raw: msgspec.Raw, is_known: bool) -> Any:
-    size = len(memoryview(raw))
-    if size < _LARGE:
-        return msgspec.json.decode(raw)
-    if not is_known:
-        return True  # nobody looks further than whether it asks for something
-    ids = _IDS.match(memoryview(raw)[:_LARGE])
-    num_ids = bytes(raw).count(b",") + 1 if ids is not None else 0
-    if num_ids > MAX_IDS:
-        raise InvalidRequest(name, f"must hold at most {MAX_IDS} token ids, got {num_ids}")
-    return msgspec.json.decode(raw)
 
 
 def _named(error: msgspec.ValidationError) -> InvalidRequest:
