@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from chairlift.live.counts import Count
 from chairlift.live.rates import Rates
 from chairlift.server import bodies
+from chairlift.server.openai import exchange
 from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld
@@ -197,3 +199,26 @@ async def test_the_room_of_a_body_is_left_when_its_text_is_tokens_not_when_its_a
         await asyncio.sleep(0)
     assert world.context.load.counts.total(Count.BODY_BYTES) == 0
     task.cancel()
+
+
+async def test_others_have_a_turn_between_two_large_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, happened, read = big_world(), list[str](), exchange.read
+
+    def noting(*given: Any) -> Any:
+        happened.append("decoded")
+        return read(*given)
+
+    async def tick() -> None:
+        while True:
+            happened.append("turn")
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(exchange, "read", noting)
+    monkeypatch.setattr("chairlift.server.exchange.check_values", lambda body: happened.append("counted"))
+    ticking = asyncio.ensure_future(tick())
+    large = {"prompt": "Hello there. " * 8_000}
+    await asyncio.gather(*(world.post("/tokenize", large) for _ in range(4)))
+    ticking.cancel()
+    work = [index for index, what in enumerate(happened) if what != "turn"]
+    assert len(work) == 8
+    assert all("turn" in happened[one:next] for one, next in pairwise(work))
