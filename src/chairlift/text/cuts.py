@@ -72,12 +72,15 @@ def find_cuts(core: tokenizers.Tokenizer, spelled: Iterable[bytes], encode: Enco
     maybe = re.compile(rb"[0-9A-Za-z\x80-\xff][" + re.escape(b"".join(sign.encode()[:1] for sign in _SIGNS)) + rb"]")
     tokens = [token for token in spelled if maybe.search(token)]
     signs = [sign for sign in _SIGNS if not any(_reaches_across(token, sign.encode()) for token in tokens)]
-    for usable, is_left_out in ((signs, False), ([sign for sign in signs if sign == " "], True)):
+    added = [token.content for token in core.get_added_tokens_decoder().values()]
+    tried = [*_TRIED, *(f"so {token} it is{token}x, y {token}{token}. z" for token in added[:8])]
+    # Beside a special token a space stays a space; so where spaces are left out, words must stand on both sides.
+    can_leave_out = " " in signs and not any(token[:1].isalnum() or token[-1:].isalnum() for token in added)
+    for usable, behind, is_left_out in ((signs, f"(?![{_MARKS}])", False), (" " * can_leave_out, r"(?=[^\W_])", True)):
         if usable:
             kind = "".join(map(re.escape, usable))
-            behind = r"(?=\S)" if is_left_out else f"(?![{_MARKS}])"
             cuts = Cuts(re.compile(rf"(?<=[^\W_])[{kind}]{behind}"), is_left_out)
-            if all(_is_same(cuts, text, encode) for text in _TRIED):
+            if all(_is_same(cuts, text, encode) for text in tried):
                 return cuts
     return None
 

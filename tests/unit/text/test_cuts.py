@@ -44,7 +44,25 @@ def in_pieces(tokenizer: Tokenizer, text: str, size: int) -> list[int]:
 @given(
     st.lists(
         st.sampled_from(
-            ["the", "hello", " ", "  ", "\n", ".", ", ", "12", "a", "日", "é", "'s", "\t", "x\u0301", "<|a|>"]
+            [
+                "the",
+                "hello",
+                " ",
+                "  ",
+                "\n",
+                ".",
+                ", ",
+                "12",
+                "a",
+                "日",
+                "é",
+                "'s",
+                "\t",
+                "x\u0301",
+                "<|a|>",
+                "<s>",
+                "<tool>",
+            ]
         )
     )
 )
@@ -68,6 +86,13 @@ def test_what_a_token_reaches_across_is_no_cut() -> None:
     tokenizer, text = Tokenizer(core), "I see http://x, or see http://y"
     assert [*cuts_of(tokenizer).pieces(text, 1)] == ["I see http://x", ", or see http://y"]
     assert in_pieces(tokenizer, text, 1) == tokenizer.encode(text, False)
+
+
+def test_a_special_token_that_looks_like_a_word_leaves_no_cut_where_spaces_are_left_out() -> None:
+    core = build_spm(PieceModel(**dict(zip(("pieces", "scores", "types"), piece_list(), strict=True))))
+    core.add_tokens([AddedToken("TOOL", normalized=False)])
+    tokenizer = Tokenizer(core)
+    assert tokenizer.long_texts.cuts is None
 
 
 def test_where_pieces_might_differ_there_are_none() -> None:
