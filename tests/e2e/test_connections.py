@@ -19,13 +19,15 @@ STREAM = b'{"prompt": "Hi", "stream": true, "max_tokens": 390}'
 
 
 @contextmanager
-def connected(url: str, room: int | None = None) -> Iterator[socket.socket]:
-    """`room`: bytes that the machine keeps for a client that does not read."""
+def connected(url: str, room: int | None = None, source: str = "") -> Iterator[socket.socket]:
+    """`room`: bytes that the machine keeps for a client that does not read; `source`: an address of its own."""
     host, _, port = url.removeprefix("http://").partition(":")
     with socket.socket() as sock:
         if room is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         sock.settimeout(HANG_S)
+        if source:
+            sock.bind((source, 0))
         sock.connect((host, int(port)))
         yield sock
 
@@ -196,7 +198,7 @@ def test_a_chunked_body_is_limited_as_it_comes() -> None:
 
 
 def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None:
-    world = HttpWorld(max_connections=2)
+    world = HttpWorld(max_connections=2, max_connections_per_address=2)
     refused = list[str]()
     world.context.load.on_refused = refused.append
     with world.on_a_port() as url:
@@ -215,6 +217,25 @@ def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None
         with connected(url) as sock:
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert status(all_of(sock)) == 200
+
+
+def test_one_address_keeps_no_other_out() -> None:
+    world = HttpWorld(max_connections=8)  # half of them by one
+    with world.on_a_port() as url, contextlib.ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(connected(url))
+        with connected(url) as fifth:
+            answer = all_of(fifth)
+        assert status(answer) == 429
+        assert b"4 connections from 127.0.0.1 already (--max-connections-per-address)" in answer
+        with connected(url, source="127.0.0.2") as other:
+            other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert status(all_of(other)) == 200
+        held.close()
+        wait_until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
+        with connected(url) as again:
+            again.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert status(all_of(again)) == 200
 
 
 @pytest.mark.parametrize(

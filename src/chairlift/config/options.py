@@ -114,6 +114,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("admin_port", "server", whole(0, 65535), "N", "port for the admin routes (default: none)"),
     Option("max_body_bytes", "server", num_bytes, "SIZE", "largest request body (default: 8MiB)"),
     Option("max_connections", "server", whole(1), "N", "open connections; more get 503"),
+    Option(
+        "max_connections_per_address", "server", whole(1), "N",
+        "open connections of one address (IPv6: one /64); more get 429 (default: half of --max-connections)",
+    ),
     Option("max_receive_seconds", "server", seconds, "S", "for a request to arrive in full; later ones get 408"),
     Option("slow_reader_seconds", "server", seconds, "S", "a client may read nothing before it is cut off"),
     Option("max_waiting", "server", whole(1), "N", "requests without a token yet; more get 429 (an n counts n times)"),
