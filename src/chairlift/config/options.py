@@ -124,6 +124,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("max_waiting_tokens", "server", whole(1), "N", "tokens of their prompts; more get 429"),
     Option("max_request_seconds", "server", seconds, "S", "a request may take; then 504 (default: no limit)"),
     Option("drain_timeout", "server", seconds, "S", "to finish requests when told to stop (default: no limit)"),
+    Option(
+        "escape_special_tokens", "model", boolean, "",
+        "control tokens that a chat message spells out, such as <|im_end|>, stay text (default: on)",
+    ),
     _choice("llm_serving_logprob", "server", ("logit", "logprob"), "what `logprob` is in llm-serving answers"),
     Option("trace", "record", new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"),
     Option("vllm_metric_names", "server", boolean, "", "at /metrics, vLLM's names beside our own"),

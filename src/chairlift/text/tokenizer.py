@@ -12,6 +12,7 @@ from typing import Any
 import tokenizers
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.controls import Controls
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.spelling import Spelling, WholeTexts
 
@@ -32,6 +33,7 @@ class Tokenizer:
         core.no_truncation()
         core.no_padding()
         self._core = core
+        self.controls = Controls(core)
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.chat_template = chat_template
@@ -59,17 +61,19 @@ class Tokenizer:
 
     def encode(self, text: str, add_special: bool = True, beside_others: bool = False) -> list[int]:
         """`beside_others`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
+        is_settled = self.controls.knows(text)
+        core = self.controls.core if is_settled else self._core
         try:
             with caught():
                 if beside_others:  # the library holds the interpreter for a single text, but not for a batch
-                    [encoding] = self._core.encode_batch_fast([text], add_special_tokens=False)
+                    [encoding] = core.encode_batch_fast([text], add_special_tokens=False)
                 else:
-                    encoding = self._core.encode(text, add_special_tokens=False)
+                    encoding = core.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError) as error:
             raise InvalidRequest("prompt", "holds half of a surrogate pair, which is not text") from error
         except LibraryFailed as error:
             raise InvalidRequest("prompt", f"cannot be made into tokens: {error}") from error
-        ids: list[int] = encoding.ids
+        ids: list[int] = self.controls.same(encoding.ids) if is_settled else encoding.ids
         return self._prefix + ids if add_special else ids
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
