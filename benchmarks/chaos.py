@@ -38,6 +38,7 @@ SCRIPTS = (
     Script("disconnect", 600, ("--quick", "--model", "tiny")),
     Script("drain", 300, ("--quick", "--model", "tiny")),
     Script("api", 900, ("--quick",)),
+    Script("strangers", 600, ("--quick", "--model", "tiny")),
     Script("files", 600, ("--files", "60")),
 )
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import httpx
 from chaos_client import names, written_mib
-from chaos_strangers_attacks import ATTACKS, PATIENCE_S, RECEIVE_S, TLS_ATTACKS
+from chaos_strangers_attacks import ATTACKS, PATIENCE_S, TLS_ATTACKS
 
 from fakes.certificate import make_certificate
 from fakes.served import Served, serve
@@ -32,10 +32,12 @@ KEY = "an-innocent-client-s-key"
 MAX_GROWTH_MIB = 64
 MAX_LONGER_S = 0.1
 PAUSE_S = 0.02  # between two requests of the innocent client
-SERVER = (
-    "--frontends", 1, "--api-key", KEY, "--max-receive-seconds", RECEIVE_S, "--slow-reader-seconds", RECEIVE_S,
-    "--max-connections", 400, "--num-blocks", 512,
-)  # fmt: skip
+SERVER = ("--frontends", 1, "--api-key", KEY, "--max-connections", 400, "--num-blocks", 512)
+
+
+class Size(NamedTuple):
+    receive_s: float  # that the server gives a request to arrive, and a client to read
+    share: float  # of an attack
 
 
 class Seen(NamedTuple):
@@ -54,19 +56,20 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[*ATTACKS, *TLS_ATTACKS], default=[])
     parser.add_argument("--model", help="default: the embedded one")
     options = parser.parse_args()
-    arguments = [*SERVER, *(["--model", options.model] if options.model else [])]
-    share = 0.1 if options.quick else 1.0
+    size = Size(receive_s=1.0, share=0.1) if options.quick else Size(receive_s=4.0, share=1.0)
+    arguments = [*SERVER, "--max-receive-seconds", size.receive_s, "--slow-reader-seconds", size.receive_s]
+    arguments += ["--model", options.model] if options.model else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         certificate = make_certificate(folder)
         secure = ("--tls-cert", certificate.cert, "--tls-key", certificate.key)
-        seen = list(attacked(folder / "log", arguments, ATTACKS, options.only, share))
-        seen += attacked(folder / "secure-log", [*arguments, *secure], TLS_ATTACKS, options.only, share)
+        seen = list(attacked(folder / "log", arguments, ATTACKS, options.only, size))
+        seen += attacked(folder / "secure-log", [*arguments, *secure], TLS_ATTACKS, options.only, size)
     return report(seen, has_limits=not options.quick)
 
 
 def attacked(
-    log: Path, arguments: list[object], attacks: dict[str, object], only: list[str], share: float
+    log: Path, arguments: list[object], attacks: dict[str, object], only: list[str], size: Size
 ) -> Iterator[Seen]:
     chosen = [name for name in attacks if not only or name in only]
     if not chosen:
@@ -74,17 +77,19 @@ def attacked(
     with serve(log, *arguments) as served:
         for name in chosen:
             print(f"strangers: {name}", file=sys.stderr, flush=True)
-            yield attack(served, name, share)
-            time.sleep(RECEIVE_S if name in ("streams that nobody reads", "all connections of an address") else 0.5)
+            yield attack(served, name, size)
+            time.sleep(
+                size.receive_s if name in ("streams that nobody reads", "all connections of an address") else 0.5
+            )
 
 
-def attack(served: Served, name: str, share: float) -> Seen:
+def attack(served: Served, name: str, size: Size) -> Seen:
     named = names(served)
     before = {pid: written_mib(pid) for pid in named}
     with watched(named) as most, innocent(served.url) as waits:
         time.sleep(0.3)
         command = [sys.executable, str(Path(__file__).with_name("chaos_strangers_attacks.py")), name, served.url]
-        run = subprocess.run([*command, KEY, str(share)], capture_output=True, text=True, timeout=20 * PATIENCE_S)
+        run = subprocess.run([*command, KEY, *map(str, size)], capture_output=True, text=True, timeout=20 * PATIENCE_S)
         time.sleep(0.3)
     if run.returncode:
         return Seen(name, "", 0.0, 0.0, 0.0, 0, [f"the attack itself failed: {run.stderr[-2000:]}"])

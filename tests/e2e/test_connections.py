@@ -94,6 +94,20 @@ def test_a_key_in_a_trailer_opens_nothing_and_a_trailer_does_no_harm() -> None:
             assert status(all_of(sock)) == wanted
 
 
+def test_a_trailer_that_says_close_ends_the_connection_after_the_answer() -> None:
+    body = b'{"prompt": "Hi", "max_tokens": 2}'
+    chunks = b"%x\r\n%b\r\n0\r\nConnection: close\r\n\r\n" % (len(body), body)
+    for settings, wanted in (
+        ({"api_key": "secret-of-some-length"}, 401),
+        ({}, 200),
+    ):  # before the body is read, and after
+        with HttpWorld(**settings).on_a_port() as url, connected(url) as sock:
+            sock.sendall(ASK + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"GET / HTTP/1.1\r\n\r\n")
+            answer = all_of(sock)
+        assert status(answer) == wanted
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_chunk_whose_extension_has_no_end_is_431() -> None:
     with HttpWorld().on_a_port() as url, connected(url) as sock:
         sock.sendall(CHUNKED + b"5;a=")
@@ -142,6 +156,9 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one() -> None:
         sock.sendall(request[:-10])
         sock.sendall(request[-10:] + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert all_of(sock).count(b"HTTP/1.1 200") == 2
+    with HttpWorld().on_a_port() as url, connected(url) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close, Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert status(all_of(sock)) == 200  # and closed, as it asked
 
 
 @pytest.fixture

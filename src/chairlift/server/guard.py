@@ -6,6 +6,7 @@ and is gone a second later. A client that reads nothing of what waits for it, fo
 off; one that reads slowly is not.
 """
 
+import re
 import time
 from http import HTTPStatus
 from typing import Any
@@ -95,7 +96,9 @@ class GuardedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             head = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
             for name, value in self.headers:
-                head += [name, b": ", value, b"\r\n"] if name not in (b"upgrade", b"connection") else []
+                if name == b"connection":
+                    value = re.sub(rb"(?i)\bupgrade\b", b"", value)
+                head += [name, b": ", value, b"\r\n"] if name != b"upgrade" else []
             if self._is_in_head:
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
@@ -152,6 +155,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._receiving_since = None
         if not self._is_refused:
             super().on_message_complete()
+            self._end_with_parser()
+
+    def _end_with_parser(self) -> None:
+        """The parser takes a trailer `Connection: close` at its word and reads no further request."""
+        if not self.parser.should_keep_alive():
+            self.cycle.keep_alive = False
+            if self.cycle.response_complete:
+                self.transport.close()
 
     def drop(self) -> None:
         """Whatever is under way has nobody to answer any more; to be called before the transport knows."""
