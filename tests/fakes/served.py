@@ -46,13 +46,29 @@ class Served:
         engine = max(children, key=lambda child: child.memory_info().rss)
         return engine.pid, [child.pid for child in children if child.pid != engine.pid]
 
+    def kill(self, *names: str) -> None:
+        """Some of "parent", "engine" and "front end" at once: none lives to see another's death."""
+        engine, front_ends = self.pids()
+        pids = {"parent": self.process.pid, "engine": engine, "front end": front_ends[0]}
+        for name in names:
+            os.kill(pids[name], signal.SIGSTOP)
+        for name in names:
+            os.kill(pids[name], signal.SIGKILL)
+
 
 @contextmanager
-def serve(log: Path, *arguments: object, environment: Mapping[str, str] = _NOTHING) -> Iterator[Served]:
+def serve(
+    log: Path, *arguments: object, environment: Mapping[str, str] = _NOTHING, is_group: bool = False
+) -> Iterator[Served]:
+    """`is_group`: its processes are a group of their own, as those of a command in a terminal are."""
     began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            _command("serve", "--port", "0", *arguments), env=_environment() | environment, stdout=out, stderr=out
+            _command("serve", "--port", "0", *arguments),
+            env=_environment() | environment,
+            stdout=out,
+            stderr=out,
+            start_new_session=is_group,
         )
     try:
         wait_until(lambda: process.poll() is not None or "ready in " in log.read_text(), log.read_text)

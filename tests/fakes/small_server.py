@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.live import processes
-from chairlift.live.child import Child, Report
+from chairlift.live.child import STOP, Child, Report
 from chairlift.live.processes import Server
 from fakes.patience import HANG_S, wait_until
 
@@ -43,9 +43,9 @@ def engine(report: Report, behaviour: str, where: Path) -> None:
 def front_end(report: Report, behaviour: str, where: Path) -> None:
     say(f"front-end {os.getpid()}")
     if behaviour == "front end drains":
-        signal.signal(signal.SIGTERM, lambda *_: _finish(where.with_name("has-all")))
+        signal.signal(STOP, lambda *_: _finish(where.with_name("has-all")))
     if behaviour == "front end never drains":
-        signal.signal(signal.SIGTERM, lambda *_: say("told"))
+        signal.signal(STOP, lambda *_: say("told"))
     report(None)
     time.sleep(_LONG_S)
 

@@ -259,17 +259,20 @@ def test_when_the_parent_is_killed_its_children_end(start) -> None:
 
 
 def test_a_child_whose_parent_was_killed_before_it_could_be_told_does_not_begin(monkeypatch) -> None:
-    monkeypatch.setattr(child, "_die_with_parent", lambda: None)
+    monkeypatch.setattr(child, "_at_parents_end", lambda number: None)
     monkeypatch.setattr(child.multiprocessing, "parent_process", lambda: psutil.Process(1))
     monkeypatch.setattr(child.os, "getppid", lambda: 2)
     with pytest.raises(SystemExit):
         child._child(None, "engine", lambda *_: pytest.fail("it has begun"), ())
 
 
-def test_who_is_started_does_not_hear_ctrl_c_not_even_while_it_starts(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", child.FOR_ALL)
+def test_who_is_started_does_not_hear_what_all_are_sent_not_even_while_it_starts(
+    capfd: pytest.CaptureFixture[str], number: int
+) -> None:
     begun = Child("engine", operator.call, "here")  # which reports that
     while not begun.pipe.poll(0.002):
-        os.kill(begun.pid, signal.SIGINT)
+        os.kill(begun.pid, number)
     assert begun.wait_ready() == "here"
     begun.process.join()
     assert begun.process.exitcode == 0
@@ -277,21 +280,22 @@ def test_who_is_started_does_not_hear_ctrl_c_not_even_while_it_starts(capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_who_starts_others_hears_the_ctrl_c_that_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", child.FOR_ALL)
+def test_who_starts_others_hears_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     heard: list[int] = []
     real = child.SpawnProcess.start
 
     def start(process: child.SpawnProcess) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         real(process)
 
     monkeypatch.setattr(child.SpawnProcess, "start", start)
-    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    before = signal.signal(number, lambda number, _: heard.append(number))
     try:
         started = Child("engine", operator.call, "here")
     finally:
-        signal.signal(signal.SIGINT, before)
-    assert heard == [signal.SIGINT]
+        signal.signal(number, before)
+    assert heard == [number]
     assert started.wait_ready() == "here"
     started.kill()
     started.close()
