@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
+from chairlift.telemetry.mapped import make_mapped
+
 _WIDTH = 8
 NUM_MARKS = 32
 MARK_WIDTH = 3
@@ -117,8 +119,10 @@ class Counts:
 def make_counts(path: Path, num_rows: int) -> Counts:
     """A page of zeros; for the parent, before it starts anybody."""
     size = (_start(num_rows) + 1 + NUM_MARKS * MARK_WIDTH) * _WIDTH
-    head = num_rows.to_bytes(_WIDTH, sys.byteorder) + os.urandom(_SECRET_WIDTH * _WIDTH)
-    path.write_bytes(head + bytes(size - len(head)))
+    path.unlink(missing_ok=True)
+    make_mapped(path, size)
+    with path.open("r+b") as file:
+        file.write(num_rows.to_bytes(_WIDTH, sys.byteorder) + os.urandom(_SECRET_WIDTH * _WIDTH))
     return Counts(path)
 
 

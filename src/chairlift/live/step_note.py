@@ -21,6 +21,7 @@ import msgspec
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner, RunnerFailed
+from chairlift.telemetry.mapped import make_mapped
 
 _NUMBER = Struct("=Q")
 _SLOT_BYTES = 1 << 18  # some fifty thousand requests
@@ -51,8 +52,8 @@ class StepNote:
     def __init__(self, path: Path) -> None:
         """Makes the file if there is none."""
         self.path = path
-        with path.open("a+b") as file:
-            file.truncate(_SIZE)
+        make_mapped(path, _SIZE)
+        with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
         self._num_begun = self._num_ended = self._num_forgotten = 0
         self._num_made = 0  # ended steps with a token that was not told yet
