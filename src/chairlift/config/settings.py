@@ -73,6 +73,7 @@ class Settings:
     max_request_seconds: float | None = None  # None: no limit
     drain_timeout: float | None = None  # seconds; None: no limit
     escape_special_tokens: bool = True  # in chat messages
+    engine_timeout: float = 60.0  # seconds without a sign of life; 0: no limit
     llm_serving_logprob: str = "logit"  # what the field of that name holds in answers of the llm-serving routes
     vllm_metric_names: bool = False  # beside our own
     otlp_endpoint: str | None = None  # where spans are sent

@@ -48,6 +48,7 @@ class Child:
     def __init__(self, name: str, main: Main, *args: Any) -> None:
         self.name = name
         self.is_ready = False
+        self.hung_s = 0.0  # for which it had done nothing when it was ended for that
         self.started = time.monotonic()
         self.pipe: Connection
         self.pipe, theirs = _spawn.Pipe(duplex=False)
@@ -70,13 +71,15 @@ class Child:
         return report
 
     def describe_end(self) -> str:
+        if self.hung_s:
+            return f"it hung: no sign of life for {self.hung_s:.0f} s"
         code = self.process.exitcode or 0
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     @property
     def was_killed(self) -> bool:
-        """To be asked when it has ended."""
-        return was_killed(self.process.exitcode or 0)
+        """By somebody; to be asked when it has ended."""
+        return not self.hung_s and was_killed(self.process.exitcode or 0)
 
     def stop(self) -> None:
         self._tell(STOP)
@@ -88,6 +91,11 @@ class Child:
     def _tell(self, number: int) -> None:
         if self.process.is_alive():
             os.kill(self.pid, number)
+
+    def end_hang(self, silent_s: float) -> None:
+        """Does not wait: a process that hangs in the kernel ends only when that lets it go."""
+        self.hung_s = silent_s
+        self.process.kill()
 
     def kill(self) -> None:
         if self.process.is_alive():

@@ -16,6 +16,7 @@ from chairlift.config.version import VERSION
 from chairlift.live.child import NO_ENGINE, Report
 from chairlift.live.counts import Count, Counts
 from chairlift.live.rates import Rates
+from chairlift.live.step_note import StepNote
 from chairlift.server.reload import in_force, keys_in_force
 from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
 from chairlift.serving.place import Place
@@ -68,7 +69,7 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
 
     client = EngineClient(place.address, f"front-end-{index}")
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
-    counts = Counts(place.counts, index)
+    counts, note = Counts(place.counts, index), StepNote(place.steps)
     load = Load(model.settings, counts, Rates(place.rates))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
     metrics = FrontEndMetrics(place.metrics, index)
@@ -82,6 +83,7 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
         client=client,
         created=begun,
         version=VERSION,
+        engine_silent_s=lambda: note.silent_s,
         book=Book(
             model=model.name,
             metrics=metrics,

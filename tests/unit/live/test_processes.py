@@ -151,6 +151,18 @@ def test_an_engine_that_keeps_dying_without_progress_ends_the_server(start) -> N
     wait_gone(*server.pids.values())
 
 
+def test_an_engine_that_hangs_is_killed_and_counts_as_crashed(start) -> None:
+    server = start("engine hangs")
+    server.read_until("ready")
+    first = server.pids["engine"]
+    died = server.read_until("the engine died")
+    assert died == "the engine died (it hung: no sign of life for 0 s); starting it again"
+    assert server.read_until("told") == "told: crashed"
+    assert not is_there(first)
+    assert server.end() == 2
+    assert server.lines[-1] == f"error: the engine died {MAX_DEATHS} times in a row without any progress; giving up"
+
+
 def test_an_engine_that_makes_progress_may_die_as_often_as_it_likes(start) -> None:
     server = start("engine makes progress")
     server.read_until("ready")
