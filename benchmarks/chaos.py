@@ -34,10 +34,12 @@ class Script(NamedTuple):
 
 SCRIPTS = (
     Script("kills", 900, ("--quick", "--model", "tiny")),
+    Script("deaths", 600, ("--quick", "--model", "tiny")),
     Script("overload", 300, ("--seconds", "2", "--slo", "3")),
     Script("disconnect", 600, ("--quick", "--model", "tiny")),
     Script("drain", 300, ("--quick", "--model", "tiny")),
     Script("api", 900, ("--quick",)),
+    Script("strangers", 600, ("--quick", "--model", "tiny")),
     Script("files", 600, ("--files", "60")),
 )
 

@@ -1,8 +1,10 @@
-"""Times the native kernels against oneDNN's packed products, a step by operation, and sampling, on random numbers.
+"""Times the native kernels against oneDNN's packed products, a step by operation, sampling, and quantised products.
 
-    python benchmarks/native_ops.py [--model 135m|1.1b] [--threads 2] [--passes 20] [--only linear|step|sampling]
+    python benchmarks/native_ops.py [--model 135m|1.1b] [--threads 2] [--passes 20]
+        [--only linear|step|sampling|quantised]
 
-Both sides take turns within each pass, and the smallest time of all passes counts: the machine may be shared.
+Both sides take turns within each pass, and the smallest time of all passes counts: the machine may be shared. Quantised
+products are those of one layer; a tile is 4 rows by 16 outputs by 32 columns. Only the 1.1B shape fits super-blocks.
 """
 
 import os
@@ -16,9 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from chairlift.config.gguf_header import TENSOR_TYPES
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
@@ -27,6 +31,7 @@ from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.ops import Batch, Weight
 from chairlift.runner.sampler import Row, sample
 from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.weights.blocks import Blocks
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Shape:
 
 SHAPES = {"135m": Shape(30, 576, 9, 3, 64, 1536, 49152), "1.1b": Shape(22, 2048, 32, 4, 64, 5632, 32000)}
 BLOCK = 16
+TILE = 4 * 16 * 32  # multiply-adds
 
 
 class Model:
@@ -183,17 +189,52 @@ def time_sampling(shape: Shape, ops: NativeOps, passes: int) -> None:
         print(f"{name:>28} {best[0] * 1e3:8.2f} {best[1] * 1e3:8.2f}", flush=True)
 
 
+def time_quantised(shape: Shape, ops: NativeOps, passes: int) -> None:
+    sizes, threads = shape.matrices()[:4], torch.get_num_threads()
+    print(f"{'type':>6} {'rows':>5} {'ms':>8} {'GB/s':>6} {'GMAC/s':>7} {'of a core':>9} {'ns a tile':>9}")
+    for kind in sorted(ops.block_types):
+        name, items, num_bytes = TENSOR_TYPES[kind]
+        if any(k % items for _, k in sizes):
+            continue
+        weights = [zeros(kind, n, k, k // items * num_bytes, ops) for n, k in sizes]
+        weight_bytes = sum(n * k for n, k in sizes) // items * num_bytes
+        for rows in (1, 4, 32):
+            xs = {k: torch.randn(rows, k) for _, k in sizes}
+            best = float("inf")
+            for _ in range(passes):
+                start = time.perf_counter()
+                for (_, k), w in zip(sizes, weights, strict=True):
+                    w.linear(xs[k])
+                best = min(best, time.perf_counter() - start)
+            rate = sum(n * k for n, k in sizes) * rows / best / 1e9
+            print(
+                f"{name:>6} {rows:5} {best * 1e3:8.3f} {weight_bytes / best / 1e9:6.1f} {rate:7.1f} "
+                f"{rate / threads:9.1f} {TILE * threads / rate:9.1f}",
+                flush=True,
+            )
+
+
+def zeros(kind: int, n: int, k: int, row_bytes: int, ops: NativeOps) -> Weight:
+    """Blocks of zeros: other numbers take as long."""
+    raw = np.zeros((n, row_bytes), np.uint8)
+    rows = raw.ctypes.data + np.arange(n) * row_bytes
+    return ops.blocks_weight([Blocks("zeros", kind, (n, k), rows, raw)], None, torch.float32)
+
+
+MEASURES = {"linear": time_linears, "step": time_steps, "sampling": time_sampling, "quantised": time_quantised}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=list(SHAPES), default="135m")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--passes", type=int, default=20)
-    parser.add_argument("--only", choices=("linear", "step", "sampling"))
+    parser.add_argument("--only", choices=list(MEASURES))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     ops, shape = NativeOps(arguments.threads), SHAPES[arguments.model]
     print(f"{arguments.model}, {arguments.threads} threads, {library.instruction_set()}")
-    for name, measure in (("linear", time_linears), ("step", time_steps), ("sampling", time_sampling)):
+    for name, measure in MEASURES.items():
         if arguments.only in (None, name):
             measure(shape, ops, arguments.passes)
 

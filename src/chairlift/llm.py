@@ -81,6 +81,7 @@ class LLM:
 
     def _start(self, model: Model) -> None:
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
+        self._escapes_special_tokens = model.settings.escape_special_tokens
         self._switchboard, loaded = make_engine(model)
         self.limits = loaded.limits
         self.memory = loaded.budget  # where a GPU's memory goes, in bytes; None on a CPU
@@ -97,7 +98,8 @@ class LLM:
         return SamplingParams(**{name: getattr(self.sampling_defaults, name) for name in names} | changes)
 
     def chat_prompt(self, messages: Messages) -> list[int]:
-        return self.tokenizer.encode(render(self.tokenizer, messages), add_special=False)
+        text = render(self.tokenizer, messages, escape_special_tokens=self._escapes_special_tokens)
+        return self.tokenizer.encode(text, add_special=False)
 
     def stats(self) -> Stats:
         return self._shared.do(self._stats)

@@ -19,13 +19,15 @@ STREAM = b'{"prompt": "Hi", "stream": true, "max_tokens": 390}'
 
 
 @contextmanager
-def connected(url: str, room: int | None = None) -> Iterator[socket.socket]:
-    """`room`: bytes that the machine keeps for a client that does not read."""
+def connected(url: str, room: int | None = None, source: str = "") -> Iterator[socket.socket]:
+    """`room`: bytes that the machine keeps for a client that does not read; `source`: an address of its own."""
     host, _, port = url.removeprefix("http://").partition(":")
     with socket.socket() as sock:
         if room is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         sock.settimeout(HANG_S)
+        if source:
+            sock.bind((source, 0))
         sock.connect((host, int(port)))
         yield sock
 
@@ -92,6 +94,20 @@ def test_a_key_in_a_trailer_opens_nothing_and_a_trailer_does_no_harm() -> None:
             assert status(all_of(sock)) == wanted
 
 
+def test_a_trailer_that_says_close_ends_the_connection_after_the_answer() -> None:
+    body = b'{"prompt": "Hi", "max_tokens": 2}'
+    chunks = b"%x\r\n%b\r\n0\r\nConnection: close\r\n\r\n" % (len(body), body)
+    for settings, wanted in (
+        ({"api_key": "secret-of-some-length"}, 401),
+        ({}, 200),
+    ):  # before the body is read, and after
+        with HttpWorld(**settings).on_a_port() as url, connected(url) as sock:
+            sock.sendall(ASK + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"GET / HTTP/1.1\r\n\r\n")
+            answer = all_of(sock)
+        assert status(answer) == wanted
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_chunk_whose_extension_has_no_end_is_431() -> None:
     with HttpWorld().on_a_port() as url, connected(url) as sock:
         sock.sendall(CHUNKED + b"5;a=")
@@ -140,6 +156,9 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one() -> None:
         sock.sendall(request[:-10])
         sock.sendall(request[-10:] + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert all_of(sock).count(b"HTTP/1.1 200") == 2
+    with HttpWorld().on_a_port() as url, connected(url) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close, Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert status(all_of(sock)) == 200  # and closed, as it asked
 
 
 @pytest.fixture
@@ -196,7 +215,7 @@ def test_a_chunked_body_is_limited_as_it_comes() -> None:
 
 
 def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None:
-    world = HttpWorld(max_connections=2)
+    world = HttpWorld(max_connections=2, max_connections_per_address=2)
     refused = list[str]()
     world.context.load.on_refused = refused.append
     with world.on_a_port() as url:
@@ -215,6 +234,25 @@ def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None
         with connected(url) as sock:
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert status(all_of(sock)) == 200
+
+
+def test_one_address_keeps_no_other_out() -> None:
+    world = HttpWorld(max_connections=8)  # half of them by one
+    with world.on_a_port() as url, contextlib.ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(connected(url))
+        with connected(url) as fifth:
+            answer = all_of(fifth)
+        assert status(answer) == 429
+        assert b"4 connections from 127.0.0.1 already (--max-connections-per-address)" in answer
+        with connected(url, source="127.0.0.2") as other:
+            other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert status(all_of(other)) == 200
+        held.close()
+        wait_until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
+        with connected(url) as again:
+            again.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert status(all_of(again)) == 200
 
 
 @pytest.mark.parametrize(

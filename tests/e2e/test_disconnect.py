@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from chairlift.live.child import STOP
 from chairlift.server.run import serve
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until, wait_until
@@ -93,7 +94,7 @@ def test_connections_are_kept_and_errors_do_not_break_them(url: str) -> None:
             assert http.get("/health").status_code == 200
 
 
-@pytest.mark.parametrize("by", ["event", "SIGTERM"])
+@pytest.mark.parametrize("by", ["event", "signal"])
 async def test_a_stop_lets_requests_under_way_finish(world: HttpWorld, by: str) -> None:
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
@@ -109,7 +110,7 @@ async def test_a_stop_lets_requests_under_way_finish(world: HttpWorld, by: str) 
         if by == "event":
             stop.set()
         else:
-            signal.raise_signal(signal.Signals[by])
+            signal.raise_signal(STOP)
         assert (await answer).json()["choices"][0]["finish_reason"] == "length"
     await asyncio.wait_for(server, HANG_S)
     sock.close()

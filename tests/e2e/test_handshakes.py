@@ -65,7 +65,7 @@ def test_a_request_over_tls_is_answered_and_counts_as_one_connection(certificate
 
 
 def test_whoever_says_nothing_counts_and_one_too_many_is_closed_at_once(certificate: Certificate) -> None:
-    site = Site(certificate, max_connections=2)
+    site = Site(certificate, max_connections=2, max_connections_per_address=2)
     with site.on_a_port() as url:
         with silent(url), silent(url):
             wait_until(lambda: site.num_connections == 2)

@@ -34,6 +34,7 @@ class HttpWorld:
         *,
         defaults: dict[str, Any] | None = None,
         book: Book | None = None,
+        silent_s: float = 0.0,
         **settings: Any,
     ) -> None:
         self.tokenizer = small_tokenizer()
@@ -57,6 +58,7 @@ class HttpWorld:
             created=1_700_000_000,
             version="1.2.3",
             book=book or Book(),
+            engine_silent_s=lambda: silent_s,
         )
         self.app = create_app(self.context)
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,12 @@ _SOURCE = str(Path(__file__).parents[2] / "src")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def chairlift(*arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end."""
-    return subprocess.run(
-        _command(*arguments), input=given, env=_environment(), capture_output=True, text=True, timeout=HANG_S
-    )
+def chairlift(
+    *arguments: object, given: str = "", before: Sequence[str] = (), environment: Mapping[str, str] = _NOTHING
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end. `before`: a command that runs it in its place."""
+    command, variables = [*before, *_command(*arguments)], _environment() | environment
+    return subprocess.run(command, input=given, env=variables, capture_output=True, text=True, timeout=HANG_S)
 
 
 @dataclass
@@ -46,13 +47,34 @@ class Served:
         engine = max(children, key=lambda child: child.memory_info().rss)
         return engine.pid, [child.pid for child in children if child.pid != engine.pid]
 
+    def kill(self, *names: str) -> None:
+        """Some of "parent", "engine" and "front end" at once: none lives to see another's death."""
+        engine, front_ends = self.pids()
+        pids = {"parent": self.process.pid, "engine": engine, "front end": front_ends[0]}
+        for name in names:
+            os.kill(pids[name], signal.SIGSTOP)
+        for name in names:
+            os.kill(pids[name], signal.SIGKILL)
+
 
 @contextmanager
-def serve(log: Path, *arguments: object, environment: Mapping[str, str] = _NOTHING) -> Iterator[Served]:
+def serve(
+    log: Path,
+    *arguments: object,
+    environment: Mapping[str, str] = _NOTHING,
+    before: Sequence[str] = (),
+    is_group: bool = False,
+) -> Iterator[Served]:
+    """`before`: a command that runs this one in its place. `is_group`: its processes are a group of their own, as those
+    of a command in a terminal are."""
     began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            _command("serve", "--port", "0", *arguments), env=_environment() | environment, stdout=out, stderr=out
+            [*before, *_command("serve", "--port", "0", *arguments)],
+            env=_environment() | environment,
+            stdout=out,
+            stderr=out,
+            start_new_session=is_group,
         )
     try:
         wait_until(lambda: process.poll() is not None or "ready in " in log.read_text(), log.read_text)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.live import processes
-from chairlift.live.child import Child, Report
+from chairlift.live.child import STOP, Child, Report
 from chairlift.live.processes import Server
 from fakes.patience import HANG_S, wait_until
 
@@ -37,15 +37,17 @@ def engine(report: Report, behaviour: str, where: Path) -> None:
     if behaviour == "engine takes long":
         time.sleep(_LONG_S)
     report([summary])
+    if behaviour == "engine hangs":
+        os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(_LONG_S)
 
 
 def front_end(report: Report, behaviour: str, where: Path) -> None:
     say(f"front-end {os.getpid()}")
     if behaviour == "front end drains":
-        signal.signal(signal.SIGTERM, lambda *_: _finish(where.with_name("has-all")))
+        signal.signal(STOP, lambda *_: _finish(where.with_name("has-all")))
     if behaviour == "front end never drains":
-        signal.signal(signal.SIGTERM, lambda *_: say("told"))
+        signal.signal(STOP, lambda *_: say("told"))
     report(None)
     time.sleep(_LONG_S)
 
@@ -60,6 +62,7 @@ def main(behaviour: str, where: Path) -> int:
     if behaviour == "front end ends in no hurry":
         processes._PATIENCE_S = HANG_S
     progress = itertools.count().__next__ if behaviour == "engine makes progress" else lambda: 0
+    beats = itertools.count()
     front_ends = [lambda: Child("front end 0", front_end, behaviour, where)]
     server = Server(
         lambda: Child("engine", engine, behaviour, where),
@@ -67,6 +70,8 @@ def main(behaviour: str, where: Path) -> int:
         progress,
         clear_up=lambda index: index + 3,
         on_engine_death=lambda was_killed: say(f"told: {'killed' if was_killed else 'crashed'}"),
+        engine_beat=lambda: 7 if behaviour == "engine hangs" else next(beats),
+        engine_timeout=0.3,
     )
     try:
         return server.run(say, lambda report: say(f"ready: {report[0]}"))

@@ -1,6 +1,6 @@
 /* Every instruction set of this processor against plain C, bit for bit, on random quantised matrices; and attention and
- * products of floats and of bf16 against sums in double. Needs neither Python nor torch, so it also runs on another architecture's
- * processor that is only emulated: see `make cross`. */
+ * products of floats and of bf16 against sums in double. Needs neither Python nor torch, so it also runs on another
+ * architecture's processor that is only emulated: see `make cross`. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -85,6 +85,18 @@ static void try_quantised(int found) {
     }
 }
 
+/* Of a product [MAX_ROWS, N], against sums in double. */
+static double worst_error(const float *x, const float *w, const float *got) {
+    double worst = 0;
+    for (int r = 0; r < MAX_ROWS; r++)
+        for (int c = 0; c < N; c++) {
+            double sum = 0;
+            for (int i = 0; i < K; i++) sum += (double)x[r * K + i] * w[c * K + i];
+            worst = fmax(worst, fabs(sum - got[r * N + c]));
+        }
+    return worst;
+}
+
 static void try_floats(int found) {
     static float x[MAX_ROWS * K], w[N * K], got[MAX_ROWS * N];
     for (int i = 0; i < MAX_ROWS * K; i++) x[i] = uniform();
@@ -95,14 +107,7 @@ static void try_floats(int found) {
         chairlift_features(SETS[s].mask);
         chairlift_product_pack(w, packed, N, K, 0);
         chairlift_product(x, packed, NULL, got, MAX_ROWS, N, K, 0, 1);
-        double worst = 0;
-        for (int r = 0; r < MAX_ROWS; r++)
-            for (int c = 0; c < N; c++) {
-                double sum = 0;
-                for (int i = 0; i < K; i++) sum += (double)x[r * K + i] * w[c * K + i];
-                worst = fmax(worst, fabs(sum - got[r * N + c]));
-            }
-        check("product", "float32", SETS[s].name, MAX_ROWS, worst < 1e-3);
+        check("product", "float32", SETS[s].name, MAX_ROWS, worst_error(x, w, got) < 1e-3);
     }
     free(packed);
 }
@@ -110,26 +115,20 @@ static void try_floats(int found) {
 /* bf16: all rows at once, then each alone: the same bits, and near a sum in double. */
 static void try_bf16(int found) {
     static uint16_t x[MAX_ROWS * K], w[N * K], back[K];
-    static float got[MAX_ROWS * N], alone[N];
+    static float wide_x[MAX_ROWS * K], wide_w[N * K], got[MAX_ROWS * N], alone[N];
     uint16_t *packed = room(sizeof(uint16_t) * 64 * K);
-    for (int i = 0; i < MAX_ROWS * K; i++) x[i] = bf16_of(uniform());
-    for (int i = 0; i < N * K; i++) w[i] = bf16_of(uniform());
+    for (int i = 0; i < MAX_ROWS * K; i++) wide_x[i] = number_of(x[i] = bf16_of(uniform()));
+    for (int i = 0; i < N * K; i++) wide_w[i] = number_of(w[i] = bf16_of(uniform()));
     for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
         if ((SETS[s].mask & found) != SETS[s].mask) continue;
         chairlift_features(SETS[s].mask);
         chairlift_product_pack(w, packed, N, K, 1);
         chairlift_product(x, packed, NULL, got, MAX_ROWS, N, K, 1, 1);
-        double worst = 0;
         for (int r = 0; r < MAX_ROWS; r++) {
             chairlift_product(x + r * K, packed, NULL, alone, 1, N, K, 1, 1);
             check("product", "bf16", SETS[s].name, r, !memcmp(alone, got + r * N, sizeof alone));
-            for (int c = 0; c < N; c++) {
-                double sum = 0;
-                for (int i = 0; i < K; i++) sum += (double)number_of(x[r * K + i]) * number_of(w[c * K + i]);
-                worst = fmax(worst, fabs(sum - alone[c]));
-            }
         }
-        check("product", "bf16 values", SETS[s].name, MAX_ROWS, worst < 1e-3);
+        check("product", "bf16 values", SETS[s].name, MAX_ROWS, worst_error(wide_x, wide_w, got) < 1e-3);
         int64_t last = N - 1;
         chairlift_product_rows(packed, &last, back, 1, K, 1);
         check("rows", "bf16", SETS[s].name, 1, !memcmp(back, w + last * K, sizeof back));

@@ -11,6 +11,7 @@ of them. No message holds a key.
 
 import hashlib
 import hmac
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ import yaml
 from chairlift.core.errors import InvalidConfig
 
 MIN_LENGTH = 16
+_BETWEEN_LOOKS_S = 0.02
+_MAX_LOOKS = 50
 _NUMBERS = ("requests_per_minute", "tokens_per_minute", "weight")
 _FIELDS = ("name", "key", *_NUMBERS, "cache_group")
 
@@ -72,9 +75,22 @@ def read_keys(plain: str | None, file: Path | None) -> Keys:
     return Keys(found)
 
 
+def _settled(file: Path) -> str:
+    """What it holds once nobody writes to it: half a list of keys is a list too, and half a key may be one."""
+    text = file.read_text(encoding="utf-8")
+    if not file.is_file():  # a pipe, which is read once
+        return text
+    for _ in range(_MAX_LOOKS):
+        time.sleep(_BETWEEN_LOOKS_S)
+        before, text = text, file.read_text(encoding="utf-8")
+        if text == before:
+            return text
+    raise InvalidConfig(f"{file}: changes all the time; write it beside its place and rename it")
+
+
 def _items(file: Path) -> list[Any]:
     try:
-        items = yaml.safe_load(file.read_text(encoding="utf-8"))
+        items = yaml.safe_load(_settled(file))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except (yaml.YAMLError, RecursionError):

@@ -11,6 +11,7 @@ from chairlift.config.settings import Settings
 CHANGEABLE = (
     "max_body_bytes",
     "max_connections",
+    "max_connections_per_address",
     "max_receive_seconds",
     "slow_reader_seconds",
     "max_waiting",

@@ -66,12 +66,15 @@ class Settings:
     admin_port: int | None = None  # None: no admin routes
     max_body_bytes: int = 8 * 2**20
     max_connections: int = 8192
+    max_connections_per_address: int | None = None  # None: half of all
     max_receive_seconds: float = 60.0
     slow_reader_seconds: float = 60.0
     max_waiting: int = 4096
     max_waiting_tokens: int = 4 * 2**20
     max_request_seconds: float | None = None  # None: no limit
     drain_timeout: float | None = None  # seconds; None: no limit
+    escape_special_tokens: bool = True  # in chat messages
+    engine_timeout: float = 60.0  # seconds without a sign of life; 0: no limit
     llm_serving_logprob: str = "logit"  # what the field of that name holds in answers of the llm-serving routes
     vllm_metric_names: bool = False  # beside our own
     otlp_endpoint: str | None = field(default=None, repr=False)  # where spans are sent; may hold a password
@@ -97,6 +100,10 @@ class Settings:
         steps, running = self.max_step_tokens, self.max_running
         if steps is not None and running is not None and steps < running:
             raise InvalidConfig(f"max_step_tokens {steps} must be at least max_running {running}")
+
+    @property
+    def connections_per_address(self) -> int:
+        return self.max_connections_per_address or max(1, self.max_connections // 2)
 
     def _check_exact(self) -> None:
         """Refuses what cannot be exact on any device; the rest shows when the device is known."""

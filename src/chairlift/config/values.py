@@ -86,6 +86,13 @@ def seconds(value: object) -> float:
     return found
 
 
+def seconds_or_0(value: object) -> float:
+    found = number(value)
+    if found != 0.0 and found < 1.0:
+        raise ValueError("must be a number of seconds from 1, or 0")
+    return found
+
+
 def num_bytes(value: object) -> int:
     """A size: a number of bytes, or a number with a unit (256MiB, 2GB)."""
     match = _SIZE.fullmatch(str(value).strip()) if type(value) in (int, str) else None

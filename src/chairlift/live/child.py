@@ -1,6 +1,7 @@
 """A process of a server, from the outside: how it is started, what it reports, how it ends.
 
-Always: a child ends when its parent does, however that comes about.
+Always: a child ends when its parent does, however that comes about. What a terminal or a supervisor sends to all
+processes at once (SIGINT, SIGTERM) is for the parent alone, which tells its children by signals of their own.
 """
 
 import contextlib
@@ -9,10 +10,11 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
@@ -22,6 +24,8 @@ Report = Callable[[Any], None]  # a child says once that it is ready, with whate
 Main = Callable[..., None]  # main(report, *args)
 
 NO_ENGINE = signal.SIGUSR1  # to a front end: none will come any more
+STOP = signal.SIGUSR2  # to a child: finish and end
+FOR_ALL = (signal.SIGINT, signal.SIGTERM)  # what reaches every process of a group; the parent decides
 
 _FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS)
 
@@ -30,7 +34,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 def was_killed(code: int) -> bool:
     """Whether a process that ended so was told to from outside: by a signal that no fault of its own brings, or by
-    SIGTERM, at which our processes end with 0. As far as can be told: the kernel kills so for want of memory."""
+    `STOP`, at which our processes end with 0. As far as can be told: the kernel kills so for want of memory."""
     return code == 0 or (code < 0 and -code not in _FAULTS)
 
 
@@ -44,6 +48,7 @@ class Child:
     def __init__(self, name: str, main: Main, *args: Any) -> None:
         self.name = name
         self.is_ready = False
+        self.hung_s = 0.0  # for which it had done nothing when it was ended for that
         self.started = time.monotonic()
         self.pipe: Connection
         self.pipe, theirs = _spawn.Pipe(duplex=False)
@@ -66,22 +71,31 @@ class Child:
         return report
 
     def describe_end(self) -> str:
+        if self.hung_s:
+            return f"it hung: no sign of life for {self.hung_s:.0f} s"
         code = self.process.exitcode or 0
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     @property
     def was_killed(self) -> bool:
-        """To be asked when it has ended."""
-        return was_killed(self.process.exitcode or 0)
+        """By somebody; to be asked when it has ended."""
+        return not self.hung_s and was_killed(self.process.exitcode or 0)
 
     def stop(self) -> None:
-        if self.process.is_alive():
-            self.process.terminate()
+        self._tell(STOP)
 
     def tell_no_engine(self) -> None:
         """Only a front end that is ready listens to it."""
-        if self.process.is_alive() and self.process.pid is not None:
-            os.kill(self.process.pid, NO_ENGINE)
+        self._tell(NO_ENGINE)
+
+    def _tell(self, number: int) -> None:
+        if self.process.is_alive():
+            os.kill(self.pid, number)
+
+    def end_hang(self, silent_s: float) -> None:
+        """Does not wait: a process that hangs in the kernel ends only when that lets it go."""
+        self.hung_s = silent_s
+        self.process.kill()
 
     def kill(self) -> None:
         if self.process.is_alive():
@@ -98,23 +112,24 @@ class Child:
 def _deaf_from_birth() -> Iterator[None]:
     """Who is started here hears no Ctrl-C before it can ignore it, which takes as long as its imports; this process
     hears of it in the end."""
-    resource_tracker.ensure_running()  # which would unblock the signal again
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # which would unblock the signals again
+    signal.pthread_sigmask(signal.SIG_BLOCK, FOR_ALL)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_ALL)
 
 
 def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> None:
-    _die_with_parent()
+    _at_parents_end(signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:  # it was gone before it could be told
         sys.exit(0)
     _be_called(f"cl-{name.replace(' ', '-')}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in FOR_ALL:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_ALL)
+    signal.signal(STOP, lambda *_: sys.exit(0))
     try:
         main(lambda report: pipe.send((True, report)), *args)
     except ChairliftError as error:
@@ -122,11 +137,27 @@ def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> No
         sys.exit(2)
 
 
-def _die_with_parent() -> None:
-    """Linux only; elsewhere a parent that is killed leaves its children behind."""
+def on_parents_end(call: Callable[[], None]) -> None:
+    """From here on this process is not killed when its parent ends: it calls this, in a thread of its own, and ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def run() -> None:
+        wait([parent.sentinel])  # the other end of a pipe, which the system closes
+        try:
+            call()
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=run, daemon=True).start()
+    _at_parents_end(signal.SIGCONT)  # a process that is stopped does nothing else
+
+
+def _at_parents_end(number: int) -> None:
+    """The system sends this signal then, at once; Linux only."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
 
 
 def _be_called(name: str) -> None:

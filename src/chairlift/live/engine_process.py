@@ -43,15 +43,18 @@ class EngineProcess:
         note: StepNote | None = None,
         start: int = 1,
         tidy: Callable[[], None] = lambda: None,
+        max_sleep_s: float | None = None,
     ) -> None:
         """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
         `note` has the requests that the engine before this one was busy with when it died. `start` is 2 for the first
-        engine that took the place of another. `tidy` is called once nobody has wanted anything for a while."""
+        engine that took the place of another. `tidy` is called once nobody has wanted anything for a while. At most
+        `max_sleep_s` go by without a sign of life in the note while there is nothing to do."""
         self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
         self._tidy, self._is_tidy = tidy, False
         self._worked = 0.0  # when there was last something to do
         self._note = note
+        self._max_sleep_ms = None if max_sleep_s is None else round(1000 * max_sleep_s)
         self._left = Left({}, was_killed=False) if note is None else note.take()
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
@@ -69,6 +72,7 @@ class EngineProcess:
     def run(self) -> None:
         """Never returns; a signal ends the process."""
         while True:
+            self._beat()
             self._receive()
             self._step()
             self._showing.show()
@@ -96,7 +100,7 @@ class EngineProcess:
     def _work_ahead(self) -> None:
         """While nobody wants anything and something is left to prepare."""
         while not self._switchboard.has_work and not self._socket.poll(0) and self._prepare():
-            pass
+            self._beat()
 
     def _receive(self) -> None:
         """Everything that has arrived; waits for something only when there is no work, nor any to do ahead."""
@@ -130,8 +134,12 @@ class EngineProcess:
         if not self._is_tidy and self._switchboard.engine.clock.now() - self._worked >= TIDY_AFTER_S:
             self._tidy()
             self._is_tidy = True
-        due_ms = self._showing.wait_ms
-        return round(1000 * TIDY_AFTER_S) if due_ms is None and not self._is_tidy else due_ms
+        waits_ms = (self._showing.wait_ms, None if self._is_tidy else round(1000 * TIDY_AFTER_S), self._max_sleep_ms)
+        return min((wait_ms for wait_ms in waits_ms if wait_ms is not None), default=None)
+
+    def _beat(self) -> None:
+        if self._note is not None:
+            self._note.beat()
 
     def _ready(self, front_end: FrontEnd) -> Ready:
         left = self._left

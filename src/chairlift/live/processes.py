@@ -1,9 +1,9 @@
 """The processes of a server: one engine, some front ends, and this one, which starts and watches them.
 
 Always: when this process ends, however it ends, the others end too. Who dies after all were ready is started again, the
-engine also while the server drains; who cannot start, or dies again and again without any progress, ends the server.
-Told to stop, front ends finish what they have begun, however long it takes; told again, or while starting, all end at
-once. Knows nothing of what the processes do.
+engine also while the server drains, and an engine that hangs is killed and counts as crashed; who cannot start, or dies
+again and again without any progress, ends the server. Told to stop, front ends finish what they have begun, however
+long it takes; told again, or while starting, all end at once. Knows nothing of what the processes do.
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError
 from chairlift.live.child import Child, Died
+from chairlift.live.pulse import Pulse
 
 MAX_DEATHS = 6  # in a row; after two the engine tries a token of its own, so no request can be the reason
 LONG_LIFE_S = 60.0  # who lived so long has made progress, whatever it did
@@ -54,16 +55,22 @@ class Server:
         clear_up: Callable[[int], int] = lambda front_end: 0,
         drain_timeout: Callable[[], float | None] = lambda: None,
         on_engine_death: Callable[[bool], None] = lambda was_killed: None,
+        engine_beat: Callable[[], int] = lambda: 0,
+        engine_timeout: float = 0.0,
     ) -> None:
         """`progress` is a number that grows while the engine makes tokens. `clear_up` is told of each front end that
         died, by its index, before it is started again, and says how many requests it had. Front ends that were
         told to stop have `drain_timeout` seconds and a moment for it. `on_engine_death` is told, before the next is
-        started, whether somebody killed the engine."""
+        started, whether somebody killed the engine. `engine_beat` is a number that changes while the engine lives; one
+        that is ready and for which it stays the same for `engine_timeout` seconds is killed. 0: none is."""
         self._starts = [start_engine, *start_front_ends]
         self._progress = progress
         self._clear_up = clear_up
         self._drain_timeout = drain_timeout
         self._on_engine_death = on_engine_death
+        self._engine_beat = engine_beat
+        self._engine_timeout = engine_timeout
+        self._pulse = Pulse()
         self._children: list[Child] = []  # the engine first
         self._report: Any = None  # the engine's
         self._deaths = [Deaths() for _ in self._starts]
@@ -142,6 +149,13 @@ class Server:
             self._welcome(starting[pipe], say)
         for sentinel in children.keys() & set(happened):
             self._replace(children[sentinel], say)
+        self._look_for_hang()
+
+    def _look_for_hang(self) -> None:
+        engine = self._children[0]
+        silent_s = self._pulse.look(self._engine_beat() if engine.is_ready else None, time.monotonic())
+        if self._engine_timeout and silent_s >= self._engine_timeout:
+            engine.end_hang(silent_s)
 
     def _welcome(self, child: Child, say: Say) -> None:
         try:
@@ -163,7 +177,7 @@ class Server:
         lost = self._clear_up(place - 1) if place else 0
         requests = f" with {lost} request{'s' if lost > 1 else ''} under way" if lost else ""
         say(f"the {child.name} died ({child.describe_end()}){requests}; starting it again")
-        self._deaths[place].add(child.name, time.monotonic() - child.started, self._progress())
+        self._deaths[place].add(child.name, time.monotonic() - child.started - child.hung_s, self._progress())
         if place == 0:
             self._on_engine_death(child.was_killed)
         self._start(place)

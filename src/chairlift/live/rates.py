@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chairlift.config.keys import ApiKey
+from chairlift.telemetry.mapped import make_mapped
 
 NUM_ROOMS = 1024  # keys that can be used within a minute; more than that share none, the oldest is forgotten
 _ROOM = struct.Struct("<8sddd")
@@ -101,7 +102,8 @@ class Rates:
 
 def make_rates(path: Path) -> None:
     """An empty page; for the parent, before it starts anybody."""
-    path.write_bytes(bytes(NUM_ROOMS * _ROOM.size))
+    path.unlink(missing_ok=True)
+    make_mapped(path, NUM_ROOMS * _ROOM.size)
 
 
 def _has_limits(key: ApiKey) -> bool:

@@ -5,12 +5,14 @@ to something else: the result is still to be told, and the next step to be plann
 request that is taken in, and while a step is planned those that wait for their first. The engine writes, and the next
 one reads what it left; the parent made the file, says how the engine ended, and looks whether there is progress.
 
-    | progress of all engines: u64 | end: u64 | slot | slot | ... | turn | one slot for each step under way, and spare
+    | progress of all engines: u64 | end: u64 | beat: u64 | slot | slot | ... | turn | a slot for each step under way
     end: 0 not told, 1 the engine ended by itself, 2 it was killed
+    beat: when the engine last did something, by the machine's monotonic clock, ns
     slot, turn: | length: u64 | MessagePack {front end: [keys]} |          length 0: nobody
 """
 
 import mmap
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +23,15 @@ import msgspec
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner, RunnerFailed
+from chairlift.telemetry.mapped import make_mapped
 
 _NUMBER = Struct("=Q")
 _SLOT_BYTES = 1 << 18  # some fifty thousand requests
 _NUM_SLOTS = 8
 _TURN = _NUM_SLOTS
 _END = _NUMBER.size
-_SLOTS = 2 * _NUMBER.size
+_BEAT = 2  # of the numbers, which is read and written whole
+_SLOTS = 3 * _NUMBER.size
 _SIZE = _SLOTS + (_NUM_SLOTS + 1) * _SLOT_BYTES
 _CRASHED, _KILLED = 1, 2
 
@@ -51,9 +55,10 @@ class StepNote:
     def __init__(self, path: Path) -> None:
         """Makes the file if there is none."""
         self.path = path
-        with path.open("a+b") as file:
-            file.truncate(_SIZE)
+        make_mapped(path, _SIZE)
+        with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
+        self._numbers = memoryview(self._memory).cast("Q")
         self._num_begun = self._num_ended = self._num_forgotten = 0
         self._num_made = 0  # ended steps with a token that was not told yet
         self._waiting = b""  # those named while steps are planned
@@ -63,6 +68,19 @@ class StepNote:
         """Steps whose tokens were told and requests that were found to end engines, of all engines so far."""
         number: int = _NUMBER.unpack_from(self._memory, 0)[0]
         return number
+
+    def beat(self) -> None:
+        """The engine does something: to be called often, also while it has nothing to do."""
+        self._numbers[_BEAT] = time.monotonic_ns()
+
+    @property
+    def last_beat(self) -> int:
+        return self._numbers[_BEAT]
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the last one was."""
+        return (time.monotonic_ns() - self.last_beat) / 1e9
 
     def tell_end(self, was_killed: bool) -> None:
         """An engine has ended. The word about the one whose steps are noted stays until they are taken: those that die

@@ -6,7 +6,8 @@ every row the bits that blocks of 16 give it, wherever in the block it stands:
     70 rows, counts 1, 16, 32:    | 32 | 32 | 6 and 10 of zeros |
 
 Always: which counts those are depends on shape, number type and placement of a matrix alone, and is found by trying,
-on a matrix's first use. A library that gives not even blocks of 16 such rows is refused.
+on a matrix's first use, with numbers that show any other sum (`cancelling.py`). A library that gives not even blocks of
+16 such rows is refused.
 """
 
 from collections.abc import Callable
@@ -16,74 +17,91 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.ops import Weight
+from chairlift.runner.cancelling import ALIGNMENT, cancelling
+from chairlift.runner.ops import MakeWeight, Weight
 
 Product = Callable[[Tensor], Tensor]
 Found = dict[tuple[object, ...], tuple[int, ...]]  # row counts by what they depend on
 
 _ROWS = 16
 _COUNTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-_ALIGNMENT = 64  # of memory, in bytes: a library may take another way from other places
 _SHIFT = 5
+_ENOUGH = 1024  # outputs of each count that are compared: other sums show in most of them
 
 
 class FixedRowsWeight:
     """A matrix multiplied in fixed row counts. `found` is shared by the matrices of a model: trying takes as long as a
-    prompt of 1,000 tokens, and matrices of one kind need it once."""
+    prompt of 1,000 tokens and memory for a second such matrix, and matrices of one kind need it once."""
 
-    def __init__(self, weight: Weight, matrix: Tensor, bias: Tensor | None, found: Found) -> None:
-        self._weight = weight
-        self._kind = (matrix.shape, matrix.dtype, matrix.data_ptr() % _ALIGNMENT, bias is None)
+    def __init__(self, make: MakeWeight, matrix: Tensor, bias: Tensor | None, found: Found) -> None:
+        matrix = matrix.contiguous()
+        self._make = make
+        self._shape, self._dtype = matrix.shape, matrix.dtype
+        self._place = matrix.data_ptr() % ALIGNMENT
+        self._has_bias = bias is not None
+        self._is_table = False  # an embedding too, which may be multiplied in another way
+        self._weight = make(matrix, bias)
         self._found = found
 
     def linear(self, x: Tensor) -> Tensor:
-        return self._multiply("linear", self._weight.linear, x)
+        return self._multiply("linear", x)
 
     def logits(self, x: Tensor) -> Tensor:
-        return self._multiply("logits", self._weight.logits, x)
+        return self._multiply("logits", x)
 
     def rows(self, ids: Tensor) -> Tensor:
+        self._is_table = True
         return self._weight.rows(ids)
 
-    def _multiply(self, name: str, product: Product, x: Tensor) -> Tensor:
-        kind = (name, *self._kind)
+    def _multiply(self, name: str, x: Tensor) -> Tensor:
+        kind = (name, self._shape, self._dtype, self._place, self._has_bias, self._is_table)
         counts = self._found.get(kind)
         if counts is None:
-            counts = self._found[kind] = equal_counts(product, x.shape[-1], x.dtype)
-        return in_blocks(product, x, counts)
+            counts = self._found[kind] = self._try(name)
+        return in_blocks(_product(self._weight, name), x, counts)
+
+    def _try(self, name: str) -> tuple[int, ...]:
+        matrix, bias, x = cancelling(self._shape, self._dtype, self._place, self._has_bias, _COUNTS[0])
+        weight = self._make(matrix, bias)
+        if self._is_table:
+            weight.rows(torch.zeros(1, dtype=torch.int64))
+        return equal_counts(_product(weight, name), x)
 
 
-def equal_counts(product: Product, width: int, dtype: torch.dtype) -> tuple[int, ...]:
-    """The row counts, largest first, whose products have the bits that blocks of 16 have."""
-    source = torch.Generator().manual_seed(1)
-    x = torch.randn((_COUNTS[0], width), generator=source).to(dtype)
+def _product(weight: Weight, name: str) -> Product:
+    return weight.linear if name == "linear" else weight.logits
+
+
+def equal_counts(product: Product, x: Tensor) -> tuple[int, ...]:
+    """The row counts, largest first, whose products have the bits that blocks of 16 have. x: as many as the largest."""
     wanted = torch.cat([product(block) for block in x.split(_ROWS)])
-    is_same = all(
+    is_same_anywhere = all(
         torch.equal(product(x[first : first + _ROWS].roll(_SHIFT, 0)).roll(-_SHIFT, 0), wanted[first : first + _ROWS])
         for first in (0, 2 * _ROWS)
     )
-    counts = tuple(count for count in _COUNTS if is_same and _is_equal(product, x, wanted, count))
-    if not counts:
+    counts = tuple(count for count in _COUNTS if _is_equal(product, x, wanted, count))
+    if not is_same_anywhere or _ROWS not in counts:
         raise InvalidConfig(
-            f"exact: this processor's library gives a row of {width} other bits at another place of a batch; "
+            f"exact: this processor's library gives a row of {x.shape[1]} other bits at another place of a batch; "
             "leave --exact out"
         )
     return counts
 
 
 def _is_equal(product: Product, x: Tensor, wanted: Tensor, count: int) -> bool:
-    # The first two blocks and, of small ones, two from the middle.
-    firsts = {first for at in (0, len(x) // 2) for first in (at, at + count) if first + count <= len(x)}
+    # At least two blocks, the first and one from the middle; of matrices with few outputs more.
+    firsts = range(0, len(x), count)
+    num_tried = max(2, _ENOUGH // (count * wanted.shape[1]))
     return all(
         torch.equal(product(x[first : first + count].clone()), wanted[first : first + count])
-        for first in sorted(firsts)
+        for first in firsts[:: max(1, len(firsts) // num_tried)]
     )
 
 
 def in_blocks(product: Product, x: Tensor, counts: tuple[int, ...]) -> Tensor:
     """product(x [T, in]) -> [T, out], in blocks of these row counts; the last is padded to the least that holds it."""
     num_rows = len(x)
-    if num_rows in counts and x.is_contiguous() and x.data_ptr() % _ALIGNMENT == 0:
+    if num_rows in counts and x.is_contiguous() and x.data_ptr() % ALIGNMENT == 0:
         return product(x)
     blocks = []
     first = 0

@@ -6,6 +6,7 @@ of keys and values, D values per head. Knows nothing of requests, devices or fil
     tokens -> rows of the embedding -> [ norm, attention, +, norm, MLP, + ] x layers -> norm -> head -> logits
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,12 @@ from torch import Tensor
 from chairlift.config.model import ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Batch, Ops, Weight
+
+OnLayer = Callable[[], None]  # told of each layer before it is computed
+
+
+def nothing() -> None:
+    """Where nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +49,19 @@ class Decoder:
         """Writes the keys and values of every token and returns the logits of the wanted rows. -> [S, vocab]"""
         return self.logits(self.hidden(batch, kv)[batch.logit_rows])
 
-    def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
+    def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         """What the head reads, of every token. -> [T, E]"""
         # Not by a name here: that would keep the rows while the layers run, beside all that those need.
-        return self.through_layers(self.embedding.rows(batch.tokens), None, batch, kv)
+        return self.through_layers(self.embedding.rows(batch.tokens), None, batch, kv, on_layer)
 
-    def through_layers(self, x: Tensor, residual: Tensor | None, batch: Batch, kv: KvCache) -> Tensor:
+    def through_layers(
+        self, x: Tensor, residual: Tensor | None, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing
+    ) -> Tensor:
         """From the rows of the embedding [T, E] and zeros (None: made here) to what the head reads; overwrites both."""
         ops, eps = self.ops, self.config.rms_norm_eps
         residual = torch.zeros_like(x) if residual is None else residual
         for index, layer in enumerate(self.layers):
+            on_layer()
             x, residual = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
             x = self.attend(layer, x, kv.keys[index], kv.values[index], batch)
             x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)

@@ -103,8 +103,7 @@ class TorchOps:
         self._found: Found = {}
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        weight = TorchWeight(matrix, bias)
-        return FixedRowsWeight(weight, matrix, bias, self._found) if self._exact else weight
+        return FixedRowsWeight(TorchWeight, matrix, bias, self._found) if self._exact else TorchWeight(matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), gain, eps)

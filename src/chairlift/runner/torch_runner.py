@@ -19,7 +19,7 @@ from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
 from chairlift.runner.answers import answer, sampled_rows, score_prompts
 from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import Decoder, OnLayer, nothing
 from chairlift.runner.ops import Batch
 from chairlift.runner.watch import LogitsSeen
 
@@ -34,6 +34,7 @@ class TorchRunner:
         self._results: deque[StepResult] = deque()
         self._previous: dict[RequestId, int] = {}
         self.logits_seen: LogitsSeen | None = None
+        self.on_layer: OnLayer = nothing
 
     @property
     def depth(self) -> int:
@@ -58,7 +59,7 @@ class TorchRunner:
         return self._results.popleft()
 
     def _run(self, plan: StepPlan, batch: Batch) -> StepResult:
-        hidden = self._model.hidden(batch, self._kv)  # [T, E]
+        hidden = self._model.hidden(batch, self._kv, self.on_layer)  # [T, E]
         prompt_scores = score_prompts(plan, hidden, self._model)
         rows = sampled_rows(plan, self._previous)
         if not rows:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from chairlift.core.ids import RequestId
 from chairlift.core.ports import Runner
+from chairlift.runner.model import OnLayer
 from chairlift.runner.to_device import on_host, to_device
 
 _MAX_UNDER_WAY = 8  # steps whose rows have not arrived; bounds the memory that they are on their way to
@@ -28,6 +29,13 @@ class Watched(Runner, Protocol):
     """A runner that shows the logits of every sample, as they are before anything is asked of them."""
 
     logits_seen: LogitsSeen | None
+
+
+@runtime_checkable
+class Layered(Runner, Protocol):
+    """A runner whose steps may take long, as on a CPU, and which tells of each layer before it computes that."""
+
+    on_layer: OnLayer
 
 
 class Seen(NamedTuple):

@@ -1,5 +1,6 @@
 """What every route may use: names, tokenizer, the engine's client and the load. Made once; only settings may change."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -26,6 +27,7 @@ class ServerContext:
     created: int  # when the server began, in seconds since 1970; shown as the model's creation time too
     version: str
     book: Book = field(default_factory=Book)  # where requests are written down
+    engine_silent_s: Callable[[], float] = lambda: 0.0  # for how long it has shown no sign of life
     encoder: Encoder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -37,9 +39,14 @@ class ServerContext:
         return self.load.settings
 
     @property
-    def is_ready(self) -> bool:
-        """Whether any front end would take a request now, not just this one."""
-        return self.client.is_ready and self.load.is_complete
+    def why_not_ready(self) -> str | None:
+        """None when requests would be answered now, by any front end, not just this one."""
+        if not (self.client.is_ready and self.load.is_complete):
+            return "the engine is not ready"
+        silent_s, timeout_s = self.engine_silent_s(), self.settings.engine_timeout
+        if timeout_s and silent_s > timeout_s / 2:
+            return f"no sign of life from the engine for {silent_s:.0f} s; after {timeout_s:g} s another is started"
+        return None
 
     @property
     def engine(self) -> EngineInfo:

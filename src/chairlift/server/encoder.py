@@ -76,7 +76,8 @@ class Encoder:
 
     async def _encode(self, text: str, add_special: bool, most: Most, long_texts: LongTexts) -> list[int]:
         ids: list[int] = []
-        encode = partial(self._tokenizer.encode, beside_others=True)
+        is_settled = self._tokenizer.controls.knows(text)
+        encode = partial(self._tokenizer.encode_piece, is_settled=is_settled, beside_others=True)
         pieces = iter([text]) if long_texts.cuts is None else long_texts.cuts.pieces(text)
         try:
             for index, piece in enumerate(pieces):

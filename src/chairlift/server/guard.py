@@ -6,6 +6,7 @@ and is gone a second later. A client that reads nothing of what waits for it, fo
 off; one that reads slowly is not.
 """
 
+import re
 import time
 from http import HTTPStatus
 from typing import Any
@@ -14,7 +15,9 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from chairlift.server.errors import error_json
+from chairlift.server.listen import network_of
 from chairlift.server.load import Load
+from chairlift.server.turned_away import TooManyConnections
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
@@ -31,7 +34,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(**given)
         self._load = load
         self._cycles: list[RequestResponseCycle] = []  # requests under way; more than one if some did not wait
-        self._is_counted = False
+        self._network: str | None = None  # what it counts for, while it counts
         self._is_refused = False
         self._is_in_head = False
         self._is_body_read = False  # any of a body, in this read
@@ -45,21 +48,24 @@ class GuardedProtocol(HttpToolsProtocol):
     def is_full(self) -> bool:
         return self.flow.write_paused
 
-    def count(self) -> bool:
-        """As one more connection, also before there is one to speak of; False if it would be too many."""
-        self._is_counted = self._is_counted or self._load.connect()
-        return self._is_counted
+    def count(self, network: str) -> None:
+        """As one more connection, also before there is one to speak of; raises `TooManyConnections`."""
+        if self._network is None:
+            self._load.connect(network)
+            self._network = network
 
     def discount(self) -> None:
-        if self._is_counted:
-            self._is_counted = False
-            self._load.disconnect()
+        if self._network is not None:
+            self._load.disconnect(self._network)
+            self._network = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._receiving_since = time.monotonic()
-        if not self.count():
-            self._refuse(503, f"there are {self._load.settings.max_connections} connections already")
+        try:
+            self.count(network_of(transport.get_extra_info("peername")))
+        except TooManyConnections as error:
+            self._refuse(error.status, str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.discount()
@@ -90,7 +96,9 @@ class GuardedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             head = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
             for name, value in self.headers:
-                head += [name, b": ", value, b"\r\n"] if name not in (b"upgrade", b"connection") else []
+                if name == b"connection":
+                    value = re.sub(rb"(?i)\bupgrade\b", b"", value)
+                head += [name, b": ", value, b"\r\n"] if name != b"upgrade" else []
             if self._is_in_head:
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
@@ -147,6 +155,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._receiving_since = None
         if not self._is_refused:
             super().on_message_complete()
+            self._end_with_parser()
+
+    def _end_with_parser(self) -> None:
+        """The parser takes a trailer `Connection: close` at its word and reads no further request."""
+        if not self.parser.should_keep_alive():
+            self.cycle.keep_alive = False
+            if self.cycle.response_complete:
+                self.transport.close()
 
     def drop(self) -> None:
         """Whatever is under way has nobody to answer any more; to be called before the transport knows."""
@@ -190,7 +206,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         body = error_json(status, message)
-        retry = "Retry-After: 1\r\n" if status == 503 else ""
+        retry = "Retry-After: 1\r\n" if status in (429, 503) else ""
         self.transport.write(
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n{retry}Connection: close\r\n\r\n".encode()

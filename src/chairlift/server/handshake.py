@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chairlift.server.guard import GuardedProtocol
+from chairlift.server.listen import network_of
 from chairlift.server.load import Load
+from chairlift.server.turned_away import TooManyConnections
 
 _PAUSE_S = 1.0  # for connections to end, where the machine lends no more files
 
@@ -52,7 +54,7 @@ class Doorway:
 
     def _take(self) -> None:
         try:
-            connection, _ = self._listener.accept()
+            connection, peer = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):  # another took it, or it is gone
             return
         except OSError:
@@ -60,8 +62,10 @@ class Doorway:
             self._pause = self._loop.call_later(_PAUSE_S, self._open)
             return
         protocol = self._protocol()
-        if not protocol.count():
-            self._load.on_refused("503")
+        try:
+            protocol.count(network_of(peer))
+        except TooManyConnections as error:
+            self._load.on_refused(str(error.status))
             connection.close()
             return
         handshake = asyncio.ensure_future(self._agree(connection, protocol))

@@ -29,7 +29,8 @@ OK = Health("ok")
 
 
 async def health(http: Request) -> Response:
-    return Response(status_code=200 if context_of(http).is_ready else 503)
+    why_not = context_of(http).why_not_ready
+    return Response() if why_not is None else _response(Health(why_not))
 
 
 async def live(http: Request) -> Response:
@@ -40,7 +41,8 @@ async def ready(http: Request) -> Response:
     context = context_of(http)
     if context.load.is_draining:
         return _response(Health("the server is stopping"))
-    return _response(OK if context.is_ready else Health("the engine is not ready"))
+    why_not = context.why_not_ready
+    return _response(OK if why_not is None else Health(why_not))
 
 
 async def generate(http: Request) -> Response:

@@ -5,7 +5,9 @@ anything else is begun.
 """
 
 import contextlib
+import ipaddress
 import socket
+from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 
@@ -28,3 +30,14 @@ def listen(host: str, port: int, option: str = "") -> socket.socket:
             ) from error
         undo.pop_all()
     return listener
+
+
+def network_of(peer: Any) -> str:
+    """What belongs to one client, by the address that its connection comes from: an IPv4 address or an IPv6 /64, of
+    which one client may have every address. Empty where there is none, as for sockets that are files."""
+    if not isinstance(peer, tuple):
+        return ""
+    address = ipaddress.ip_address(peer[0].partition("%")[0])
+    if address.version == 6 and address.ipv4_mapped is None:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address.ipv4_mapped if address.version == 6 else address)

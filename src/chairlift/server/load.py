@@ -15,7 +15,7 @@ from chairlift.config.settings import Settings
 from chairlift.live.counts import Count, Counts
 from chairlift.live.rates import Rates
 from chairlift.live.service import mark, rate
-from chairlift.server.turned_away import Overloaded, Stopping
+from chairlift.server.turned_away import Overloaded, Stopping, TooManyConnections
 
 _MAX_RETRY_AFTER_S = 300
 Asked = tuple[int, int]  # samples, and tokens of their prompt
@@ -95,16 +95,21 @@ class Load:
         if not self._num_under_way:
             self.is_idle.set()
 
-    def connect(self) -> bool:
-        """Whether there may be one more connection."""
+    def connect(self, network: str) -> None:
+        """One more connection from there; raises `TooManyConnections`."""
+        settings = self.settings
         with self.counts.locked():
-            has_room = self.counts.total(Count.CONNECTIONS) < self.settings.max_connections
-            if has_room:
-                self.counts.add(Count.CONNECTIONS, 1)
-        return has_room
+            if self.counts.total(Count.CONNECTIONS) >= settings.max_connections:
+                raise TooManyConnections(503, f"there are {settings.max_connections} connections already")
+            if self.counts.total_from(network) >= settings.connections_per_address:
+                limit = f"there are {settings.connections_per_address} connections from {network} already"
+                raise TooManyConnections(429, f"{limit} (--max-connections-per-address)")
+            self.counts.add(Count.CONNECTIONS, 1)
+            self.counts.add_from(network, 1)
 
-    def disconnect(self) -> None:
+    def disconnect(self, network: str) -> None:
         self.counts.add(Count.CONNECTIONS, -1)
+        self.counts.add_from(network, -1)
 
     @property
     def is_complete(self) -> bool:

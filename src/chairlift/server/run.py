@@ -1,13 +1,12 @@
 """Serving applications on sockets that are already bound, until a signal says stop.
 
-Always: after the first SIGTERM, or once `stop` is set, requests under way finish and new ones are told that the server
-is stopping; the sockets stay open meanwhile. What is left when the time for it is over, or a second SIGTERM comes, ends
-with an error that its client can read.
+Always: after the first signal (`STOP`), or once `stop` is set, requests under way finish and new ones are told that the
+server is stopping; the sockets stay open meanwhile. What is left when the time for it is over, or a second signal
+comes, ends with an error that its client can read.
 """
 
 import asyncio
 import contextlib
-import signal
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from chairlift.live.child import STOP
 from chairlift.server.guard import GuardedProtocol
 from chairlift.server.handshake import Doorway, server_context
 from chairlift.server.load import Load
@@ -105,7 +105,7 @@ async def serve(sites: Sequence[Site], load: Load, *, stop: asyncio.Event | None
     loop = asyncio.get_running_loop()
     has_signals = threading.current_thread() is threading.main_thread()
     if has_signals:
-        loop.add_signal_handler(signal.SIGTERM, ending.ask)
+        loop.add_signal_handler(STOP, ending.ask)
     tasks = [asyncio.ensure_future(ending.run()), asyncio.ensure_future(_look(servers, load))]
     if stop is not None:
         tasks.append(asyncio.ensure_future(_ask_on(stop, ending)))
@@ -115,7 +115,7 @@ async def serve(sites: Sequence[Site], load: Load, *, stop: asyncio.Event | None
         for task in tasks:
             task.cancel()
         if has_signals:
-            loop.remove_signal_handler(signal.SIGTERM)
+            loop.remove_signal_handler(STOP)
 
 
 def _server(app: ASGIApp, load: Load) -> _Server:

@@ -18,6 +18,14 @@ class Overloaded(TurnedAway):
         self.retry_after_s = retry_after_s
 
 
+class TooManyConnections(TurnedAway):
+    retry_after_s = 1
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Stopping(TurnedAway):
     status = 503
     retry_after_s = 1

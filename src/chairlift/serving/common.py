@@ -7,9 +7,10 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from chairlift.config.settings import Settings
+from chairlift.live.child import on_parents_end
 from chairlift.serving.place import Place
 from chairlift.telemetry import log_lines
 
@@ -36,12 +37,23 @@ def collect_seldom() -> None:
 
 
 @contextlib.contextmanager
-def sweeping(place: Place) -> Iterator[None]:
-    """At the end removes the folder if the parent is gone, which would have done so. Everybody does, so that whoever is
-    last has nobody behind that still writes there."""
+def outliving_parent(place: Place, say_goodbye: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """If the parent is gone, `say_goodbye` is called, in a thread; then this process ends, if it has not by itself. At
+    the end it removes the folder, as the parent would have. Everybody does, so that whoever is last has nobody behind
+    that still writes there."""
+
+    def end() -> None:
+        say_goodbye()
+        _sweep(place)
+
+    on_parents_end(end)
     try:
         yield
     finally:
         parent = multiprocessing.parent_process()
         if parent is not None and os.getppid() != parent.pid:
-            shutil.rmtree(place.folder, ignore_errors=True)
+            _sweep(place)
+
+
+def _sweep(place: Place) -> None:
+    shutil.rmtree(place.folder, ignore_errors=True)

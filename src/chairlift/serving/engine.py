@@ -14,7 +14,7 @@ from chairlift.live.messages import EngineInfo
 from chairlift.live.step_note import NotedRunner, StepNote
 from chairlift.server.reload import in_force
 from chairlift.serving.bits import has_right_bits
-from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging, sweeping
+from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
 from chairlift.serving.place import Place
 from chairlift.serving.words import say, summary
 
@@ -27,16 +27,27 @@ def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
     from chairlift.live.engine_process import EngineProcess
     from chairlift.runner.freed_memory import return_freed_memory
     from chairlift.runner.warm_up import prepare
+    from chairlift.runner.watch import Layered
 
     if loaded.fingerprint is not None and not has_right_bits(place.bits, loaded.fingerprint):
         os._exit(1)  # another is started
     note = StepNote(place.steps)
     engine = switchboard.engine
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
-    with sweeping(place), _ending_with_the_device():
+    if isinstance(loaded.runner, Layered):
+        loaded.runner.on_layer = note.beat
+    max_sleep_s = model.settings.engine_timeout / 4 or None
+    with outliving_parent(place), _ending_with_the_device():
         info = EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint)
         process = EngineProcess(
-            place.address, switchboard, info, partial(prepare, loaded.runner), note, start, return_freed_memory
+            place.address,
+            switchboard,
+            info,
+            partial(prepare, loaded.runner),
+            note,
+            start,
+            return_freed_memory,
+            max_sleep_s,
         )
         collect_seldom()
         report(summary(loaded))

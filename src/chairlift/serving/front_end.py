@@ -5,6 +5,7 @@ import contextlib
 import resource
 import signal
 import socket
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,17 +16,20 @@ from chairlift.config.version import VERSION
 from chairlift.live.child import NO_ENGINE, Report
 from chairlift.live.counts import Count, Counts
 from chairlift.live.rates import Rates
+from chairlift.live.step_note import StepNote
 from chairlift.runner.freed_memory import return_large_blocks
 from chairlift.server.reload import in_force, keys_in_force
-from chairlift.serving.common import collect_seldom, hear_of_settings, set_log_level, set_up_logging, sweeping
+from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
 from chairlift.serving.place import Place
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
 
 if TYPE_CHECKING:
     from chairlift.live.client import EngineClient
+    from chairlift.server.load import Load
 
 _ENGINE_S = 1.0  # to find an engine that is there
+_GOODBYE_S = 1.5  # to tell clients that the server is gone; then another may have the port
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,7 @@ def front_end_main(report: Report, model: Model, place: Place, doors: Doors, beg
     return_large_blocks()
     import uvloop
 
-    with sweeping(place):
-        uvloop.run(_front_end(report, model, place, doors, begun, index))
+    uvloop.run(_front_end(report, model, place, doors, begun, index))
 
 
 def _allow_files(num: int) -> None:
@@ -68,7 +71,7 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
 
     client = EngineClient(place.address, f"front-end-{index}")
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
-    counts = Counts(place.counts, index)
+    counts, note = Counts(place.counts, index), StepNote(place.steps)
     load = Load(model.settings, counts, Rates(place.rates))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
     metrics = FrontEndMetrics(place.metrics, index)
@@ -82,6 +85,7 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
         client=client,
         created=begun,
         version=VERSION,
+        engine_silent_s=lambda: note.silent_s,
         book=Book(
             model=model.name,
             metrics=metrics,
@@ -109,19 +113,33 @@ async def _front_end(report: Report, model: Model, place: Place, doors: Doors, b
     sites = [(create_app(context), doors.listener)]
     if doors.admin is not None:
         sites.append((create_admin_app(load, place.reloads), doors.admin))
-    serving = asyncio.ensure_future(serve_http(sites, load))
+    is_orphaned = asyncio.Event()
+    serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))
     announcing = asyncio.ensure_future(_announce(report, client, counts))
     warming_up = asyncio.ensure_future(context.encoder.warm_up())
-    try:
-        done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()  # a wire that broke for any reason but the engine's death ends the front end
-    finally:
-        for task in (connection, serving, announcing, warming_up):
-            task.cancel()
-        if spans is not None:
-            spans.close()
-        context.book.flush()
+    with outliving_parent(place, partial(_say_goodbye, asyncio.get_running_loop(), client, load, is_orphaned)):
+        try:
+            done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a wire that broke for any reason but the engine's death ends the front end
+        finally:
+            for task in (connection, serving, announcing, warming_up):
+                task.cancel()
+            if spans is not None:
+                spans.close()
+            context.book.flush()
+
+
+def _say_goodbye(loop: asyncio.AbstractEventLoop, client: "EngineClient", load: "Load", end: asyncio.Event) -> None:
+    """The parent is gone, and the engine with it: clients are told. Called in a thread of its own."""
+
+    def tell() -> None:
+        client.give_up()
+        load.end_all()  # those too that wait for a slow client
+        end.set()
+
+    loop.call_soon_threadsafe(tell)
+    time.sleep(_GOODBYE_S)
 
 
 def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | None:

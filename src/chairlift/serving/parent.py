@@ -116,6 +116,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             clear_up=clear_up,
             drain_timeout=lambda: reloader.settings.drain_timeout,
             on_engine_death=note.tell_end,
+            engine_beat=lambda: note.last_beat,
+            engine_timeout=settings.engine_timeout,
         )
         with _reloading(reloader, server):
             return server.run(say, on_ready, told)

@@ -1,5 +1,6 @@
 """What a server says on its way up: what it serves with, where it is, how to try it."""
 
+import contextlib
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -43,4 +44,5 @@ def url_of(settings: Settings, host: str, listener: socket.socket) -> str:
 
 
 def say(text: str) -> None:
-    print(said(text), file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a full disk, say, of the log: the server goes on
+        print(said(text), file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 A template that is missing, fails or refuses is the request's error and names `messages`. The template writes the first
 token itself where the model wants one: encode the text it gives with `add_special=False`, or that token stands there
-twice.
+twice. That text is for `encode` alone: what stands for control tokens in it may not be their names (see `controls`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,7 @@ def render(
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
+    escape_special_tokens: bool = True,
 ) -> str:
     if tokenizer.chat_template is None:
         raise InvalidRequest("messages", "the model has no chat template; use /v1/completions")
@@ -34,11 +35,14 @@ def render(
     if taken is not None:
         raise InvalidRequest("chat_template_kwargs", f"must not hold {taken}")
     chat = _plain(messages)
+    if escape_special_tokens:
+        chat, extra = tokenizer.controls.mask(chat), tokenizer.controls.mask(extra)
     if continue_final_message:
         chat[-1]["content"] += _CUT_MARK + " "
     variables = tokenizer.template_tokens | extra
     text = _run(tokenizer.chat_template, chat, add_generation_prompt, variables)
-    return _cut(text) if continue_final_message else text
+    text = _cut(text) if continue_final_message else text
+    return tokenizer.controls.settle(text) if escape_special_tokens else text
 
 
 def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

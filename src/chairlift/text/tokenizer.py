@@ -14,6 +14,7 @@ from typing import Any
 import tokenizers
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.controls import Controls
 from chairlift.text.cuts import Cuts, find_cuts
 from chairlift.text.lengths import most_characters
 from chairlift.text.panics import LibraryFailed, caught
@@ -44,6 +45,7 @@ class Tokenizer:
         core.no_truncation()
         core.no_padding()
         self._core = core
+        self.controls = Controls(core)
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.chat_template = chat_template
@@ -70,19 +72,24 @@ class Tokenizer:
         lengths = range(len(framed) - len(plain) + 1)
         return next((framed[:n] for n in lengths if framed[n : n + len(plain)] == plain), [])
 
-    def encode(self, text: str, add_special: bool = True, beside_others: bool = False) -> list[int]:
-        """`beside_others`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
+    def encode(self, text: str, add_special: bool = True) -> list[int]:
+        return self.encode_piece(text, add_special, self.controls.knows(text))
+
+    def encode_piece(self, text: str, add_special: bool, is_settled: bool, beside_others: bool = False) -> list[int]:
+        """`is_settled`: whether control tokens and text were told apart in what it is a piece of (see `controls`).
+        `beside_others`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
+        core = self.controls.core if is_settled else self._core
         try:
             with caught():
                 if beside_others:  # the library holds the interpreter for a single text, but not for a batch
-                    [encoding] = self._core.encode_batch_fast([text], add_special_tokens=False)
+                    [encoding] = core.encode_batch_fast([text], add_special_tokens=False)
                 else:
-                    encoding = self._core.encode(text, add_special_tokens=False)
+                    encoding = core.encode(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError) as error:
             raise InvalidRequest("prompt", "holds half of a surrogate pair, which is not text") from error
         except LibraryFailed as error:
             raise InvalidRequest("prompt", f"cannot be made into tokens: {error}") from error
-        ids: list[int] = encoding.ids
+        ids: list[int] = self.controls.same(encoding.ids) if is_settled else encoding.ids
         return self._prefix + ids if add_special else ids
 
     @cached_property

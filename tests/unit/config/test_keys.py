@@ -1,3 +1,7 @@
+import itertools
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +75,28 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_key_is_not_kept() -> None:
     keys = read_keys(ALICE, None)
     assert ALICE not in repr(list(keys))
+
+
+def test_a_file_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = f"- {ALICE}\n- {BOB}\n"
+    lengths = iter([17, 30, len(whole)])  # half a key, which would be one; a key and a half; all
+    file = written(tmp_path, "- ")
+    monkeypatch.setattr(time, "sleep", lambda _: file.write_text(whole[: next(lengths, len(whole))]))
+    assert [key.name for key in read_keys(None, file)] == ["key-1", "key-2"]
+
+
+def test_a_file_that_never_comes_to_rest_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, [ALICE])
+    numbers = itertools.count()
+    monkeypatch.setattr(time, "sleep", lambda _: file.write_text(f"- {ALICE}-{next(numbers)}"))
+    with pytest.raises(InvalidConfig, match="changes all the time; write it beside its place and rename it"):
+        read_keys(None, file)
+
+
+def test_keys_come_through_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(f"- {ALICE}",))
+    writer.start()
+    assert read_keys(None, pipe).find(ALICE) is not None
+    writer.join()

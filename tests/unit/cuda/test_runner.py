@@ -36,6 +36,7 @@ from chairlift.runner.cuda.tiling import Tiling
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.made_up import GREEDY, made_up_step
 from chairlift.runner.measure import measure
+from chairlift.runner.model import OnLayer, nothing
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
@@ -65,7 +66,7 @@ class Pairs:
     ops: TorchOps = field(default_factory=TorchOps)
     config: ModelConfig = CONFIG
 
-    def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
+    def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         numbers = torch.Generator().manual_seed(3)
         by_token, by_position = (torch.randn(n, VOCAB, generator=numbers) * 2 for n in (VOCAB, LONGEST))
         return by_token[batch.tokens] + by_position[batch.positions.long()]
@@ -206,7 +207,7 @@ class Watched(Pairs):
     alignments: set[int] = field(default_factory=set)
     tilings: set[Tiling] = field(default_factory=set)
 
-    def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
+    def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         assert isinstance(batch, CudaBatch)
         columns = (batch.positions, batch.slots, batch.table_rows, batch.short_positions)
         self.alignments.update(column.data_ptr() % 16 for column in columns)

@@ -8,6 +8,7 @@ import zmq
 from chairlift.core.params import SamplingParams
 from chairlift.live.engine_process import TIDY_AFTER_S, EngineProcess
 from chairlift.live.messages import Hello, Submit
+from chairlift.live.step_note import StepNote
 from chairlift.sim.clock import VirtualClock
 from fakes.switchboards import info_of, ledger_switchboard
 
@@ -39,6 +40,22 @@ def test_whoever_calls_comes_first(tmp_path: Path) -> None:
     process._receive()  # there is work now
     assert len(left) == 100
     caller.close(0)
+    process._socket.close(0)
+
+
+def test_one_that_has_nothing_to_do_shows_signs_of_life(tmp_path: Path) -> None:
+    switchboard, note = ledger_switchboard(), StepNote(tmp_path / "steps")
+    left = [True, True, False, False]
+    process = EngineProcess(
+        f"ipc://{tmp_path}/engine", switchboard, info_of(switchboard), lambda: left.pop(0), note, max_sleep_s=0.001
+    )
+    seen = {note.last_beat}
+    process._work_ahead()
+    seen.add(note.last_beat)
+    assert process._rest() == 1
+    process._receive()  # returns, though nobody calls
+    process._beat()
+    assert len({*seen, note.last_beat}) == 3
     process._socket.close(0)
 
 

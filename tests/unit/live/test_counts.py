@@ -93,3 +93,14 @@ def test_a_server_that_was_idle_starts_to_measure_when_the_next_request_comes(pa
     mark(counts, 500.0)
     counts.add(Count.FINISHED, 3)
     assert rate(counts, 502.0) == Rate(3, 0, 2.0)
+
+
+def test_connections_of_an_address_count_over_all_front_ends_until_theirs_is_gone(page: Path) -> None:
+    first, second = Counts(page, 0), Counts(page, 1)
+    first.add_from("192.0.2.1", 1)
+    first.add_from("2001:db8::/64", 3)
+    second.add_from("2001:db8::/64", 2)
+    assert first.total_from("2001:db8::/64") == 5
+    assert second.total_from("198.51.100.1") == 0
+    second.clear(0)
+    assert first.total_from("2001:db8::/64") == 2

@@ -151,6 +151,18 @@ def test_an_engine_that_keeps_dying_without_progress_ends_the_server(start) -> N
     wait_gone(*server.pids.values())
 
 
+def test_an_engine_that_hangs_is_killed_and_counts_as_crashed(start) -> None:
+    server = start("engine hangs")
+    server.read_until("ready")
+    first = server.pids["engine"]
+    died = server.read_until("the engine died")
+    assert died == "the engine died (it hung: no sign of life for 0 s); starting it again"
+    assert server.read_until("told") == "told: crashed"
+    assert not is_there(first)
+    assert server.end() == 2
+    assert server.lines[-1] == f"error: the engine died {MAX_DEATHS} times in a row without any progress; giving up"
+
+
 def test_an_engine_that_makes_progress_may_die_as_often_as_it_likes(start) -> None:
     server = start("engine makes progress")
     server.read_until("ready")
@@ -259,17 +271,20 @@ def test_when_the_parent_is_killed_its_children_end(start) -> None:
 
 
 def test_a_child_whose_parent_was_killed_before_it_could_be_told_does_not_begin(monkeypatch) -> None:
-    monkeypatch.setattr(child, "_die_with_parent", lambda: None)
+    monkeypatch.setattr(child, "_at_parents_end", lambda number: None)
     monkeypatch.setattr(child.multiprocessing, "parent_process", lambda: psutil.Process(1))
     monkeypatch.setattr(child.os, "getppid", lambda: 2)
     with pytest.raises(SystemExit):
         child._child(None, "engine", lambda *_: pytest.fail("it has begun"), ())
 
 
-def test_who_is_started_does_not_hear_ctrl_c_not_even_while_it_starts(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", child.FOR_ALL)
+def test_who_is_started_does_not_hear_what_all_are_sent_not_even_while_it_starts(
+    capfd: pytest.CaptureFixture[str], number: int
+) -> None:
     begun = Child("engine", operator.call, "here")  # which reports that
     while not begun.pipe.poll(0.002):
-        os.kill(begun.pid, signal.SIGINT)
+        os.kill(begun.pid, number)
     assert begun.wait_ready() == "here"
     begun.process.join()
     assert begun.process.exitcode == 0
@@ -277,21 +292,22 @@ def test_who_is_started_does_not_hear_ctrl_c_not_even_while_it_starts(capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_who_starts_others_hears_the_ctrl_c_that_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", child.FOR_ALL)
+def test_who_starts_others_hears_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     heard: list[int] = []
     real = child.SpawnProcess.start
 
     def start(process: child.SpawnProcess) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         real(process)
 
     monkeypatch.setattr(child.SpawnProcess, "start", start)
-    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    before = signal.signal(number, lambda number, _: heard.append(number))
     try:
         started = Child("engine", operator.call, "here")
     finally:
-        signal.signal(signal.SIGINT, before)
-    assert heard == [signal.SIGINT]
+        signal.signal(number, before)
+    assert heard == [number]
     assert started.wait_ready() == "here"
     started.kill()
     started.close()

@@ -36,6 +36,14 @@ def best(twin: Twin, tokens: list[int]) -> int:
     return int(twin.reference_logits(tokens)[-1].argmax())
 
 
+def test_each_layer_of_a_long_step_is_told_of(runner: TorchRunner, twin: Twin) -> None:
+    told: list[None] = []
+    runner.on_layer = lambda: told.append(None)
+    tokens = random_tokens(6)
+    carry_out(runner, step([chunk(tokens, 0, 6, [5, 9], request(tokens))]))
+    assert len(told) == twin.config.num_layers
+
+
 def test_unfinished_prompts_sample_nothing_and_finished_ones_do(runner: TorchRunner, twin: Twin) -> None:
     first, second = random_tokens(10), random_tokens(7, seed=1)
     result = carry_out(

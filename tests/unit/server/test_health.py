@@ -35,6 +35,17 @@ async def test_ready_is_a_server_whose_other_front_ends_are_too() -> None:
     assert (await world.get("/health/ready")).status_code == 200
 
 
+@pytest.mark.parametrize(("timeout_s", "status"), [(60.0, 503), (70.0, 200), (0.0, 200)])
+async def test_an_engine_that_hangs_is_told_of_in_words(timeout_s: float, status: int) -> None:
+    world = HttpWorld(engine_timeout=timeout_s, silent_s=31.0)
+    for path in ("/health", "/health/ready"):
+        response = await world.get(path)
+        assert response.status_code == status
+        if status == 503:
+            told = "no sign of life from the engine for 31 s; after 60 s another is started"
+            assert response.json() == {"status": told}
+
+
 async def test_however_many_ask_for_a_token_one_is_made() -> None:
     world = HttpWorld()
     world.client.delay_s = 0.02

@@ -1,7 +1,7 @@
 import pytest
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.server.listen import listen
+from chairlift.server.listen import listen, network_of
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -16,3 +16,18 @@ def test_a_port_that_another_server_has_is_refused() -> None:
         with pytest.raises(InvalidConfig, match=f"port {port}: Address already in use"):
             listen("127.0.0.1", port)
     listen("127.0.0.1", port).close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "network"),
+    [
+        (("192.0.2.7", 1234), "192.0.2.7"),
+        (("::ffff:192.0.2.7", 1234, 0, 0), "192.0.2.7"),
+        (("2001:db8:1:2:3:4:5:6", 1234, 0, 0), "2001:db8:1:2::/64"),
+        (("fe80::1%eth0", 1234, 0, 2), "fe80::/64"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_a_client_is_known_by_what_it_may_have_to_itself(peer: object, network: str) -> None:
+    assert network_of(peer) == network

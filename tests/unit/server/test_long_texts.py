@@ -34,13 +34,13 @@ def repr_of(text: str) -> str:
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """How long each text was that became tokens, and in which thread."""
-    found, encode = list[tuple[int, int]](), Tokenizer.encode
+    found, encode = list[tuple[int, int]](), Tokenizer.encode_piece
 
     def noting(tokenizer: Tokenizer, text: str, *given: Any, **more: Any) -> list[int]:
         found.append((len(text), threading.get_ident()))
         return encode(tokenizer, text, *given, **more)
 
-    monkeypatch.setattr(Tokenizer, "encode", noting)
+    monkeypatch.setattr(Tokenizer, "encode_piece", noting)
     return found
 
 

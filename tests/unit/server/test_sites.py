@@ -1,6 +1,9 @@
 """Who may use a server for this machine alone: this machine's names, and no page of another site."""
 
+from pathlib import Path
+
 import pytest
+from starlette.testclient import TestClient
 
 from chairlift.server.admin import create_admin_app
 from fakes.http_world import HttpWorld
@@ -66,8 +69,6 @@ async def test_health_is_told_by_any_name() -> None:
     assert await status(HttpWorld(host=HERE), "evil.example", path="/health/live") == 200
 
 
-async def test_the_admin_routes_are_guarded_alike(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from starlette.testclient import TestClient
-
+def test_the_admin_routes_are_guarded_alike(tmp_path: Path) -> None:
     client = TestClient(create_admin_app(make_load(), tmp_path), base_url="http://evil.example")
     assert client.post("/admin/reload").status_code == 403

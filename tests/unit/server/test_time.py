@@ -1,5 +1,6 @@
 """Requests that are given up when their time is over."""
 
+import itertools
 import time
 from typing import Any
 
@@ -41,6 +42,16 @@ async def test_the_header_and_the_servers_maximum_count_as_well(path: str, body:
         assert (await http.post(path, json=body, headers={"X-Deadline-Ms": "100"})).status_code == 504
     assert (await stalled_world(max_request_seconds=0.1).post(path, body)).status_code == 504
     assert (await stalled_world(max_request_seconds=0.1).post(path, body | {"timeout": 3600})).status_code == 504
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+async def test_a_clock_that_is_set_neither_ends_a_request_nor_gives_it_more_time(
+    path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, years = time.time(), itertools.cycle([10**9, -(10**9)])
+    monkeypatch.setattr(time, "time", lambda: now + next(years))
+    assert (await HttpWorld(LONG).post(path, body | {"timeout": 60})).status_code == 200
+    assert (await stalled_world().post(path, body | {"timeout": 0.1})).status_code == 504
 
 
 async def test_a_stream_that_has_begun_ends_with_an_error_event() -> None:

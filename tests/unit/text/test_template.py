@@ -44,7 +44,7 @@ def test_a_template_that_would_make_too_much_is_refused(program: str) -> None:
     began = time.process_time()
     with pytest.raises(TemplateFails):
         run(program, {})
-    assert time.process_time() - began < 5.0
+    assert time.process_time() - began < 5 * template.MAX_SECONDS
 
 
 @pytest.mark.parametrize("program", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{% include 'x' %}"])

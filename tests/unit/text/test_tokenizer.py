@@ -80,13 +80,13 @@ def test_limits_in_the_file_do_not_cut_or_pad_a_prompt() -> None:
 @pytest.mark.parametrize("beside_others", [False, True])
 def test_half_a_surrogate_pair_is_refused(beside_others: bool) -> None:
     with pytest.raises(InvalidRequest, match="surrogate"):
-        Tokenizer(byte_level()).encode("a\ud83d", beside_others=beside_others)
+        Tokenizer(byte_level()).encode_piece("a\ud83d", True, False, beside_others)
 
 
 def test_a_text_has_the_same_tokens_when_others_run_beside_it() -> None:
     tokenizer = Tokenizer(byte_level(), bos_id=0, add_bos=True)
     for text in (*LINES, "", "<|a|>fox"):
-        assert tokenizer.encode(text, beside_others=True) == tokenizer.encode(text)
+        assert tokenizer.encode_piece(text, True, False, beside_others=True) == tokenizer.encode(text)
 
 
 def test_words_without_a_decoder_are_joined_by_spaces() -> None:

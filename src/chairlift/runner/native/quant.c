@@ -28,14 +28,12 @@ static void halves_plain_c(const uint8_t *from, float *to) {
     for (int r = 0; r < PANEL; r++) to[r] = from_half(half[r]);
 }
 
+#define SHARED(x) x
 #define TARGET
 #define NAME(x) x##_plain_c
 #define TILE_ROWS 1
 #define HAS_DIRECT 0
-#define SCALED scaled
-#define UNPACK_BLOCK unpack_block
 #define ONE_ROW(tile, type) 0
-#define QUANTISE_BLOCK quantise_block
 #include "quant.inc"
 
 static quant_kernels kernels(void) {

@@ -36,14 +36,25 @@ enum {
     AHEAD = 8192,                /* bytes: how far before its use memory is asked for */
 };
 
+/* How a tile reads its quants: signed; unsigned and with mins; signed, with a scale for each 16 columns. */
+enum { PLAIN, MINS, HALVES };
+
 typedef struct {
-    int bits;
-    int block_scales, super_scales; /* bytes of a panel */
-    int offset;                     /* quants are stored with this added; 0 where there are mins, and for 8 bits */
-    int file_bytes, file_items;     /* of a block in a file */
+    int kind, bits;
+    int offset;                     /* quants are stored with this added */
+    int block_scales, super_scales; /* bytes of a panel; 0: no super-blocks */
+    int file_bytes;                 /* of a block in a file, or of a super-block */
 } quant_form;
 
-const quant_form *quant_form_of(int type);
+/* In the header, so that a kernel of one type is compiled with its numbers. */
+static const quant_form QUANT_FORMS[] = {
+    [Q4_0] = {MINS, 4, 8, 32, 0, 18},   [Q4_1] = {MINS, 4, 0, 64, 0, 20},     [Q5_0] = {MINS, 5, 16, 32, 0, 22},
+    [Q5_1] = {MINS, 5, 0, 64, 0, 24},   [Q8_0] = {PLAIN, 8, 0, 32, 0, 34},    [Q4_K] = {MINS, 4, 0, 32, 64, 144},
+    [Q5_K] = {MINS, 5, 0, 32, 64, 176}, [Q6_K] = {HALVES, 6, 32, 32, 32, 210},
+};
+
+/* Mins are stored, or the scales times the offset. */
+static inline int stores_mins(const quant_form *form) { return form->kind == MINS && !form->offset; }
 
 static inline int64_t quant_blocks(int64_t k) { return (k + BLOCK - 1) / BLOCK; }
 static inline int64_t quant_bytes(const quant_form *form, int64_t blocks) {
@@ -69,11 +80,6 @@ static inline float from_half(uint16_t half) {
     memcpy(&f, &bits, 4);
     return f;
 }
-
-/* How a tile reads its quants: signed; unsigned and with mins; signed, with a scale for each 16 columns. */
-enum { PLAIN, MINS, HALVES };
-
-static inline int quant_kind(int type) { return type == Q8_0 ? PLAIN : type == Q6_K ? HALVES : MINS; }
 
 /* Rows that were quantised. */
 typedef struct {

@@ -62,14 +62,13 @@ INLINE void quantise_block_neon(const float *x, int8_t *q, float *d, float *m, i
     *d = scale.d, *m = scale.d * (float)(sums[0] + sums[1]);
 }
 
+#define SHARED(x) x##_neon
+
 #define TARGET NEON
 #define NAME(x) x##_neon
 #define TILE_ROWS 4
 #define HAS_DIRECT 1
-#define SCALED scaled_neon
-#define UNPACK_BLOCK unpack_block_neon
 #define ONE_ROW(tile, type) 0
-#define QUANTISE_BLOCK quantise_block_neon
 #include "quant.inc"
 
 #define halves_dot halves_neon
@@ -77,10 +76,7 @@ INLINE void quantise_block_neon(const float *x, int8_t *q, float *d, float *m, i
 #define NAME(x) x##_dot
 #define TILE_ROWS 4
 #define HAS_DIRECT 1
-#define SCALED scaled_neon
-#define UNPACK_BLOCK unpack_block_neon
 #define ONE_ROW one_row_dot
-#define QUANTISE_BLOCK quantise_block_neon
 #include "quant.inc"
 
 /* Four rows, four outputs at a time. A product of matrices takes two rows and two outputs, 8 columns of each:
@@ -143,10 +139,7 @@ I8MM INLINE void tile_i8mm(const quant_tile *t, int rows, const int kind, const 
 #define NAME(x) x##_i8mm
 #define TILE_ROWS 4
 #define HAS_DIRECT 1
-#define SCALED scaled_neon
-#define UNPACK_BLOCK unpack_block_neon
 #define ONE_ROW one_row_dot
-#define QUANTISE_BLOCK quantise_block_neon
 #include "quant.inc"
 
 quant_kernels quant_kernels_here(void) {

@@ -1,4 +1,4 @@
-/* Tiles by dot products of bytes, written out, because compilers keep part of the sums in memory. As in quant_neon.inc:
+/* Tiles by dot products of bytes, written out, because compilers keep part of the sums in memory. As in quant_neon.h:
  *
  *     four rows, 8 outputs     v16-v23 dots, v24-v31 sums, two vectors of outputs for each row
  *     one row, 16 outputs      v16-v19 dots, v24-v27 sums
@@ -19,7 +19,10 @@ static const int32_t DOT_ZERO[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b4000
 #define DOT(dots, w, x, lane) "sdot v" #dots ".4s, v" #w ".16b, v" #x ".4b[" #lane "]\n"
 #define LOW_AND_HIGH(low, high) \
     "ushr v" #high ".16b, v" #low ".16b, #4\n and v" #low ".16b, v" #low ".16b, v13.16b\n"
-#define LESS_ZERO(dots) "fsub v" #dots ".4s, v" #dots ".4s, v12.4s\n"
+/* Four numbers by four others, and by one. */
+#define EACH(op, to, a, b) #op " v" #to ".4s, v" #a ".4s, v" #b ".4s\n"
+#define BY_ONE(op, to, a, b) #op " v" #to ".4s, v" #a ".4s, v" #b ".s[0]\n"
+#define LESS_ZERO(dots) EACH(fsub, dots, dots, 12)
 
 /* Four rows. v4-v7: the first 16 columns of a block of x, v8-v11: the last. */
 #define ZEROS                                                                             \
@@ -29,23 +32,21 @@ static const int32_t DOT_ZERO[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b4000
 #define DOTS(a, b, lane, x0, x1, x2, x3)                                              \
     DOT(16, a, x0, lane) DOT(17, b, x0, lane) DOT(18, a, x1, lane) DOT(19, b, x1, lane) \
     DOT(20, a, x2, lane) DOT(21, b, x2, lane) DOT(22, a, x3, lane) DOT(23, b, x3, lane)
-#define FIRST_HALF                                                              \
-    LOAD_2(0, 1, 0) DOTS(0, 1, 0, 4, 5, 6, 7) LOAD_2(2, 3, 64) DOTS(2, 3, 1, 4, 5, 6, 7) \
-    LOAD_2(0, 1, 128) DOTS(0, 1, 2, 4, 5, 6, 7) LOAD_2(2, 3, 192) DOTS(2, 3, 3, 4, 5, 6, 7)
-#define LAST_HALF                                                                          \
-    LOAD_2(0, 1, 256) DOTS(0, 1, 0, 8, 9, 10, 11) LOAD_2(2, 3, 320) DOTS(2, 3, 1, 8, 9, 10, 11) \
-    LOAD_2(0, 1, 384) DOTS(0, 1, 2, 8, 9, 10, 11) LOAD_2(2, 3, 448) DOTS(2, 3, 3, 8, 9, 10, 11)
+#define BYTES(at, x0, x1, x2, x3)                                                                      \
+    LOAD_2(0, 1, at) DOTS(0, 1, 0, x0, x1, x2, x3) LOAD_2(2, 3, at + 64) DOTS(2, 3, 1, x0, x1, x2, x3) \
+    LOAD_2(0, 1, at + 128) DOTS(0, 1, 2, x0, x1, x2, x3) LOAD_2(2, 3, at + 192) DOTS(2, 3, 3, x0, x1, x2, x3)
+#define FIRST_HALF BYTES(0, 4, 5, 6, 7)
+#define LAST_HALF BYTES(256, 8, 9, 10, 11)
 #define NIBBLES(at, lane) \
     LOAD_2(0, 1, at) LOW_AND_HIGH(0, 2) LOW_AND_HIGH(1, 3) DOTS(0, 1, lane, 4, 5, 6, 7) DOTS(2, 3, lane, 8, 9, 10, 11)
-#define SCALE_ROW(a, b, sum_a, sum_b, xd)                                                       \
-    "fmul v0.4s, v2.4s, v" #xd ".s[0]\n fmul v1.4s, v3.4s, v" #xd ".s[0]\n" LESS_ZERO(a) LESS_ZERO(b) \
-    "fmla v" #sum_a ".4s, v" #a ".4s, v0.4s\n fmla v" #sum_b ".4s, v" #b ".4s, v1.4s\n"
+#define SCALE_ROW(a, b, sum_a, sum_b, xd)                                   \
+    BY_ONE(fmul, 0, 2, xd) BY_ONE(fmul, 1, 3, xd) LESS_ZERO(a) LESS_ZERO(b) \
+    EACH(fmla, sum_a, a, 0) EACH(fmla, sum_b, b, 1)
 #define SCALE(at, step)                                                                                           \
     "ldr q2, [%[d], #" #at "]\n ldr q3, [%[d], #" #at " + 16]\n"                                                  \
     "ldr s4, [%[xd0]]" step "\n ldr s5, [%[xd1]]" step "\n ldr s6, [%[xd2]]" step "\n ldr s7, [%[xd3]]" step "\n" \
     SCALE_ROW(16, 17, 24, 25, 4) SCALE_ROW(18, 19, 26, 27, 5) SCALE_ROW(20, 21, 28, 29, 6) SCALE_ROW(22, 23, 30, 31, 7)
-#define MINS_ROW(sum_a, sum_b, xm) \
-    "fmla v" #sum_a ".4s, v0.4s, v" #xm ".s[0]\n fmla v" #sum_b ".4s, v1.4s, v" #xm ".s[0]\n"
+#define MINS_ROW(sum_a, sum_b, xm) BY_ONE(fmla, sum_a, 0, xm) BY_ONE(fmla, sum_b, 1, xm)
 #define SCALE_WITH_MINS                                                                                          \
     "ldr s8, [%[xd0], %[xm]]\n ldr s9, [%[xd1], %[xm]]\n ldr s10, [%[xd2], %[xm]]\n ldr s11, [%[xd3], %[xm]]\n"  \
     SCALE(0, ", #4") "ldr q0, [%[m]]\n ldr q1, [%[m], #16]\n add %[m], %[m], #64\n"                              \
@@ -101,27 +102,25 @@ FOUR(four_halves, 512, 128, FIRST_HALF SCALE(0, "") ZEROS LAST_HALF SCALE(64, ",
     DOTS_ONE(0, 1, 2, 3, 4, lane) DOTS_ONE(8, 9, 10, 11, 5, lane)
 #define ALL_NIBBLES_ONE NIBBLES_ONE(0, 0) NIBBLES_ONE(64, 1) NIBBLES_ONE(128, 2) NIBBLES_ONE(192, 3)
 
-/* 16 half floats to v0-v3 or to others; 16 bytes times v(a)-v(e) */
-#define HALVES_TO(a, b, c, e)                                                         \
-    "ldp q6, q7, [%[scales]], #32\n fcvtl v" #a ".4s, v6.4h\n fcvtl2 v" #b ".4s, v6.8h\n" \
+/* 16 half floats to v(a)-v(e). To v0-v3: 16 bytes times v(a)-v(e); v(upper) makes 2^23 + byte of bytes, v15 is taken off. */
+#define HALVES_TO(from, a, b, c, e)                                                          \
+    "ldp q6, q7, [%[" #from "]], #32\n fcvtl v" #a ".4s, v6.4h\n fcvtl2 v" #b ".4s, v6.8h\n" \
     "fcvtl v" #c ".4s, v7.4h\n fcvtl2 v" #e ".4s, v7.8h\n"
-#define SUPER_HALVES_TO(a, b, c, e)                                                   \
-    "ldp q6, q7, [%[supers]], #32\n fcvtl v" #a ".4s, v6.4h\n fcvtl2 v" #b ".4s, v6.8h\n" \
-    "fcvtl v" #c ".4s, v7.4h\n fcvtl2 v" #e ".4s, v7.8h\n"
-#define BYTES_TIMES(from, a, b, c, e)                                                                                   \
-    "movi v8.16b, #0\n zip1 v9.16b, v" #from ".16b, v8.16b\n zip2 v10.16b, v" #from ".16b, v8.16b\n"                    \
-    "zip1 v0.8h, v9.8h, v14.8h\n zip2 v1.8h, v9.8h, v14.8h\n zip1 v2.8h, v10.8h, v14.8h\n zip2 v3.8h, v10.8h, v14.8h\n" \
-    "fsub v0.4s, v0.4s, v15.4s\n fsub v1.4s, v1.4s, v15.4s\n fsub v2.4s, v2.4s, v15.4s\n fsub v3.4s, v3.4s, v15.4s\n"   \
-    "fmul v0.4s, v0.4s, v" #a ".4s\n fmul v1.4s, v1.4s, v" #b ".4s\n fmul v2.4s, v2.4s, v" #c ".4s\n fmul v3.4s, v3.4s, v" #e ".4s\n"
+#define ZIP(half, to, a, b, size) "zip" #half " v" #to size ", v" #a size ", v" #b size "\n"
+#define BYTES_TIMES(from, upper, a, b, c, e)                                                                      \
+    "movi v8.16b, #0\n" ZIP(1, 9, from, 8, ".16b") ZIP(2, 10, from, 8, ".16b")                                    \
+    ZIP(1, 0, 9, upper, ".8h") ZIP(2, 1, 9, upper, ".8h") ZIP(1, 2, 10, upper, ".8h") ZIP(2, 3, 10, upper, ".8h") \
+    EACH(fsub, 0, 0, 15) EACH(fsub, 1, 1, 15) EACH(fsub, 2, 2, 15) EACH(fsub, 3, 3, 15)                           \
+    EACH(fmul, 0, 0, a) EACH(fmul, 1, 1, b) EACH(fmul, 2, 2, c) EACH(fmul, 3, 3, e)
 
-/* sums += dots * (v0-v3 * xd); sums += v0-v3 * xm */
-#define SCALE_ONE(a, b, c, e)                                                                                    \
-    "ldr s11, [%[xd]]\n fmul v0.4s, v0.4s, v11.s[0]\n fmul v1.4s, v1.4s, v11.s[0]\n fmul v2.4s, v2.4s, v11.s[0]\n" \
-    "fmul v3.4s, v3.4s, v11.s[0]\n" LESS_ZERO(a) LESS_ZERO(b) LESS_ZERO(c) LESS_ZERO(e)                          \
-    "fmla v24.4s, v" #a ".4s, v0.4s\n fmla v25.4s, v" #b ".4s, v1.4s\n fmla v26.4s, v" #c ".4s, v2.4s\n fmla v27.4s, v" #e ".4s, v3.4s\n"
-#define MINS_ONE                                                                                                \
-    "ldr s11, [%[xd], %[xm]]\n fmla v24.4s, v0.4s, v11.s[0]\n fmla v25.4s, v1.4s, v11.s[0]\n"                   \
-    "fmla v26.4s, v2.4s, v11.s[0]\n fmla v27.4s, v3.4s, v11.s[0]\n"
+/* sums += dots * (v0-v3 * xd); sums += v(a)-v(e) * xm */
+#define SCALE_ONE(a, b, c, e)                                                                                        \
+    "ldr s11, [%[xd]]\n" BY_ONE(fmul, 0, 0, 11) BY_ONE(fmul, 1, 1, 11) BY_ONE(fmul, 2, 2, 11) BY_ONE(fmul, 3, 3, 11) \
+    LESS_ZERO(a) LESS_ZERO(b) LESS_ZERO(c) LESS_ZERO(e)                                                              \
+    EACH(fmla, 24, a, 0) EACH(fmla, 25, b, 1) EACH(fmla, 26, c, 2) EACH(fmla, 27, e, 3)
+#define MINS_ONE(a, b, c, e)                                                    \
+    "ldr s11, [%[xd], %[xm]]\n" BY_ONE(fmla, 24, a, 11) BY_ONE(fmla, 25, b, 11) \
+    BY_ONE(fmla, 26, c, 11) BY_ONE(fmla, 27, e, 11)
 #define NEGATE(a) "fneg v" #a ".4s, v" #a ".4s\n"
 
 #define ONE(name, w_bytes, count_of_blocks, constants, super, block)                                          \
@@ -144,21 +143,20 @@ FOUR(four_halves, 512, 128, FIRST_HALF SCALE(0, "") ZEROS LAST_HALF SCALE(64, ",
             : "memory", "cc", VECTORS);                                                                       \
     }
 
-ONE(one_q8_0, 512, 1, "", "", ZEROS_ONE BYTES_ONE(0, 4) BYTES_ONE(256, 5) HALVES_TO(0, 1, 2, 3) SCALE_ONE(16, 17, 18, 19))
+ONE(one_q8_0, 512, 1, "", "", ZEROS_ONE BYTES_ONE(0, 4) BYTES_ONE(256, 5) HALVES_TO(scales, 0, 1, 2, 3) SCALE_ONE(16, 17, 18, 19))
 ONE(one_q4_0, 256, 1, "fmov v15.4s, #-8.0\n", "",
-    ZEROS_ONE ALL_NIBBLES_ONE HALVES_TO(0, 1, 2, 3)
-    "fmul v20.4s, v0.4s, v15.4s\n fmul v21.4s, v1.4s, v15.4s\n fmul v22.4s, v2.4s, v15.4s\n fmul v23.4s, v3.4s, v15.4s\n"
-    SCALE_ONE(16, 17, 18, 19)
-    "ldr s11, [%[xd], %[xm]]\n fmla v24.4s, v20.4s, v11.s[0]\n fmla v25.4s, v21.4s, v11.s[0]\n"
-    "fmla v26.4s, v22.4s, v11.s[0]\n fmla v27.4s, v23.4s, v11.s[0]\n")
+    ZEROS_ONE ALL_NIBBLES_ONE HALVES_TO(scales, 0, 1, 2, 3)
+    EACH(fmul, 20, 0, 15) EACH(fmul, 21, 1, 15) EACH(fmul, 22, 2, 15) EACH(fmul, 23, 3, 15)
+    SCALE_ONE(16, 17, 18, 19) MINS_ONE(20, 21, 22, 23))
 ONE(one_q4_1, 256, 1, "", "",
-    ZEROS_ONE ALL_NIBBLES_ONE HALVES_TO(0, 1, 2, 3) SCALE_ONE(16, 17, 18, 19) HALVES_TO(0, 1, 2, 3) MINS_ONE)
+    ZEROS_ONE ALL_NIBBLES_ONE HALVES_TO(scales, 0, 1, 2, 3) SCALE_ONE(16, 17, 18, 19)
+    HALVES_TO(scales, 0, 1, 2, 3) MINS_ONE(0, 1, 2, 3))
 
-/* v14, v15: what makes 2^23 + byte of bytes, and takes 2^23 off; v28-v31 and v20-v23: d and -dmin of a super-block. */
+/* v14, v15: for BYTES_TIMES; v28-v31 and v20-v23: d and -dmin of a super-block. */
 ONE(one_q4_k, 256, 8, "movi v14.8h, #0x4b, lsl #8\n movi v15.4s, #0x4b, lsl #24\n",
-    SUPER_HALVES_TO(28, 29, 30, 31) SUPER_HALVES_TO(20, 21, 22, 23) NEGATE(20) NEGATE(21) NEGATE(22) NEGATE(23),
-    ZEROS_ONE ALL_NIBBLES_ONE "ldp q6, q7, [%[scales]], #32\n" BYTES_TIMES(6, 28, 29, 30, 31) SCALE_ONE(16, 17, 18, 19)
-    BYTES_TIMES(7, 20, 21, 22, 23) MINS_ONE)
+    HALVES_TO(supers, 28, 29, 30, 31) HALVES_TO(supers, 20, 21, 22, 23) NEGATE(20) NEGATE(21) NEGATE(22) NEGATE(23),
+    ZEROS_ONE ALL_NIBBLES_ONE "ldp q6, q7, [%[scales]], #32\n" BYTES_TIMES(6, 14, 28, 29, 30, 31)
+    SCALE_ONE(16, 17, 18, 19) BYTES_TIMES(7, 14, 20, 21, 22, 23) MINS_ONE(0, 1, 2, 3))
 
 /* Six bits. Vector k of the upper two: low halves k and 8 + k, high halves k and 8 + k. v14: bits 4 and 5; v16-v19 are of
  * the first 16 columns, v20-v23 of the last, and begin less 32 times the sum of x, which the quants are too much. */
@@ -171,14 +169,11 @@ ONE(one_q4_k, 256, 8, "movi v14.8h, #0x4b, lsl #8\n movi v15.4s, #0x4b, lsl #24\
 #define LESS_32_X(a, b, c, e)                                                                              \
     "ld1r {v6.4s}, [%[xs]], #4\n shl v6.4s, v6.4s, #5\n sub v" #a ".4s, v12.4s, v6.4s\n mov v" #b ".16b, v" #a ".16b\n" \
     "mov v" #c ".16b, v" #a ".16b\n mov v" #e ".16b, v" #a ".16b\n"
-#define SIGNED_BYTES_TIMES(from)                                                                           \
-    "movi v8.16b, #128\n eor v" #from ".16b, v" #from ".16b, v8.16b\n movi v11.8h, #0x4b, lsl #8\n movi v8.16b, #0\n" \
-    "zip1 v9.16b, v" #from ".16b, v8.16b\n zip2 v10.16b, v" #from ".16b, v8.16b\n"                         \
-    "zip1 v0.8h, v9.8h, v11.8h\n zip2 v1.8h, v9.8h, v11.8h\n zip1 v2.8h, v10.8h, v11.8h\n zip2 v3.8h, v10.8h, v11.8h\n" \
-    "fsub v0.4s, v0.4s, v15.4s\n fsub v1.4s, v1.4s, v15.4s\n fsub v2.4s, v2.4s, v15.4s\n fsub v3.4s, v3.4s, v15.4s\n"   \
-    "fmul v0.4s, v0.4s, v28.4s\n fmul v1.4s, v1.4s, v29.4s\n fmul v2.4s, v2.4s, v30.4s\n fmul v3.4s, v3.4s, v31.4s\n"
+#define SIGNED_BYTES_TIMES(from)                                                                    \
+    "movi v8.16b, #128\n eor v" #from ".16b, v" #from ".16b, v8.16b\n movi v11.8h, #0x4b, lsl #8\n" \
+    BYTES_TIMES(from, 11, 28, 29, 30, 31)
 ONE(one_q6_k, 384, 8, "movi v14.16b, #0x30\n mov %w[count], #0x80\n movk %w[count], #0x4b00, lsl #16\n dup v15.4s, %w[count]\n",
-    SUPER_HALVES_TO(28, 29, 30, 31),
+    HALVES_TO(supers, 28, 29, 30, 31),
     LESS_32_X(16, 17, 18, 19) LESS_32_X(20, 21, 22, 23)
     SIX(16, 20, 0, 0, 2) SIX(17, 21, 1, 0, 2) SIX(18, 22, 2, 0, 2) SIX(19, 23, 3, 0, 2)
     SIX(16, 20, 4, 1, 3) SIX(17, 21, 5, 1, 3) SIX(18, 22, 6, 1, 3) SIX(19, 23, 7, 1, 3)

@@ -3,14 +3,6 @@
 
 #include <math.h>
 
-static const quant_form FORMS[] = {
-    [Q4_0] = {4, 32, 0, 8, 18, 32},   [Q4_1] = {4, 64, 0, 0, 20, 32},   [Q5_0] = {5, 32, 0, 16, 22, 32},
-    [Q5_1] = {5, 64, 0, 0, 24, 32},   [Q8_0] = {8, 32, 0, 0, 34, 32},   [Q4_K] = {4, 32, 64, 0, 144, 256},
-    [Q5_K] = {5, 32, 64, 0, 176, 256}, [Q6_K] = {6, 32, 32, 32, 210, 256},
-};
-
-const quant_form *quant_form_of(int type) { return &FORMS[type]; }
-
 /* One row's share of a block: its quants as they are stored in panels (of 8 bits, as unsigned), and its scales. */
 typedef struct {
     uint8_t q[BLOCK];
@@ -35,9 +27,9 @@ static void scales_k(const uint8_t *p, int j, uint8_t *sc) {
 
 /* Block `block` of a row as it lies in a file. */
 static void read_block(int type, const uint8_t *row, int64_t block, row_block *out) {
-    const quant_form *form = &FORMS[type];
-    int j = form->file_items == BLOCK ? 0 : (int)(block % SUPER);
-    const uint8_t *p = row + (form->file_items == BLOCK ? block : block / SUPER) * form->file_bytes;
+    const quant_form *form = &QUANT_FORMS[type];
+    int j = form->super_scales ? (int)(block % SUPER) : 0;
+    const uint8_t *p = row + (form->super_scales ? block / SUPER : block) * form->file_bytes;
     switch (type) {
     case Q8_0:
         out->d = half_at(p);
@@ -93,7 +85,7 @@ static uint8_t *supers_of(const quant_form *form, uint8_t *panel, int64_t blocks
 
 /* Into zeros. */
 static void write_block(int type, uint8_t *panel, int64_t blocks, int64_t block, int r, const row_block *in) {
-    const quant_form *form = &FORMS[type];
+    const quant_form *form = &QUANT_FORMS[type];
     uint8_t *quants = panel + block * BLOCK_ITEMS * form->bits / 8;
     for (int i = 0; i < BLOCK; i++) {
         int item = i / 4 * 64 + r * 4 + i % 4, q = in->q[i];
@@ -111,8 +103,7 @@ static void write_block(int type, uint8_t *panel, int64_t blocks, int64_t block,
         scales = supers_of(form, panel, blocks, block);
     }
     memcpy(scales + 2 * r, &in->d, 2);
-    int has_min = form->super_scales ? form->super_scales == 64 : form->block_scales == 64;
-    if (has_min) memcpy(scales + 2 * PANEL + 2 * r, &in->m, 2);
+    if (stores_mins(form)) memcpy(scales + 2 * PANEL + 2 * r, &in->m, 2);
 }
 
 typedef struct {
@@ -159,7 +150,7 @@ static int round_block(int type, const float *x, int count, row_block *out) {
 
 static void pack_chunk(void *arg, int panel) {
     const pack_job *job = arg;
-    const quant_form *form = &FORMS[job->type];
+    const quant_form *form = &QUANT_FORMS[job->type];
     int64_t blocks = quant_blocks(job->k), bytes = panel_bytes(form, blocks);
     uint8_t *out = job->packed + panel * bytes;
     memset(out, 0, (size_t)bytes);
@@ -190,7 +181,7 @@ static int64_t pack(pack_job job) {
 }
 
 EXPORT int64_t chairlift_quant_bytes(int type, int64_t n, int64_t k) {
-    return (n + PANEL - 1) / PANEL * panel_bytes(&FORMS[type], quant_blocks(k));
+    return (n + PANEL - 1) / PANEL * panel_bytes(&QUANT_FORMS[type], quant_blocks(k));
 }
 
 /* rows [n]: where each row of blocks begins. */
@@ -212,7 +203,7 @@ typedef struct {
 } rows_job;
 
 static float value_at(int type, uint8_t *panel, int64_t blocks, int64_t column, int r) {
-    const quant_form *form = &FORMS[type];
+    const quant_form *form = &QUANT_FORMS[type];
     int64_t block = column / BLOCK;
     int i = (int)(column % BLOCK), item = i / 4 * 64 + r * 4 + i % 4;
     const uint8_t *quants = panel + block * BLOCK_ITEMS * form->bits / 8;
@@ -222,16 +213,16 @@ static float value_at(int type, uint8_t *panel, int64_t blocks, int64_t column, 
     if (form->bits == 6) q |= (quants[256 + item % 128] >> item / 128 * 2 & 3) << 4;
     q -= form->offset;
     float d = from_half(half_at((form->super_scales ? supers : scales) + 2 * r));
-    if (type == Q6_K) return d * (float)(int8_t)scales[i / 16 * PANEL + r] * (float)q;
+    if (form->kind == HALVES) return d * (float)(int8_t)scales[i / 16 * PANEL + r] * (float)q;
     if (form->super_scales)
         return d * (float)scales[r] * (float)q - from_half(half_at(supers + 2 * PANEL + 2 * r)) * (float)scales[PANEL + r];
-    return d * (float)q + (form->block_scales == 64 ? from_half(half_at(scales + 2 * PANEL + 2 * r)) : 0.0f);
+    return d * (float)q + (stores_mins(form) ? from_half(half_at(scales + 2 * PANEL + 2 * r)) : 0.0f);
 }
 
 static void rows_chunk(void *arg, int index) {
     const rows_job *job = arg;
     int64_t id = job->ids[index], blocks = quant_blocks(job->k);
-    uint8_t *panel = job->packed + id / PANEL * panel_bytes(&FORMS[job->type], blocks);
+    uint8_t *panel = job->packed + id / PANEL * panel_bytes(&QUANT_FORMS[job->type], blocks);
     for (int64_t i = 0; i < job->k; i++) {
         float value = value_at(job->type, panel, blocks, i, (int)(id % PANEL));
         if (job->is_bf16)

@@ -5,6 +5,8 @@
 
 #include "amx.h"
 
+#define SHARED(x) x
+
 #define AVX2_HALF __attribute__((target("avx2,fma,f16c")))
 #define VNNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
 #define AMX_INT8 \
@@ -91,10 +93,7 @@ AVX2_HALF INLINE void tile_avx2(const quant_tile *t, int rows, const int kind, c
 #define NAME(x) x##_avx2
 #define TILE_ROWS 4
 #define HAS_DIRECT 0
-#define SCALED scaled
-#define UNPACK_BLOCK unpack_block
 #define ONE_ROW(tile, type) 0
-#define QUANTISE_BLOCK quantise_block
 #include "quant.inc"
 
 VNNI INLINE void halves_vnni(const uint8_t *from, float *to) {
@@ -173,10 +172,7 @@ VNNI INLINE void tile_vnni(const quant_tile *t, int rows, const int kind, const 
 #define NAME(x) x##_vnni
 #define TILE_ROWS 8
 #define HAS_DIRECT 1
-#define SCALED scaled
-#define UNPACK_BLOCK unpack_block
 #define ONE_ROW(tile, type) 0
-#define QUANTISE_BLOCK quantise_block
 #include "quant.inc"
 
 /* Tiles 0, 1: dots, of two blocks in turn, so that one is scaled while the other is computed. 2, 3: x. 4, 5: quants. */
@@ -251,10 +247,7 @@ AMX_INT8 INLINE void tile_amx(const quant_tile *t, int rows, const int kind, con
 #define NAME(x) x##_amx
 #define TILE_ROWS 16
 #define HAS_DIRECT 1
-#define SCALED scaled
-#define UNPACK_BLOCK unpack_block
 #define ONE_ROW(tile, type) 0
-#define QUANTISE_BLOCK quantise_block
 #include "quant.inc"
 
 quant_kernels quant_kernels_here(void) {

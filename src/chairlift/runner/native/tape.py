@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import Decoder, OnLayer, nothing
 from chairlift.runner.ops import Batch
 
 MAX_ROWS = 8  # beyond, kernels take longer than Python does
@@ -91,10 +91,10 @@ class TapedDecoder(Decoder):
     calls: Calls
     tapes: dict[int, Tape] = field(default_factory=dict)  # by number of rows
 
-    def hidden(self, batch: Batch, kv: KvCache) -> Tensor:
+    def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         num_rows = len(batch.tokens)
         if num_rows > MAX_ROWS or num_rows != batch.num_decodes:
-            return Decoder.hidden(self, batch, kv)
+            return Decoder.hidden(self, batch, kv, on_layer)
         tape = self.tapes.get(num_rows)
         if tape is None or tape.kv is not kv:
             tape = self.tapes[num_rows] = self._write_down(batch, kv)

@@ -54,6 +54,7 @@ async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeReq
         add_generation_prompt=not continues if adds is None else adds,
         continue_final_message=continues,
         template_kwargs=request.chat_template_kwargs or {},
+        escape_special_tokens=context.settings.escape_special_tokens,
     )
     [ids] = await context.encoder.encode_all([text], False, most)
     return ids

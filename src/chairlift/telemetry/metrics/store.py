@@ -2,7 +2,7 @@
 
 Always: a folder holds a few small mapped files for each role ("engine", "front-end-0", ...), and at most one process
 has a role at a time. Who takes a role over goes on with its files, so no count goes back when a process is started
-again; its gauges are removed when it dies. What is added is kept in plain numbers until `flush`: a process that is
+again; its gauges are cleared when it dies. What is added is kept in plain numbers until `flush`: a process that is
 killed takes with it what came since, a tenth of a second at most.
 """
 
@@ -13,9 +13,15 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.values import MultiProcessValue
 
+from chairlift.telemetry.mapped import make_mapped
 from chairlift.telemetry.metrics.series import SERIES
 
 FLUSH_S = 0.1
+_GAUGES = "gauge_livesum"
+# More than all series take, labels included: the library lets a file that is full grow without a place on the disk.
+_SIZES = {"counter": 2**18, "histogram": 2**18, _GAUGES: 2**16}
+_LENGTH_BYTES = 8  # at a file's start: how much of it is used
+_PID_BYTES = 20
 
 
 class _Histogram(Histogram):
@@ -80,7 +86,10 @@ class Store:
         # The library asks for both whenever a value is made.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
         values.ValueClass = MultiProcessValue(lambda: role)  # type: ignore[no-untyped-call]
-        pid_file(folder, role).write_text(str(os.getpid()))
+        for kind, size in _SIZES.items():
+            make_mapped(folder / f"{kind}_{role}.db", size)
+        make_mapped(pid_file(folder, role), _PID_BYTES)
+        _write(pid_file(folder, role), str(os.getpid()).encode().ljust(_PID_BYTES))
         self._registry = CollectorRegistry()
         self._made: dict[str, Counter | Gauge | _Histogram] = {}
         self._added: dict[tuple[str, ...], Count | Tally] = {}
@@ -130,9 +139,16 @@ class Store:
 
 
 def forget(folder: Path, role: str) -> None:
-    """Whoever had this role is gone, and so is what its gauges showed."""
-    for path in (pid_file(folder, role), *folder.glob(f"gauge_live*_{role}.db")):
-        path.unlink(missing_ok=True)
+    """Whoever had this role is gone, and so is what its gauges showed. Files stay: there may be no room for others."""
+    if pid_file(folder, role).exists():
+        _write(pid_file(folder, role), bytes(_PID_BYTES))
+        _write(folder / f"{_GAUGES}_{role}.db", bytes(_LENGTH_BYTES))
+
+
+def _write(path: Path, start: bytes) -> None:
+    """The rest stays."""
+    with path.open("r+b") as file:
+        file.write(start)
 
 
 def pid_file(folder: Path, role: str) -> Path:

@@ -1,0 +1,23 @@
+"""Files that processes map to memory, made so that writing to them cannot fail.
+
+Always: every byte has its place on the disk from the start. One that gets it when it is first written ends the process
+that writes (SIGBUS) if the disk is full by then.
+"""
+
+import os
+from pathlib import Path
+
+from chairlift.core.errors import InvalidConfig
+
+
+def make_mapped(path: Path, size: int) -> None:
+    """A file of zeros; what one that is there holds stays. Raises `InvalidConfig` when there is no room."""
+    try:
+        with path.open("ab") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.write(bytes(max(0, size - file.tell())))
+    except OSError as error:
+        where = f"{path.parent} has no room for {size / 2**10:,.0f} KiB that processes share"
+        raise InvalidConfig(f"{where}: {error.strerror}; make some, or name another folder in TMPDIR") from error

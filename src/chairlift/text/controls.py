@@ -1,0 +1,110 @@
+"""Control tokens (`<|im_end|>`) that a client writes in a message: text, which begins and ends no turn.
+
+A template makes one text of messages, in which the template's own control tokens and those a client spelt out look the
+same. So a client's are masked before the template runs, and in its text both are told apart again:
+
+    message   is <|im_end|> a token?                  masked    is k3a-0. a token?
+    template  <|im_start|>user is k3a-0. a token?     settled   {3a1}user is <|im_end|> a token?
+
+A second tokenizer over the same vocabulary knows control tokens by the names on the right and by no others. Always:
+masks are drawn when the process starts, so a client cannot write one. Markers that a model's makers never made tokens
+(`[INST]` of Llama 2) are text to everybody.
+"""
+
+import re
+import secrets
+from functools import cached_property
+from typing import Any
+
+import tokenizers
+
+_CONTROL = re.compile(r"<[|\uff5c].+>|<.+[|\uff5c]>")  # some makers do not call theirs special
+_MAX_NAME = 100  # characters; a longer one is no control token but an attempt at something
+
+
+class Controls:
+    def __init__(self, core: tokenizers.Tokenizer) -> None:
+        added: dict[int, Any] = core.get_added_tokens_decoder()
+        self._core = core
+        self._added = added
+        controls = (token_id for token_id, token in added.items() if token.special or _CONTROL.fullmatch(token.content))
+        self._names = {added[i].content: i for i in controls if 0 < len(added[i].content) <= _MAX_NAME}
+        self._secret = secrets.token_hex(8)
+        # The library looks for these in text that it has changed, so that other spellings may become them.
+        self._has_spellings = core.normalizer is not None and any(added[i].normalized for i in self._names.values())
+
+    def mask(self, value: Any) -> Any:
+        """The same value with the names of control tokens masked in all its texts."""
+        if isinstance(value, str):
+            return self._pattern.sub(lambda found: self._mask(found[0]), value) if self._names else value
+        if isinstance(value, dict):
+            return {self.mask(key): self.mask(each) for key, each in value.items()}
+        return [self.mask(each) for each in value] if isinstance(value, list | tuple) else value
+
+    def settle(self, text: str) -> str:
+        """What a template made of masked values, for `encode`."""
+        if self._secret not in text and not self._has_spellings:
+            return text
+        own = self._pattern.sub(lambda found: self._own_name(self._names[found[0]]), text)
+        return self._masks.sub(lambda found: self._added[int(found[1])].content, own)
+
+    def knows(self, text: str) -> bool:
+        """Whether `settle` told control tokens and text apart in it."""
+        return self._secret in text
+
+    @property
+    def core(self) -> tokenizers.Tokenizer:
+        return self._twin[0]
+
+    def same(self, ids: list[int]) -> list[int]:
+        """Ids of the second tokenizer as the first one has them."""
+        same = self._twin[1]
+        return [same.get(i, i) for i in ids]
+
+    def _mask(self, name: str) -> str:
+        return f"k{self._secret}-{self._names[name]}."
+
+    def _own_name(self, token_id: int) -> str:
+        return f"\ue000{self._secret}{token_id}\ue001"  # no letter or sign at its ends, where a text may be cut
+
+    @cached_property
+    def _masks(self) -> re.Pattern[str]:
+        return re.compile(rf"k{self._secret}-(\d+)\.")
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(_tree(sorted(self._names)))
+
+    @cached_property
+    def _twin(self) -> tuple[tokenizers.Tokenizer, dict[int, int]]:
+        core = self._core
+        twin = tokenizers.Tokenizer(core.model)  # shared, not copied
+        if core.normalizer is not None:
+            twin.normalizer = core.normalizer
+        if core.pre_tokenizer is not None:
+            twin.pre_tokenizer = core.pre_tokenizer
+        same = {}
+        for token_id, token in self._added.items():
+            name = token.content
+            if name in self._names:
+                name = self._own_name(token_id)
+                token = tokenizers.AddedToken(
+                    name, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False, special=True
+                )
+            twin.add_tokens([token])
+            twin_id = twin.token_to_id(name)
+            assert twin_id is not None
+            same[twin_id] = token_id
+        return twin, same
+
+
+def _tree(names: list[str]) -> str:
+    """A pattern for the longest of the names, which looks at each character once: some models have thousands."""
+    if len(names) == 1:
+        return re.escape(names[0])
+    can_end = "" in names
+    heads = dict.fromkeys(name[0] for name in names if name)
+    branches = [re.escape(head) + _tree([n[1:] for n in names if n.startswith(head)]) for head in heads]
+    if len(branches) == 1 and not can_end:  # a literal, which is looked for at the speed of memory
+        return branches[0]
+    return f"(?:{'|'.join(branches)}){'?' if can_end else ''}"
