@@ -75,12 +75,27 @@ def attacked(
     if not chosen:
         return
     with serve(log, *arguments) as served:
+        fill(served.url)
         for name in chosen:
             print(f"strangers: {name}", file=sys.stderr, flush=True)
             yield attack(served, name, size)
             time.sleep(
                 size.receive_s if name in ("streams that nobody reads", "all connections of an address") else 0.5
             )
+
+
+def fill(url: str) -> None:
+    """Has the server use its whole KV cache once: a block costs memory from its first use on."""
+    with client_of(url) as client:
+        for number in range(16):
+            client.post("/v1/completions", json={"prompt": f"{number} lifts go up. " * 120, "max_tokens": 1})
+
+
+def client_of(url: str) -> httpx.Client:
+    """From an address of its own."""
+    transport = httpx.HTTPTransport(local_address="127.0.0.8", verify=False)
+    headers = {"Authorization": f"Bearer {KEY}", "Host": "localhost"}
+    return httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_S, transport=transport)
 
 
 def attack(served: Served, name: str, size: Size) -> Seen:
@@ -138,9 +153,8 @@ class Waits:
 
 @contextmanager
 def innocent(url: str) -> Iterator[Waits]:
-    """A client that keeps asking, in turn for the server's health and for a token, from an address of its own."""
+    """A client that keeps asking, in turn for the server's health and for a token."""
     waits, is_over = Waits(), threading.Event()
-    transport = httpx.HTTPTransport(local_address="127.0.0.8", verify=False)
 
     def ask(client: httpx.Client) -> None:
         for body in (None, {"prompt": "Hi", "max_tokens": 1}):
@@ -153,8 +167,7 @@ def innocent(url: str) -> Iterator[Waits]:
                 waits.failed.append(f"{type(error).__name__}: {error}")
 
     def run() -> None:
-        headers = {"Authorization": f"Bearer {KEY}", "Host": "localhost"}
-        with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_S, transport=transport) as client:
+        with client_of(url) as client:
             while not is_over.wait(PAUSE_S):
                 ask(client)
 
