@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -66,6 +67,21 @@ def test_told_to_stop_before_anything_runs_a_server_ends_and_leaves_nothing_behi
     monkeypatch.setattr(parent, "Child", lambda *_: pytest.fail("a process was started"))
     assert serve(Settings(port=0)) == 0
     assert list(folder.iterdir()) == []
+
+
+def test_only_the_servers_user_may_enter_the_folder_that_its_processes_share(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    modes = []
+
+    def interrupted(*_: object) -> NoReturn:
+        modes.extend(shared.stat().st_mode & 0o777 for shared in folder.iterdir())
+        raise InvalidConfig("enough")
+
+    monkeypatch.setattr(parent, "make_counts", interrupted)
+    with pytest.raises(InvalidConfig, match="enough"):
+        serve(Settings(port=0))
+    assert modes == [0o700]
 
 
 def test_settings_changed_before_there_is_a_server_to_hear_of_it_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

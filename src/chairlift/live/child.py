@@ -140,7 +140,8 @@ def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> No
 def on_parents_end(call: Callable[[], None]) -> None:
     """From here on this process is not killed when its parent ends: it calls this, in a thread of its own, and ends."""
     parent = multiprocessing.parent_process()
-    assert parent is not None
+    if parent is None:  # started by somebody else, who sees to it
+        return
 
     def run() -> None:
         wait([parent.sentinel])  # the other end of a pipe, which the system closes
