@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from chairlift.core.attributes import Attributes
 from chairlift.lab.compare import Row, compare, to_text
 from chairlift.lab.picture import to_png
 from chairlift.lab.vary import cases, parse_vary
@@ -109,7 +110,11 @@ class Page:
         items = []
         for i, item in enumerate(self.contest()):
             user = "heavy" if i % 5 else f"light {i // 5 % 4}"
-            items.append(replace(item, user=user, arrival_s=0.0 if user == "heavy" else rng.uniform(0.0, 5.0)))
+            items.append(
+                replace(
+                    item, attributes=Attributes(user=user), arrival_s=0.0 if user == "heavy" else rng.uniform(0.0, 5.0)
+                )
+            )
         return sorted(items, key=lambda item: item.arrival_s)
 
     def prefixes(self) -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
@@ -62,11 +63,13 @@ def requests(outputs: tuple[int, int]) -> Iterator[tuple[Request]]:
     while True:
         number += 1
         output = rng.randint(*outputs)
+        attributes = Attributes(
+            user=rng.choice("abcdefgh"), priority=rng.randint(0, 3), deadline_s=rng.uniform(1.0, 100.0)
+        )
         yield (
             Request(
                 id=RequestId(number), prompt=(number % 1000, 2, 3), params=SamplingParams(max_tokens=output),
-                max_output=output, seed=0, user=rng.choice("abcdefgh"), priority=rng.randint(0, 3),
-                deadline_s=rng.uniform(1.0, 100.0),
+                max_output=output, seed=0, attributes=attributes,
             ),
         )  # fmt: skip
 

@@ -25,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 
 from chairlift.config.settings import Settings
+from chairlift.core.attributes import Attributes
 from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
@@ -60,9 +61,12 @@ def similar_items() -> Iterator[Item]:
     rng = random.Random(0)
     while True:
         yield Item(
-            prompt_tokens=16, output_tokens=rng.randint(24, 40), user=rng.choice("abcd"), priority=rng.randint(0, 3),
-            deadline_s=rng.uniform(1.0, 100.0),
-        )  # fmt: skip
+            prompt_tokens=16,
+            output_tokens=rng.randint(24, 40),
+            attributes=Attributes(
+                user=rng.choice("abcd"), priority=rng.randint(0, 3), deadline_s=rng.uniform(1.0, 100.0)
+            ),
+        )
 
 
 def mixed_items(count: int) -> Iterator[Item]:

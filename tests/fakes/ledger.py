@@ -26,17 +26,21 @@ def _mix(*values: int) -> int:
     return h
 
 
-def _entry(before: list[int], token: int, adapter: int) -> int:
-    return _mix(sum((i + 1) * v for i, v in enumerate(before)) & MASK, len(before), token, adapter)
+def _entry(before: list[int], token: int, salt: str) -> int:
+    """What is kept depends on the salt too: a prefix that is shared between salts shows as a wrong token."""
+    return _mix(sum((i + 1) * v for i, v in enumerate(before)) & MASK, len(before), token, sum(map(ord, salt)))
 
 
 def _sample(entries: list[int], request: Request, vocab_size: int) -> int:
-    return _mix(_entry(entries, 0, request.adapter), request.seed, request.sample_index) % vocab_size
+    return _mix(_entry(entries, 0, request.attributes.cache_salt), request.seed, request.sample_index) % vocab_size
 
 
 def likely(entries: list[int], request: Request, vocab_size: int) -> list[tuple[int, float]]:
     """Every token and how likely it is, most likely first."""
-    ranked = [(token, -(_mix(_entry(entries, token, request.adapter)) % 9973) / 1000) for token in range(vocab_size)]
+    ranked = [
+        (token, -(_mix(_entry(entries, token, request.attributes.cache_salt)) % 9973) / 1000)
+        for token in range(vocab_size)
+    ]
     return sorted(ranked, key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -51,7 +55,7 @@ def expected_beams(request: Request, vocab_size: int) -> list[list[int]]:
         for total, output in alive:
             entries: list[int] = []
             for token in [*request.prompt, *output]:
-                entries.append(_entry(entries, token, request.adapter))
+                entries.append(_entry(entries, token, request.attributes.cache_salt))
             found += [(total + p, [*output, t]) for t, p in likely(entries, request, vocab_size)[:offered]]
         found = sorted(found, key=lambda pair: -pair[0])[:offered]
         alive = [(s, o) for s, o in found if o[-1] not in request.stop_ids][:width]
@@ -66,14 +70,14 @@ def expected(request: Request, vocab_size: int) -> list[int]:
     """The output tokens this request must get, whatever shares its steps."""
     entries: list[int] = []
     for token in request.prompt:
-        entries.append(_entry(entries, token, request.adapter))
+        entries.append(_entry(entries, token, request.attributes.cache_salt))
     output: list[int] = []
     while len(output) < request.max_output:
         token = _sample(entries, request, vocab_size)
         output.append(token)
         if token in request.stop_ids and len(output) >= request.params.min_tokens:
             break
-        entries.append(_entry(entries, token, request.adapter))
+        entries.append(_entry(entries, token, request.attributes.cache_salt))
     return output
 
 
@@ -144,7 +148,7 @@ class LedgerRunner:
         assert EMPTY not in entries, f"request {chunk.request.id} reads a place that was never written"
         for i in range(chunk.start, chunk.start + chunk.count):
             token = chunk.tokens[i] if i < chunk.num_tokens else self.last[chunk.request.id]
-            entries.append(_entry(entries, token, chunk.request.adapter))
+            entries.append(_entry(entries, token, chunk.request.attributes.cache_salt))
             self.memory[table[i // size]][i % size] = entries[-1]
         return entries
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
@@ -10,8 +11,16 @@ from chairlift.core.request import Request
 def make_request(id: int, prompt: list[int] | range, max_output: int = 4, **more: Any) -> Request:
     fields = Request.__dataclass_fields__.keys() - {"output"}
     own = {name: more.pop(name) for name in list(more) if name in fields}
+    attributes = {name: more.pop(name) for name in list(more) if name in Attributes.__dataclass_fields__}
     params = SamplingParams(max_tokens=max_output, **more)
-    return Request(id=RequestId(id), prompt=tuple(prompt), params=params, max_output=max_output, **{"seed": id} | own)
+    return Request(
+        id=RequestId(id),
+        prompt=tuple(prompt),
+        params=params,
+        max_output=max_output,
+        attributes=Attributes(**attributes),
+        **{"seed": id} | own,
+    )
 
 
 def make_samples(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
@@ -23,13 +24,9 @@ Script = Callable[[Sequence[int], int], Sequence[int]]  # prompt and sample inde
 class Submitted:
     prompt: list[int]
     params: SamplingParams
-    cache_salt: str
-    priority: int
-    user: str
-    deadline_s: float | None
+    attributes: Attributes
     expires: float | None
     name: str
-    share: float
     aborts: list[int | None] = field(default_factory=list)  # a sample, or None for the whole request
 
 
@@ -74,11 +71,7 @@ class ScriptedClient:
         params: SamplingParams,
         listener: Listener,
         *,
-        cache_salt: str = "",
-        priority: int = 0,
-        user: str = "",
-        share: float = 1.0,
-        deadline_s: float | None = None,
+        attributes: Attributes = NO_ATTRIBUTES,
         expires: float | None = None,
         name: str = "",
         is_traced: bool = False,
@@ -87,9 +80,9 @@ class ScriptedClient:
             raise EngineUnavailable("the engine is starting")
         # The real client's message, so that what cannot cross the wire fails here too.
         key = len(self.requests)
-        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, share, deadline_s, expires)
+        submit = Submit(key, prompt, params, attributes, expires)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(submit), type=Submit).params == params
-        self.requests.append(Submitted(prompt, params, cache_salt, priority, user, deadline_s, expires, name, share))
+        self.requests.append(Submitted(prompt, params, attributes, expires, name))
         generation = Generation(self, submit, listener)  # type: ignore[arg-type]
         self._plays[key] = asyncio.ensure_future(self._play(self.requests[key], generation))
         return generation

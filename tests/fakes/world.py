@@ -182,8 +182,7 @@ def _random_samples(rng: random.Random, limits: Limits, shared: list[int], first
     prompt = shared[:length] if rng.random() < 0.6 else [rng.randrange(limits.vocab_size) for _ in range(length)]
     max_output = rng.randint(1, min(room - length, 12))
     more: dict[str, Any] = {
-        "adapter": rng.choice([0, 0, 1]),
-        "cache_salt": rng.choice(["", "", "a"]),
+        "cache_salt": rng.choice(["", "", "b"]) + rng.choice(["", "", "a"]),
         "seed": rng.randrange(99),
         "user": rng.choice(["", "ann", "bob"]),
         "priority": rng.randint(0, 2),

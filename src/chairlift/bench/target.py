@@ -93,14 +93,7 @@ class Target:
             body["prompt"] = prompt
         if self.ignores_eos:
             body["ignore_eos"] = True
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
-        if item.priority:
-            body["priority"] = item.priority
-        if item.user:
-            body["user"] = item.user
-        if item.deadline_s is not None:
-            body["deadline_s"] = item.deadline_s
-        return body
+        return body | {"stream": True, "stream_options": {"include_usage": True}} | item.attributes.given
 
     def _llm_serving(self, prompt: Prompt, item: Item) -> dict[str, Any]:
         parameters = {"max_new_tokens": item.output_tokens, "do_sample": False, "return_full_text": True}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.ids import BlockId, Content, RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
@@ -28,12 +29,7 @@ class Request:
     sample_index: int = 0  # which of the n samples of one prompt
     output: tuple[int, ...] = ()  # tokens that another engine made of it before; it goes on after them
     stop_ids: frozenset[int] = frozenset()  # end-of-sequence ids (unless ignored) and stop_token_ids
-    adapter: int = 0  # 0: the bare model
-    cache_salt: str = ""  # requests share cached prefixes only under the same salt
-    priority: int = 0
-    user: str = ""
-    share: float = 1.0  # of its user beside others, where a policy deals in shares
-    deadline_s: float | None = None  # after its arrival it is due; for policies
+    attributes: Attributes = NO_ATTRIBUTES
     timeout_s: float | None = None  # after its arrival it is given up
 
 

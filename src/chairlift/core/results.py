@@ -83,7 +83,7 @@ class Results:
         score = result.scores.get(request.id) if result.scores else None
         self._seats.events.append(Token(request.id, now, token, score, finish))
         if finish is not None:
-            self._predictor.learn(request.user, progress.num_output)
+            self._predictor.learn(request.attributes.user, progress.num_output)
             self._seats.forget(progress, now)
 
     def _score_prompt(self, progress: Progress, chunk: Chunk, result: StepResult, now: float) -> None:

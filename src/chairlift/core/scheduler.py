@@ -64,7 +64,7 @@ class Scheduler:
         beams = None
         if params.beam_width:
             beams = Beams([request.id for request in samples], params.length_penalty, lead.request.stop_ids)
-        expected = params.max_tokens or self._predictor.expect(lead.request.user, lead.request.max_output)
+        expected = params.max_tokens or self._predictor.expect(lead.request.attributes.user, lead.request.max_output)
         for progress in (lead, *others):
             progress.beams = beams
             progress.expected_output = expected

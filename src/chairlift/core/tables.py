@@ -5,7 +5,7 @@ plan takes it. A runner does swap-outs first, then swap-ins, then copies, then w
 taken again within one plan. A host block that a swap-in reads is free for others only from the next plan on.
 """
 
-from chairlift.core.ids import BlockId
+from chairlift.core.ids import BlockId, Content
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.pool import BlockPool
@@ -65,13 +65,13 @@ class Tables:
         progress.num_published, progress.content = len(blocks), content
         progress.blocks = blocks + self.pool.take(num_all - len(blocks))
 
-    def _find(self, progress: Progress) -> tuple[list[BlockId], int | tuple[int, str]]:
+    def _find(self, progress: Progress) -> tuple[list[BlockId], Content]:
         request = progress.request
         # The last known token is always computed: its logits are what the next one is sampled from. Cached prompt
         # tokens are not computed, so a prompt that is still to be scored cannot use them.
         is_scored = request.params.prompt_logprobs is None or len(progress.prompt_scores) == len(request.prompt) - 1
         limit = len(progress.tokens) - 1 if is_scored else 0
-        return self.pool.find((request.adapter, request.cache_salt), progress.tokens, limit)
+        return self.pool.find(request.attributes.cache_salt, progress.tokens, limit)
 
     def grow(self, progress: Progress) -> None:
         """Makes sure the next token's place exists and is this request's alone."""
@@ -102,7 +102,7 @@ class Tables:
             return
         size = self.pool.block_size
         if progress.num_published == 0:
-            progress.content = (progress.request.adapter, progress.request.cache_salt)
+            progress.content = progress.request.attributes.cache_salt
         for i in range(progress.num_published, num_full):
             tokens = tuple(progress.tokens[i * size : (i + 1) * size])
             progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens)

@@ -1,5 +1,6 @@
 """Tries scheduling rules out on a handful of requests before anything real depends on them."""
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.events import RuleFailed
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
@@ -43,7 +44,5 @@ def _request(i: int) -> Request:
         params=SamplingParams(max_tokens=5 if i % 3 else None),
         max_output=5,
         seed=0,
-        priority=i % 2,
-        user=("", "a", "b")[i % 3],
-        deadline_s=float(i) if i % 2 else None,
+        attributes=Attributes(priority=i % 2, user=("", "a", "b")[i % 3], deadline_s=float(i) if i % 2 else None),
     )

@@ -18,6 +18,7 @@ import msgspec
 import zmq
 from msgspec.structs import replace as replace_fields
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import ChairliftError, EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.live.messages import (
@@ -206,11 +207,7 @@ class EngineClient:
         params: SamplingParams,
         listener: Listener,
         *,
-        cache_salt: str = "",
-        priority: int = 0,
-        user: str = "",
-        share: float = 1.0,
-        deadline_s: float | None = None,
+        attributes: Attributes = NO_ATTRIBUTES,
         expires: float | None = None,
         name: str = "",
         is_traced: bool = False,
@@ -221,7 +218,7 @@ class EngineClient:
         if params.seed is None and not params.is_greedy:  # drawn here, so that every engine draws the same with it
             params = replace(params, seed=secrets.randbits(64))
         key = next(self._keys)
-        submit = Submit(key, prompt, params, cache_salt, 0, priority, user, share, deadline_s, expires, name, is_traced)
+        submit = Submit(key, prompt, params, attributes, expires, name, is_traced)
         generation = self._generations[key] = Generation(self, submit, listener)
         if self.is_ready:
             self._send(submit)

@@ -9,6 +9,7 @@ import dataclasses
 
 import msgspec
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
@@ -23,12 +24,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     key: int
     prompt: list[int]
     params: SamplingParams
-    cache_salt: str = ""
-    adapter: int = 0
-    priority: int = 0
-    user: str = ""
-    share: float = 1.0
-    deadline_s: float | None = None
+    attributes: Attributes = NO_ATTRIBUTES
     expires: float | None = None  # when it is given up, by the monotonic clock of this machine
     name: str = ""  # the request's id, as clients and logs know it
     is_traced: bool = False  # wants to hear what became of it
@@ -116,9 +112,12 @@ FromEngine = Ready | Step | Snapshot | Explained
 def go_on(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
     """The request as another engine is told of it, `waited_s` after it was asked. A search, which says nothing before
     its end, begins again."""
+    attributes = message.attributes
+    if attributes.deadline_s is not None:
+        attributes = dataclasses.replace(attributes, deadline_s=attributes.deadline_s - waited_s)
     return msgspec.structs.replace(
         message,
-        deadline_s=None if message.deadline_s is None else message.deadline_s - waited_s,
+        attributes=attributes,
         outputs=None if message.params.beam_width else outputs,
     )
 

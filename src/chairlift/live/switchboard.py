@@ -225,12 +225,7 @@ class Switchboard:
             max_output=max_output,
             seed=secrets.randbits(64) if params.seed is None else params.seed,
             stop_ids=stop_ids,
-            adapter=message.adapter,
-            cache_salt=message.cache_salt,
-            priority=message.priority,
-            user=message.user,
-            share=message.share,
-            deadline_s=message.deadline_s,
+            attributes=message.attributes,
             timeout_s=None if message.expires is None else message.expires - self.engine.clock.now(),
         )
         if params.beam_width:

@@ -9,12 +9,14 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from chairlift.config.keys import ApiKey
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
@@ -54,6 +56,14 @@ class Reader(Protocol):
         ...
 
 
+def _of_key(attributes: Attributes, key: ApiKey | None, share_prefixes: str) -> Attributes:
+    """Nobody takes the share of another key, or its prefixes."""
+    if key is None:
+        return attributes
+    salt = salt_of(key, attributes.cache_salt, share_prefixes)
+    return replace(attributes, cache_salt=salt, user=key.name, share=key.weight)
+
+
 class Answer:
     """Checks a request when made, submits it when started; `close` it when done, whatever happened."""
 
@@ -63,11 +73,8 @@ class Answer:
         prompt: list[int],
         params: SamplingParams,
         *,
-        cache_salt: str = "",
-        priority: int = 0,
-        user: str = "",
+        attributes: Attributes = NO_ATTRIBUTES,
         key: ApiKey | None = None,
-        deadline_s: float | None = None,
         expires: float | None = None,
     ) -> None:
         self._room = output_room(prompt, params, context.engine.limits)
@@ -91,11 +98,7 @@ class Answer:
             context.client.submit,
             prompt,
             params,
-            cache_salt=salt_of(key, cache_salt, context.settings.share_prefixes),
-            priority=priority,
-            user=user if key is None else key.name,  # nobody takes the share of another
-            share=1.0 if key is None else key.weight,
-            deadline_s=deadline_s,
+            attributes=_of_key(attributes, key, context.settings.share_prefixes),
             expires=expires,
         )
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids

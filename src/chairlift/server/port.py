@@ -5,6 +5,7 @@ The client in `live` has this shape, and so has the scripted one in the tests.
 
 from typing import Protocol
 
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.params import SamplingParams
 from chairlift.live.client import Listener
 from chairlift.live.messages import EngineInfo
@@ -66,11 +67,7 @@ class EngineClient(Protocol):
         params: SamplingParams,
         listener: Listener,
         *,
-        cache_salt: str = "",
-        priority: int = 0,
-        user: str = "",
-        share: float = 1.0,
-        deadline_s: float | None = None,
+        attributes: Attributes = NO_ATTRIBUTES,
         expires: float | None = None,
         name: str = "",
         is_traced: bool = False,

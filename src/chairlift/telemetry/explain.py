@@ -16,7 +16,7 @@ def in_words(story: Story) -> str:
 def headline(story: Story) -> Iterator[str]:
     """What was asked for and how long it took."""
     add = story.add
-    user = f" of user {add.user}" if add.user else ""
+    user = f" of user {add.attributes['user']}" if "user" in add.attributes else ""
     end = f"ended after {_time(story.latency_s)} ({story.finish})" if story.finish else "is not over yet"
     yield f"request {story.request}{user}: {len(add.prompt)} prompt tokens, {story.num_tokens} output tokens; {end}"
     if story.first_token is not None:

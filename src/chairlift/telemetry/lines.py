@@ -15,7 +15,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import FinishReason
 
-VERSION = 1
+VERSION = 2
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +56,7 @@ class Add(Line, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
     length_penalty: float = 1.0
     prompt_logprobs: int | None = None
     stop_ids: list[int] = []
-    adapter: int = 0
-    cache_salt: str = ""  # a digest of it
-    priority: int = 0
-    user: str = ""
-    deadline_s: float | None = None
+    attributes: dict[str, Any] = {}  # those of `Attributes` that were given; of the salt a digest
     timeout_s: float | None = None
 
 

@@ -147,7 +147,9 @@ class Recorder:
 
 def _add(samples: tuple[Request, ...], now: float) -> Add:
     lead = samples[0]
-    params, salt = lead.params, lead.cache_salt
+    params, attributes = lead.params, lead.attributes.given
+    if salt := attributes.get("cache_salt"):  # whoever knows a salt can probe for the prompts under it
+        attributes["cache_salt"] = blake2b(salt.encode(), digest_size=8).hexdigest()
     return Add(
         at=now,
         requests=[request.id for request in samples],
@@ -161,11 +163,6 @@ def _add(samples: tuple[Request, ...], now: float) -> Add:
         length_penalty=params.length_penalty,
         prompt_logprobs=params.prompt_logprobs,
         stop_ids=sorted(lead.stop_ids),
-        adapter=lead.adapter,
-        # Who knows a salt can probe for the prompts under it.
-        cache_salt=blake2b(salt.encode(), digest_size=8).hexdigest() if salt else "",
-        priority=lead.priority,
-        user=lead.user,
-        deadline_s=lead.deadline_s,
+        attributes=attributes,
         timeout_s=lead.timeout_s,
     )

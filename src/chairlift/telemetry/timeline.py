@@ -71,7 +71,7 @@ class Timeline:
         """A prompt is queued, with all its samples."""
         params = samples[0].params
         heard = samples[: params.n] if params.beam_width else samples
-        user = self._users.setdefault(samples[0].user, _User())
+        user = self._users.setdefault(samples[0].attributes.user, _User())
         user.prompt_tokens += len(samples[0].prompt)
         user.requests += len(heard)
         self._num_requests += len(heard)

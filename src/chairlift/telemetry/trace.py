@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
@@ -71,7 +72,7 @@ def samples_of(line: Add) -> tuple[Request, ...]:
         )
         for prompt_logprobs in (None, line.prompt_logprobs)
     )
-    prompt, stop_ids = tuple(line.prompt), frozenset(line.stop_ids)
+    prompt, stop_ids, attributes = tuple(line.prompt), frozenset(line.stop_ids), Attributes(**line.attributes)
     return tuple(
         Request(
             id=request,
@@ -82,11 +83,7 @@ def samples_of(line: Add) -> tuple[Request, ...]:
             sample_index=index,
             output=tuple(line.output),
             stop_ids=stop_ids,
-            adapter=line.adapter,
-            cache_salt=line.cache_salt,
-            priority=line.priority,
-            user=line.user,
-            deadline_s=line.deadline_s,
+            attributes=attributes,
             timeout_s=line.timeout_s,
         )
         for index, request in enumerate(line.requests)

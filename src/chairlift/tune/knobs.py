@@ -106,9 +106,9 @@ def _ladder(default: int) -> list[int]:
 def _policies(items: Sequence[Item]) -> tuple[str, ...]:
     found = ["fcfs", "shortest-first", "longest-first", "similar-length", "mlfq"]
     found += ["longest-prefix"] if any(item.hash_ids for item in items) else []
-    found += ["fair-share"] if len({item.user for item in items}) > 1 else []
-    found += ["priority"] if len({item.priority for item in items}) > 1 else []
-    found += ["deadline"] if any(item.deadline_s is not None for item in items) else []
+    found += ["fair-share"] if len({item.attributes.user for item in items}) > 1 else []
+    found += ["priority"] if len({item.attributes.priority for item in items}) > 1 else []
+    found += ["deadline"] if any(item.attributes.deadline_s is not None for item in items) else []
     return tuple(found)
 
 

@@ -36,7 +36,5 @@ def _request(item: Item, index: int, prompts: Prompts, limits: Limits) -> Reques
         params=params,
         max_output=max_output,
         seed=index,
-        priority=item.priority,
-        user=item.user,
-        deadline_s=item.deadline_s,
+        attributes=item.attributes,
     )

@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.bench.asking import Asking, ids_of, words_of
 from chairlift.bench.target import Address, Api, Target
+from chairlift.core.attributes import Attributes
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 
@@ -51,7 +52,7 @@ def test_a_completion_asks_for_exact_lengths_streamed() -> None:
 
 
 def test_who_asks_and_how_urgently_is_passed_on() -> None:
-    item = Item(prompt_tokens=1, output_tokens=1, priority=3, user="u", deadline_s=2.0)
+    item = Item(prompt_tokens=1, output_tokens=1, attributes=Attributes(priority=3, user="u", deadline_s=2.0))
     asked = body(target(ignores_eos=False, api_key="k").request("x", item))
     assert (asked["priority"], asked["user"], asked["deadline_s"]) == (3, "u", 2.0)
     assert "ignore_eos" not in asked

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
@@ -29,7 +30,11 @@ def crowd(outputs: tuple[int, int]) -> Iterator[tuple[Request]]:
         output = rng.randint(*outputs)
         params = SamplingParams(max_tokens=output)
         id, user = RequestId(number), rng.choice("abcd")
-        yield (Request(id=id, prompt=(number, 2, 3), params=params, max_output=output, seed=0, user=user),)
+        yield (
+            Request(
+                id=id, prompt=(number, 2, 3), params=params, max_output=output, seed=0, attributes=Attributes(user=user)
+            ),
+        )
 
 
 class Lines:

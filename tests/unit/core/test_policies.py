@@ -101,7 +101,7 @@ def test_users_take_turns_however_many_requests_one_of_them_has() -> None:
     for _ in requests:
         chosen = known[admit(policy, known)]  # type: ignore[arg-type]
         policy.served(chosen, 10, 0)
-        users.append(chosen.request.user)
+        users.append(chosen.request.attributes.user)
     assert users == ["few", "many", "few", "many", "many", "many", "many", "many"]
 
 
@@ -119,7 +119,7 @@ def test_a_user_who_was_away_has_not_saved_up() -> None:
     for _ in range(4):
         chosen = known[admit(policy, known)]
         policy.served(chosen, 100, 0)
-        turns.append(chosen.request.user)
+        turns.append(chosen.request.attributes.user)
     assert turns == ["back", "back", "busy", "back"]  # the turn that "busy" had last, then one each
 
 
@@ -148,7 +148,7 @@ def test_a_user_with_two_shares_is_served_twice_as_much() -> None:
         assert first is not None
         policy.remove(waiting[first])
         policy.served(waiting[first], 0, 10)
-        served[waiting[first].request.user] += 10
+        served[waiting[first].request.attributes.user] += 10
     assert served == {"a": 300, "b": 150}
 
 
@@ -265,7 +265,7 @@ def test_with_aging_only_those_that_come_soon_after_pass(seed: int) -> None:
     place = {request: i for i, request in enumerate(order)}
     for one in requests:
         passed_by = [o for o in requests if o.arrival > one.arrival and place[o.id] < place[one.id]]
-        assert all(o.arrival <= one.arrival + one.request.priority / 0.1 for o in passed_by)
+        assert all(o.arrival <= one.arrival + one.request.attributes.priority / 0.1 for o in passed_by)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -274,7 +274,7 @@ def test_nobody_is_passed_by_a_request_that_comes_after_its_deadline(seed: int) 
     requests = [standing(i, float(i), deadline_s=rng.choice([None, 3.0, 30.0])) for i in range(400)]
     place = {request: i for i, request in enumerate(drain(Deadline(default=60.0), *requests))}
     for one in requests:
-        due = one.arrival + (one.request.deadline_s or 60.0)
+        due = one.arrival + (one.request.attributes.deadline_s or 60.0)
         assert all(place[o.id] > place[one.id] for o in requests if o.arrival > due)
 
 
@@ -293,17 +293,17 @@ def test_users_with_work_waiting_are_served_alike(seed: int) -> None:
     }
     wait(policy, *waiting.values())
     running: deque[tuple[Standing, int]] = deque()
-    while all(any(o.request.user == user for o in waiting.values()) for user in served):
+    while all(any(o.request.attributes.user == user for o in waiting.values()) for user in served):
         while len(running) < seats:
             chosen = waiting.pop(policy.first(0.0))  # type: ignore[arg-type]
             policy.remove(chosen)
             policy.served(chosen, len(chosen.request.prompt), 0)
-            served[chosen.request.user] += len(chosen.request.prompt)
+            served[chosen.request.attributes.user] += len(chosen.request.prompt)
             running.append((chosen, chosen.request.max_output))
         for _ in range(len(running)):
             one, left = running.popleft()
             policy.served(one, 0, 1)
-            served[one.request.user] += 1
+            served[one.request.attributes.user] += 1
             if left > 1:
                 running.append((one, left - 1))
         assert max(served.values()) - min(served.values()) <= most_prompt + seats * most_output

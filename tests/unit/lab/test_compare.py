@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.core.attributes import Attributes
 from chairlift.lab.compare import Row, compare, to_csv, to_json, to_text
 from chairlift.lab.picture import axis_of, charts, to_html, to_png, write
 from chairlift.lab.vary import cases, parse_vary
@@ -16,7 +17,11 @@ from chairlift.workload.item import Item
 def items() -> Iterator[Item]:
     """Mostly short answers, and a few long ones at the end, where first-come suffers."""
     for i in range(40):
-        yield Item(prompt_tokens=20, output_tokens=200 if i >= 38 else 10 + i % 5, user="ann" if i % 2 else "bob")
+        yield Item(
+            prompt_tokens=20,
+            output_tokens=200 if i >= 38 else 10 + i % 5,
+            attributes=Attributes(user="ann" if i % 2 else "bob"),
+        )
 
 
 def rows(*vary: str, slo: Slo | None = None) -> list[Row]:

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.attributes import Attributes
 from fakes.http_world import HttpWorld
 from fakes.sse import events
 
@@ -97,7 +98,7 @@ async def test_sampling_fields_reach_the_engine() -> None:
     assert (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) == (1.1, 0.2, 0.3)
     assert params.logit_bias == {5: 2.0, 6: -1.5}
     assert (params.n, params.seed, params.stop, params.stop_token_ids, params.min_tokens) == (2, 9, ("zz",), (4,), 1)
-    assert (request.priority, request.cache_salt, request.user, request.deadline_s) == (3, "salt", "me", 2.5)
+    assert request.attributes == Attributes(priority=3, cache_salt="salt", user="me", deadline_s=2.5)
 
 
 async def test_the_api_key_stands_for_the_user_where_the_body_names_none_and_is_not_shown() -> None:
@@ -105,7 +106,7 @@ async def test_the_api_key_stands_for_the_user_where_the_body_names_none_and_is_
     for key in ("Bearer sk-one", "Bearer sk-two", "bearer sk-one", "Basic eDp5"):
         async with world.http() as http:
             await http.post("/v1/completions", json={"prompt": "Hi"}, headers={"Authorization": key})
-    one, two, again, other = (request.user for request in world.client.requests)
+    one, two, again, other = (request.attributes.user for request in world.client.requests)
     assert one == again != two
     assert other == ""
     assert "sk-one" not in one

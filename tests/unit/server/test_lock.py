@@ -78,7 +78,8 @@ async def test_a_key_has_its_own_name_and_share_whatever_the_body_says(tmp_path:
     world = HttpWorld(api_key_file=file)
     async with world.http() as http:
         await http.post("/v1/completions", json=WORDS | {"user": "bob"}, headers=bearer(ALICE))
-    assert (world.client.requests[0].user, world.client.requests[0].share) == ("alice", 3.0)
+    attributes = world.client.requests[0].attributes
+    assert (attributes.user, attributes.share) == ("alice", 3.0)
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/models/small/generate"])

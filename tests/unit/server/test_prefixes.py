@@ -23,7 +23,7 @@ async def salts(world: HttpWorld, path: str, *asked: tuple[str, str]) -> list[st
             headers = {"Authorization": f"Bearer {key}"}
             body = PATHS[path] | ({"cache_salt": own} if own else {})
             assert (await http.post(path, json=body, headers=headers)).status_code == 200
-    return [request.cache_salt for request in world.client.requests]
+    return [request.attributes.cache_salt for request in world.client.requests]
 
 
 @pytest.mark.parametrize("path", PATHS)

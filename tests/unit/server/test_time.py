@@ -77,7 +77,7 @@ async def test_the_engine_is_told_when_and_policies_that_it_is_due_then() -> Non
     given, both, none = world.client.requests
     assert given.expires is not None
     assert before + 60 <= given.expires <= time.monotonic() + 60
-    assert [each.deadline_s for each in (given, both, none)] == [60, 5, None]
+    assert [each.attributes.deadline_s for each in (given, both, none)] == [60, 5, None]
     assert none.expires is None
 
 

@@ -77,7 +77,7 @@ def test_a_salt_is_not_written_down_but_still_parts_prompts(tmp_path: Path) -> N
     path = tmp_path / "trace.jsonl"
     adds = [line for line in small_trace(path) if isinstance(line, Add)]
     assert "secret" not in path.read_text()
-    assert [request.cache_salt == "" for add in adds for request in samples_of(add)] == [True, False, False]
+    assert [request.attributes.cache_salt == "" for add in adds for request in samples_of(add)] == [True, False, False]
 
 
 def test_digests_differ_where_plans_differ(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ def test_another_version_is_refused_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     small_trace(path)
     header, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps(json.loads(header) | {"version": 2}), *rest]) + "\n")
+    path.write_text("\n".join([json.dumps(json.loads(header) | {"version": 3}), *rest]) + "\n")
     with pytest.raises(
-        InvalidConfig, match=r"trace\.jsonl: trace version 2 is not known; this release reads version 1"
+        InvalidConfig, match=r"trace\.jsonl: trace version 3 is not known; this release reads version 2"
     ):
         Trace(path)
 

@@ -1,4 +1,5 @@
 from chairlift.config.settings import Settings
+from chairlift.core.attributes import Attributes
 from chairlift.tune.knobs import changes, default_choice, knobs_of, shown, valid, with_choice
 from chairlift.workload.item import Item
 from fakes.tuned import KNOBS, PROFILE, items
@@ -36,9 +37,9 @@ def test_rules_are_tried_where_the_workload_can_tell_them_apart() -> None:
 
     assert not {"longest-prefix", "fair-share", "priority", "deadline"} & set(policies())
     assert "longest-prefix" in policies(Item(prompt_tokens=1, output_tokens=1, hash_ids=(1,)))
-    assert "fair-share" in policies(Item(prompt_tokens=1, output_tokens=1, user="a"))
-    assert "priority" in policies(Item(prompt_tokens=1, output_tokens=1, priority=1))
-    assert "deadline" in policies(Item(prompt_tokens=1, output_tokens=1, deadline_s=1.0))
+    assert "fair-share" in policies(Item(prompt_tokens=1, output_tokens=1, attributes=Attributes(user="a")))
+    assert "priority" in policies(Item(prompt_tokens=1, output_tokens=1, attributes=Attributes(priority=1)))
+    assert "deadline" in policies(Item(prompt_tokens=1, output_tokens=1, attributes=Attributes(deadline_s=1.0)))
 
 
 def test_a_step_has_room_for_all_that_run() -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.file import read
 from chairlift.workload.item import Item
@@ -22,7 +23,11 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     }  # fmt: skip
     (item,) = read(written(tmp_path / "w", line))
     assert item == Item(
-        prompt_tokens=600, output_tokens=7, arrival_s=1.5, hash_ids=(4, 9), priority=-2, user="ann", deadline_s=3.0
+        prompt_tokens=600,
+        output_tokens=7,
+        arrival_s=1.5,
+        hash_ids=(4, 9),
+        attributes=Attributes(priority=-2, user="ann", deadline_s=3.0),
     )
 
 

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from chairlift.core.attributes import Attributes
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.workload.file import divided
@@ -63,11 +64,12 @@ def test_prompts_are_the_same_in_every_process() -> None:
 
 
 def test_requests_carry_what_the_item_says() -> None:
-    item = Item(prompt_tokens=6, output_tokens=3, arrival_s=2.5, priority=4, user="ann", deadline_s=9.0)
+    attributes = Attributes(priority=4, user="ann", deadline_s=9.0)
+    item = Item(prompt_tokens=6, output_tokens=3, arrival_s=2.5, attributes=attributes)
     ((arrival, request),) = requests_of([item], LIMITS, seed=0)
     assert arrival == 2.5
     assert len(request.prompt) == 6
-    assert (request.id, request.max_output, request.priority, request.user, request.deadline_s) == (1, 3, 4, "ann", 9.0)
+    assert (request.id, request.max_output, request.attributes) == (1, 3, attributes)
     assert request.stop_ids == frozenset()
 
 

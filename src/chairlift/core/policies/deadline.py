@@ -19,7 +19,7 @@ class Deadline(Ranked):
         self._default = default
 
     def rank(self, standing: Standing) -> Rank:
-        given = standing.request.deadline_s
+        given = standing.request.attributes.deadline_s
         return (standing.arrival + (self._default if given is None else given), standing.arrival)
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:

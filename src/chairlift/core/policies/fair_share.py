@@ -34,7 +34,7 @@ class FairShare:
         self._floor = 0.0  # what the least served of those that wait had been served when last looked at
 
     def push(self, standing: Standing, now: float) -> None:
-        user, share = standing.request.user, standing.request.share
+        user, share = standing.request.attributes.user, standing.request.attributes.share
         if share != self._shares.get(user, 1.0):
             self._shares[user] = share
         if user not in self._queues:
@@ -61,7 +61,7 @@ class FairShare:
         return None
 
     def remove(self, standing: Standing) -> None:
-        user = standing.request.user
+        user = standing.request.attributes.user
         del self._queues[user][standing.id]
         if not self._queues[user]:
             del self._queues[user]
@@ -69,11 +69,12 @@ class FairShare:
     def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
         prompt, output = self._weights
         self._charge(
-            standing.request.user, output * num_output + (0 if standing.num_preempted else prompt * num_prompt)
+            standing.request.attributes.user,
+            output * num_output + (0 if standing.num_preempted else prompt * num_prompt),
         )
 
     def decoded(self, standings: Sequence[Standing]) -> None:
-        for user, num_output in Counter([standing.request.user for standing in standings]).items():
+        for user, num_output in Counter([standing.request.attributes.user for standing in standings]).items():
             self._charge(user, self._weights[1] * num_output)
 
     def _charge(self, user: str, tokens: float) -> None:
@@ -88,4 +89,4 @@ class FairShare:
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:
         """The newest request of the user who has been served most."""
-        return max(running, key=lambda s: (self._served.get(s.request.user, 0.0), s.arrival, s.id)).id
+        return max(running, key=lambda s: (self._served.get(s.request.attributes.user, 0.0), s.arrival, s.id)).id

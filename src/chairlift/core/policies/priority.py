@@ -21,7 +21,7 @@ class Priority(Ranked):
 
     def rank(self, standing: Standing) -> Rank:
         # All age at the same rate, so the order of two requests never changes: it can be a number.
-        return (standing.request.priority + self._aging * standing.arrival, standing.arrival)
+        return (standing.request.attributes.priority + self._aging * standing.arrival, standing.arrival)
 
     def victim(self, running: Iterable[Standing], now: float) -> RequestId:
         """The least urgent, of those the newest."""

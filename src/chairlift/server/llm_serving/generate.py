@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.config.keys import ApiKey
+from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.bodies import leave_body
@@ -97,7 +98,9 @@ async def _answer(
     if compat.seq_length is not None and len(prompt) + parameters.max_new_tokens >= compat.seq_length:
         raise _Refused(_OUT_OF_RANGE)
     params = sampling_params(parameters, context.model_config.vocab_size)
-    return Answer(context, prompt, params, key=key, deadline_s=time_left.given_s, expires=time_left.expires)
+    return Answer(
+        context, prompt, params, key=key, attributes=Attributes(deadline_s=time_left.given_s), expires=time_left.expires
+    )
 
 
 class Task:

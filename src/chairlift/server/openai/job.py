@@ -13,6 +13,7 @@ from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext
 from chairlift.server.errors import UnknownModel
 from chairlift.server.gate import Time
+from chairlift.server.openai.params import attributes_of
 from chairlift.server.openai.requests import SamplingRequest
 from chairlift.server.openai.responses import CachedTokens, Usage
 
@@ -59,17 +60,14 @@ class Job:
         self.hides_output = hides_output
         # Tokens that never have text of their own; the text of any other is at most held back for a while.
         self.silent_ids = context.tokenizer.special_ids if self.params.skip_special_tokens else frozenset()
+        attributes = attributes_of(request, user, time_left.given_s)
         self.answers = [
             Answer(
                 context,
                 prompt,
                 params,
-                cache_salt=request.cache_salt or "",
-                priority=request.priority or 0,
-                user=user,
+                attributes=attributes,
                 key=key,
-                # Who says when an answer is of no use any more has said when it is due.
-                deadline_s=time_left.given_s if request.deadline_s is None else request.deadline_s,
                 expires=time_left.expires,
             )
             for prompt, params in prompts

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from typing import TypeVar
 
 from chairlift.config.model import SamplingDefaults
+from chairlift.core.attributes import Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import MAX_BIASES, MAX_LOGPROBS, SamplingParams, check_size
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, SamplingRequest
@@ -37,6 +39,13 @@ def chat_params(request: ChatRequest, defaults: SamplingDefaults) -> SamplingPar
     max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     return _params(request, defaults, max_tokens, logprobs, request.prompt_logprobs)
+
+
+def attributes_of(request: SamplingRequest, user: str, given_s: float | None) -> Attributes:
+    """`given_s`: after which the client has no use for an answer; that is when it is due, unless it says otherwise."""
+    found = {field.name: getattr(request, field.name, None) for field in fields(Attributes)}
+    asked = Attributes(**{name: value for name, value in found.items() if value is not None})
+    return replace(asked, user=user, deadline_s=given_s if asked.deadline_s is None else asked.deadline_s)
 
 
 @contextmanager

@@ -233,7 +233,7 @@ class View:
         return self._encode(
             {
                 "bar": row.bar(),
-                "user": row.progress.request.user,
+                "user": row.progress.request.attributes.user,
                 "headline": list(headline(story)),
                 "parts": list(parts(story)),
                 "sentences": list(sentences(story)),

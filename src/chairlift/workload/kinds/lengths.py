@@ -1,5 +1,6 @@
 """Our own JSON lines: lengths, arrivals and who sends; docs/formats.md has every field."""
 
+from chairlift.core.attributes import Attributes
 from chairlift.workload.fields import Row, hash_ids, length, seconds, shown
 from chairlift.workload.item import Item
 from chairlift.workload.kinds.kind import Kind, Tokenizing
@@ -15,13 +16,15 @@ def _item(row: Row, _: Tokenizing) -> Item:
         arrival_s=seconds(row, "arrival_s") or 0.0,
         hash_ids=hash_ids(row, prompt_tokens, HASH_BLOCK),
         hash_block=HASH_BLOCK,
-        priority=priority(row),
-        user=user(row),
-        deadline_s=seconds(row, "deadline_s"),
+        attributes=attributes(row),
     )
 
 
-def priority(row: Row) -> int:
+def attributes(row: Row) -> Attributes:
+    return Attributes(priority=_priority(row), user=_user(row), deadline_s=seconds(row, "deadline_s"))
+
+
+def _priority(row: Row) -> int:
     value = row.get("priority")
     if value is None:
         return 0
@@ -30,7 +33,7 @@ def priority(row: Row) -> int:
     return value
 
 
-def user(row: Row) -> str:
+def _user(row: Row) -> str:
     value = row.get("user")
     if value is None:
         return ""

@@ -10,7 +10,7 @@ prompts           prompt (a text) or messages (a chat), output_tokens or max_tok
 from chairlift.workload.fields import Row, length, seconds, shown, text
 from chairlift.workload.item import Item
 from chairlift.workload.kinds.kind import Kind, Tokenizing
-from chairlift.workload.kinds.lengths import priority, user
+from chairlift.workload.kinds.lengths import attributes
 
 
 def _alpaca(row: Row, texts: Tokenizing) -> Item | None:
@@ -51,9 +51,7 @@ def _own(row: Row, texts: Tokenizing) -> Item:
         prompt_tokens=len(tokens),
         output_tokens=_output_tokens(row, texts),
         arrival_s=seconds(row, "arrival_s") or 0.0,
-        priority=priority(row),
-        user=user(row),
-        deadline_s=seconds(row, "deadline_s"),
+        attributes=attributes(row),
         prompt=prompt,
         tokens=tokens,
     )
