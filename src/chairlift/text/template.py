@@ -1,166 +1,90 @@
-"""Chat templates: Jinja programs that come with the weights, run in a sandbox with limits on time and size.
+"""Chat templates: Jinja programs that come with the weights, run in a sandbox with limits on time and memory.
 
-They have the few functions that templates of the Hugging Face format expect. Always: rendering ends with a text of at
-most `MAX_CHARACTERS`, or with `TemplateFails`. A template cannot reach Python's own objects or files, nor change what
-it is given. The limit on time holds in the main thread, which is where a server renders; a single operation that would
-make something huge is refused before it does.
+Always: rendering ends with a text or with `TemplateFails`. No single operation makes anything large
+(`template_limits`), and between operations a tick stops a template that takes too much time or memory. The tick is in
+the main thread only, which is where a server renders. A template cannot reach Python's own objects or files, nor change
+what it is given.
 """
 
-import json
-import re
+import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from functools import lru_cache, wraps
-from typing import Any, NoReturn, cast
+from functools import lru_cache
+from typing import Any
 
 import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_SECONDS = 1.0  # of processor time; the longest conversation that a body can hold takes a tenth
-MAX_CHARACTERS = 64 * 2**20  # of the text, and of anything made on the way by repeating or padding
-MAX_NUMBER = 10**7  # given to whatever pads, repeats or cuts
-_WIDTHS = re.compile(r"\d{8,}|\*")  # of a format
-_PADDING_FILTERS = ("center", "indent", "wordwrap", "batch", "slice", "truncate", "round")
+from chairlift.text.template_limits import MAX_MESSAGE, Sandbox, TemplateFails, grant, joined
 
+__all__ = ["TemplateFails", "run"]
 
-class TemplateFails(Exception):
-    """A template refuses what it is given, fails on it, or takes too long over it; the message says which."""
+MAX_SECONDS = 1.0  # of the thread's processor time; 8 MiB in messages of a KiB take up to 0.4
+MAX_GROWTH = 128 * 2**20  # bytes that the process may grow by between the first tick and any other
+MAX_SOURCE = 2**18  # characters; known templates have up to 30,000
+_TICK_S = 0.01  # of the process's processor time: most renderings are over before the first
 
 
 def run(template: str, variables: dict[str, Any]) -> str:
-    parts: list[str] = []
-    size = 0
+    if len(template) > MAX_SOURCE:
+        raise TemplateFails(f"is longer than {MAX_SOURCE} characters")
+    grant()
     try:
         with _limited():
-            for part in _compiled(template).generate(variables):
-                size += len(part)
-                if size > MAX_CHARACTERS:
-                    raise TemplateFails("makes too long a text of them")
-                parts.append(part)
+            return joined(_compiled(template).generate(variables))
     except TemplateFails:
         raise
     except jinja2.TemplateError as error:
-        raise TemplateFails(f"refuses them: {error.message}") from error
+        raise TemplateFails(f"refuses them: {str(error.message)[:MAX_MESSAGE]}") from error
     except RecursionError as error:
         raise TemplateFails("does not end") from error
     except Exception as error:  # a template is a program of its own and can fail in any way
-        raise TemplateFails(f"fails on them: {error}") from error
-    return "".join(parts)
-
-
-class _Generation(Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here it only groups."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset(("*", "**", "%", "+"))
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            for one, other in ((left, right), (right, left)):
-                if isinstance(other, int) and not isinstance(one, int | float) and len(one) * other > MAX_CHARACTERS:
-                    raise TemplateFails("repeats something too often")
-        if operator == "+" and isinstance(left, str) and len(left) > MAX_CHARACTERS:
-            raise TemplateFails("makes too long a text of them")
-        if operator == "**" and isinstance(left, int) and isinstance(right, int) and abs(right) > 64:
-            raise TemplateFails("raises a number too high")
-        if operator == "%" and isinstance(left, str) and _WIDTHS.search(left):
-            raise TemplateFails("pads something too far")
-        return super().call_binop(context, operator, left, right)
-
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        _check_numbers(args, kwargs)
-        if isinstance(getattr(obj, "__self__", None), str) and obj.__name__ in ("format", "format_map"):
-            _check_widths(obj.__self__)
-        return super().call(context, obj, *args, **kwargs)
-
-    def handle_exception(self, source: str | None = None) -> NoReturn:
-        """As it is. With frames that point into the template, as Jinja makes them, an error is a circle that holds
-        everything its callers have."""
-        raise cast(BaseException, sys.exception())  # in no variable: a frame that holds its error is a circle too
-
-
-def _guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(filter_)  # what the filter wants to be given is written on it
-    def call(*args: Any, **kwargs: Any) -> Any:
-        _check_numbers(args, kwargs)
-        return filter_(*args, **kwargs)
-
-    return call
-
-
-def _check_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if any(isinstance(value, int) and abs(value) > MAX_NUMBER for value in (*args, *kwargs.values())):
-        raise TemplateFails(f"works with a number beyond {MAX_NUMBER}")
-
-
-def _check_widths(form: str) -> None:
-    if _WIDTHS.search(form):
-        raise TemplateFails("pads something too far")
+        raise TemplateFails(f"fails on them: {str(error)[:MAX_MESSAGE]}") from error
 
 
 @lru_cache(maxsize=8)
 def _compiled(template: str) -> jinja2.Template:
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-    for name in _PADDING_FILTERS:
-        environment.filters[name] = _guarded(environment.filters[name])
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = _now
-    return environment.from_string(template)
+    return Sandbox().from_string(template)
 
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raises `TemplateFails` inside when too much processor time has gone by; in the main thread only."""
+    """Raises `TemplateFails` inside at the tick after too much time or memory was taken; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    is_running = True
+    until_s: float | None = time.thread_time() + MAX_SECONDS
+    held_first = 0
 
-    def stop(_number: int, _frame: object) -> None:
-        if is_running:
+    def tick(_number: int, _frame: object) -> None:
+        nonlocal held_first
+        if until_s is None:
+            return
+        if time.thread_time() > until_s:
             raise TemplateFails(f"takes more than {MAX_SECONDS:g} s over them")
+        held = _held_bytes()
+        held_first = held_first or held
+        if held - held_first > MAX_GROWTH:
+            raise TemplateFails("takes too much memory for them")
 
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
+    before = signal.signal(signal.SIGPROF, tick)
+    signal.setitimer(signal.ITIMER_PROF, _TICK_S, _TICK_S)
     try:
         yield
     finally:
-        is_running = False
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)  # first: nothing after a rendering is stopped by its tick
+        until_s = None
+        # By default the signal ends the process, and another thread may be about to take the last one.
+        signal.signal(signal.SIGPROF, before if callable(before) else signal.SIG_IGN)
 
 
-def _raise(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes HTML characters, which a prompt must not have.
-    _check_numbers((indent,), {})
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def _held_bytes() -> int:
+    """Memory of the process without what it shares with files; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            _, resident, shared, *_ = file.read().split()
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
