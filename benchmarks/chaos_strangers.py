@@ -35,6 +35,9 @@ PAUSE_S = 0.02  # between two requests of the innocent client
 SERVER = ("--frontends", 1, "--api-key", KEY, "--max-connections", 400, "--num-blocks", 512)
 
 
+LINGERING = ("streams that nobody reads", "all connections of an address")  # the next waits until they are over
+
+
 class Size(NamedTuple):
     receive_s: float  # that the server gives a request to arrive, and a client to read
     share: float  # of an attack
@@ -79,9 +82,7 @@ def attacked(
         for name in chosen:
             print(f"strangers: {name}", file=sys.stderr, flush=True)
             yield attack(served, name, size)
-            time.sleep(
-                size.receive_s if name in ("streams that nobody reads", "all connections of an address") else 0.5
-            )
+            time.sleep(size.receive_s if name in LINGERING else 0.1)
 
 
 def fill(url: str) -> None:
@@ -102,10 +103,9 @@ def attack(served: Served, name: str, size: Size) -> Seen:
     named = names(served)
     before = {pid: written_mib(pid) for pid in named}
     with watched(named) as most, innocent(served.url) as waits:
-        time.sleep(0.3)
         command = [sys.executable, str(Path(__file__).with_name("chaos_strangers_attacks.py")), name, served.url]
         run = subprocess.run([*command, KEY, *map(str, size)], capture_output=True, text=True, timeout=20 * PATIENCE_S)
-        time.sleep(0.3)
+        time.sleep(0.1)
     if run.returncode:
         return Seen(name, "", 0.0, 0.0, 0.0, 0, [f"the attack itself failed: {run.stderr[-2000:]}"])
     found = json.loads(run.stdout)

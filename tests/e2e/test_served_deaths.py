@@ -77,8 +77,10 @@ def is_free(port: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("num_front_ends", [1, 2])
-@pytest.mark.parametrize("names", [("parent",), ("parent", "engine"), ("parent", "front end")])
+@pytest.mark.parametrize(
+    ("names", "num_front_ends"),
+    [(("parent",), 1), (("parent",), 2), (("parent", "engine"), 2), (("parent", "front end"), 1)],
+)
 def test_when_the_parent_is_killed_streams_are_told_and_nothing_is_left(
     tiny_model: Path, tmp_path: Path, names: tuple[str, ...], num_front_ends: int
 ) -> None:

@@ -35,9 +35,9 @@ CONFIG = ModelConfig(
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stretches, of which the second is not full."""
     for module in (exact_attend, tiling):
-        monkeypatch.setattr(module, "EXACT_SPLIT", 32)
-        monkeypatch.setattr(module, "EXACT_TILE", 16)
-    monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 35)
+        monkeypatch.setattr(module, "EXACT_SPLIT", 16)
+        monkeypatch.setattr(module, "EXACT_TILE", 8)
+    monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 19)
 
 
 def model(config: ModelConfig = CONFIG) -> Decoder:
@@ -74,7 +74,7 @@ def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPat
 
     def attend_and_spoil(qkv: Tensor, rotation: Tensor, keys: Tensor, *rest: object) -> Tensor:
         out = attend(qkv, rotation, keys, *rest)  # type: ignore[arg-type]
-        keys[8, 0, 0, 2] += int(rest[1]) == 34  # type: ignore[call-overload]  # once all is answered
+        keys[4, 0, 0, 2] += int(rest[1]) == 18  # type: ignore[call-overload]  # once all is answered
         return out
 
     monkeypatch.setattr(exact_trial, "attend_one_row", attend_and_spoil)
