@@ -18,6 +18,8 @@ from chairlift.live.clock import WallClock
 from chairlift.live.engine_process import EngineProcess
 from chairlift.live.messages import Abort, EngineInfo, Output, Submit
 from chairlift.live.switchboard import FrontEnd, Switchboard
+from chairlift.telemetry.stopwatch import Stopwatch
+from chairlift.telemetry.watch.view import View
 from chairlift.text.load import load_tokenizer
 
 Line = tuple[FrontEnd, int]
@@ -90,7 +92,9 @@ def main() -> None:
         max_running=arguments.running, max_step_tokens=2 * arguments.running,
     )  # fmt: skip
     paced: Any = PacedSwitchboard(tokens, arguments.running, arguments.step_ms / 1e3)
-    EngineProcess(arguments.address, cast(Switchboard, paced), EngineInfo(limits, "none", "none")).run()
+    engine = paced.engine
+    view = View(engine.scheduler, engine.clock, Stopwatch(engine.runner, engine.clock))
+    EngineProcess(arguments.address, cast(Switchboard, paced), view, EngineInfo(limits, "none", "none")).run()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chairlift.build import find_model, make_engine
+from chairlift.build import assemble_served, find_model, load
 from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
@@ -29,6 +29,7 @@ from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.live.messages import Submit
+from chairlift.live.step_note import StepNote
 from chairlift.live.switchboard import Switchboard
 from chairlift.server.book import Book
 from chairlift.telemetry.log_lines import JsonLines
@@ -127,7 +128,9 @@ async def compare_request(folder: Path) -> None:
 
 
 def compare_model(turns: int, folder: Path) -> None:
-    switchboard, loaded = make_engine(find_model(Settings()), folder)
+    model = find_model(Settings())
+    loaded = load(model)
+    switchboard, _ = assemble_served(model, loaded, folder, StepNote(folder / "steps"), 1)
     engine = switchboard.engine
     runner, observer = engine.runner, engine.observer
     ratios: list[tuple[float, float]] = []

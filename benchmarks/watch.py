@@ -21,6 +21,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View
 
 NUM_REQUESTS = 1500
@@ -102,7 +103,8 @@ def main() -> None:
     print("running   scheduler    observer   whole snapshot   news   explanation   whole, bytes")
     for max_running in (64, 256, 1024):
         engine = make(max_running)
-        view = View(engine)
+        engine.runner = stopwatch = Stopwatch(engine.runner, engine.clock)
+        view = View(engine.scheduler, engine.clock, stopwatch)
         observer = engine.observer = Timed(view)
         fill(engine)
         while len(engine.scheduler.running) < max_running:

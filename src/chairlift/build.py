@@ -16,6 +16,7 @@ from chairlift.core.ports import Observer, Runner
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.live.step_note import NotedRunner, StepNote
 from chairlift.live.switchboard import Switchboard
 from chairlift.runner.cuda.wake import wake
 from chairlift.telemetry.lines import Rules
@@ -25,6 +26,7 @@ from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.stopwatch import Stopwatch
+from chairlift.telemetry.watch.view import View
 
 if TYPE_CHECKING:
     from chairlift.runner.load import Loaded
@@ -71,21 +73,37 @@ def load(model: Model) -> "Loaded":
     return load_runner(model.settings, model.source, model.config)
 
 
-def make_engine(model: Model, metrics: Path | None = None) -> tuple[Switchboard, "Loaded"]:
-    """`metrics` is the folder where the engine counts what it does."""
-    loaded = load(model)
+def assemble(model: Model, loaded: "Loaded") -> Switchboard:
+    """An engine for the calling process alone."""
     rules = rules_of(model.settings, loaded)
     engine = join(loaded.runner, loaded.limits, rules)
-    observers: list[Observer] = []
-    if metrics is not None:
-        engine.runner = stopwatch = Stopwatch(loaded.runner, engine.clock)
-        observers.append(EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch))
-    if model.settings.trace is not None:
-        depth = loaded.runner.depth
-        observers.append(Recorder(model.settings.trace, engine.scheduler, rules, model.name, "wall", depth))
-    if observers:
-        engine.observer = observers[0] if len(observers) == 1 else Observers(*observers)
-    return Switchboard(engine, loaded.limits, model.config.eos_ids), loaded
+    engine.observer = _together(_recorders(model, loaded, rules, engine))
+    return Switchboard(engine, loaded.limits, model.config.eos_ids)
+
+
+def assemble_served(
+    model: Model, loaded: "Loaded", metrics: Path, note: StepNote, start: int
+) -> tuple[Switchboard, View]:
+    """An engine that a server watches: its steps are timed and noted, for whoever looks at the page, at the metrics in
+    that folder, or at what a dead engine was busy with. `start` counts the engines of the server, from 1."""
+    rules = rules_of(model.settings, loaded)
+    engine = join(loaded.runner, loaded.limits, rules)
+    switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
+    stopwatch = Stopwatch(loaded.runner, engine.clock)
+    engine.runner = NotedRunner(stopwatch, note, switchboard.who)
+    view = View(engine.scheduler, engine.clock, stopwatch, start)
+    counting = EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch)
+    engine.observer = _together([counting, *_recorders(model, loaded, rules, engine), view])
+    return switchboard, view
+
+
+def _recorders(model: Model, loaded: "Loaded", rules: Rules, engine: Engine) -> list[Observer]:
+    path, depth = model.settings.trace, loaded.runner.depth
+    return [] if path is None else [Recorder(path, engine.scheduler, rules, model.name, "wall", depth)]
+
+
+def _together(observers: list[Observer]) -> Observer | None:
+    return observers[0] if len(observers) == 1 else Observers(*observers) if observers else None
 
 
 def join(runner: Runner, limits: Limits, rules: Rules) -> Engine:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from chairlift.build import Model, find_model, make_engine
+from chairlift.build import Model, assemble, find_model, load
 from chairlift.config.model import SamplingDefaults
 from chairlift.config.options import resolve
 from chairlift.config.settings import Settings
@@ -82,7 +82,8 @@ class LLM:
     def _start(self, model: Model) -> None:
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
         self._escapes_special_tokens = model.settings.escape_special_tokens
-        self._switchboard, loaded = make_engine(model)
+        loaded = load(model)
+        self._switchboard = assemble(model, loaded)
         self.limits = loaded.limits
         self.memory = loaded.budget  # where a GPU's memory goes, in bytes; None on a CPU
         self.sampling_defaults: SamplingDefaults = model.config.sampling

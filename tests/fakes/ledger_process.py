@@ -20,6 +20,7 @@ from chairlift.live.engine_process import EngineProcess
 from chairlift.live.step_note import NotedRunner, StepNote
 from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
+from fakes.viewed import viewed
 
 POISON = 666
 BAD_AT_DOOR = 667
@@ -92,7 +93,7 @@ def main(address: str) -> None:
     engine = switchboard.engine
     engine.runner = NotedRunner(engine.runner, note, switchboard.who)
     engine.observer = _Doorkeeper()
-    EngineProcess(address, switchboard, info_of(switchboard), note=note).run()
+    EngineProcess(address, switchboard, viewed(engine), info_of(switchboard), note=note).run()
 
 
 if __name__ == "__main__":

@@ -38,17 +38,17 @@ class EngineProcess:
         self,
         address: str,
         switchboard: Switchboard,
+        view: View,
         info: EngineInfo,
         prepare: Callable[[], bool] = lambda: False,
         note: StepNote | None = None,
-        start: int = 1,
         tidy: Callable[[], None] = lambda: None,
         max_sleep_s: float | None = None,
     ) -> None:
         """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
-        `note` has the requests that the engine before this one was busy with when it died. `start` is 2 for the first
-        engine that took the place of another. `tidy` is called once nobody has wanted anything for a while. At most
-        `max_sleep_s` go by without a sign of life in the note while there is nothing to do."""
+        `note` has the requests that the engine before this one was busy with when it died. `tidy` is called once
+        nobody has wanted anything for a while. At most `max_sleep_s` go by without a sign of life in the note while
+        there is nothing to do."""
         self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
         self._tidy, self._is_tidy = tidy, False
@@ -66,7 +66,7 @@ class EngineProcess:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(address)
-        self._showing = Showing(View(switchboard.engine, start), self._send)
+        self._showing = Showing(view, self._send)
         self._told: dict[FrontEnd, tuple[int, int]] = {}  # running and waiting, as each front end last heard
 
     def run(self) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from chairlift.build import Model, make_engine
+from chairlift.build import Model, assemble_served, load
 from chairlift.core.ports import DeviceLost
 from chairlift.live.child import Report
 from chairlift.live.messages import EngineInfo
-from chairlift.live.step_note import NotedRunner, StepNote
+from chairlift.live.step_note import StepNote
 from chairlift.server.reload import in_force
 from chairlift.serving.bits import has_right_bits
 from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
@@ -23,7 +23,8 @@ def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
     set_up_logging(model.settings)
     signal.signal(signal.SIGHUP, lambda *_: set_log_level(in_force(place.reloads, model.settings)))
     hear_of_settings()
-    switchboard, loaded = make_engine(_with_trace(model, start), place.metrics)
+    model = _with_trace(model, start)
+    loaded = load(model)
     from chairlift.live.engine_process import EngineProcess
     from chairlift.runner.freed_memory import return_freed_memory
     from chairlift.runner.warm_up import prepare
@@ -32,8 +33,7 @@ def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
     if loaded.fingerprint is not None and not has_right_bits(place.bits, loaded.fingerprint):
         os._exit(1)  # another is started
     note = StepNote(place.steps)
-    engine = switchboard.engine
-    engine.runner = NotedRunner(engine.runner, note, switchboard.who)
+    switchboard, view = assemble_served(model, loaded, place.metrics, note, start)
     if isinstance(loaded.runner, Layered):
         loaded.runner.on_layer = note.beat
     max_sleep_s = model.settings.engine_timeout / 4 or None
@@ -42,10 +42,10 @@ def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
         process = EngineProcess(
             place.address,
             switchboard,
+            view,
             info,
             partial(prepare, loaded.runner),
             note,
-            start,
             return_freed_memory,
             max_sleep_s,
         )

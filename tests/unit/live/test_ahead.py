@@ -11,11 +11,14 @@ from chairlift.live.messages import Hello, Submit
 from chairlift.live.step_note import StepNote
 from chairlift.sim.clock import VirtualClock
 from fakes.switchboards import info_of, ledger_switchboard
+from fakes.viewed import viewed
 
 
 def make_process(folder: Path, left: list[bool]) -> EngineProcess:
     switchboard = ledger_switchboard()
-    return EngineProcess(f"ipc://{folder}/engine", switchboard, info_of(switchboard), lambda: left.pop(0))
+    return EngineProcess(
+        f"ipc://{folder}/engine", switchboard, viewed(switchboard.engine), info_of(switchboard), lambda: left.pop(0)
+    )
 
 
 def test_everything_is_done_ahead_while_nobody_calls(tmp_path: Path) -> None:
@@ -47,7 +50,13 @@ def test_one_that_has_nothing_to_do_shows_signs_of_life(tmp_path: Path) -> None:
     switchboard, note = ledger_switchboard(), StepNote(tmp_path / "steps")
     left = [True, True, False, False]
     process = EngineProcess(
-        f"ipc://{tmp_path}/engine", switchboard, info_of(switchboard), lambda: left.pop(0), note, max_sleep_s=0.001
+        f"ipc://{tmp_path}/engine",
+        switchboard,
+        viewed(switchboard.engine),
+        info_of(switchboard),
+        lambda: left.pop(0),
+        note,
+        max_sleep_s=0.001,
     )
     seen = {note.last_beat}
     process._work_ahead()
@@ -64,7 +73,11 @@ def test_it_tidies_up_once_after_a_while_without_work_and_again_after_more_work(
     switchboard.engine.clock = clock
     tidied: list[float] = []
     process = EngineProcess(
-        f"ipc://{tmp_path}/engine", switchboard, info_of(switchboard), tidy=lambda: tidied.append(clock.now())
+        f"ipc://{tmp_path}/engine",
+        switchboard,
+        viewed(switchboard.engine),
+        info_of(switchboard),
+        tidy=lambda: tidied.append(clock.now()),
     )
     for round_number, max_tokens in ((1, 2), (2, 1)):  # over in one step, a request is never seen between two
         switchboard.submit(b"front", Submit(round_number, [1, 2], SamplingParams(max_tokens=max_tokens)))

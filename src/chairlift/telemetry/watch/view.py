@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, Queued, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import Clock
 from chairlift.core.request import FinishReason, Request
+from chairlift.core.scheduler import Scheduler
 from chairlift.telemetry.explain import headline, parts, sentences
 from chairlift.telemetry.lines import Abort, Fail, PutBack
-from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.blocks import draw
 from chairlift.telemetry.watch.log import Done, Log, tell
@@ -29,15 +29,13 @@ _TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
 
 
 class View:
-    def __init__(self, engine: Engine, start: int = 1) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Clock, runner: Stopwatch, start: int = 1) -> None:
         """`start` counts the engines of a server: 2 for the first that took the place of one that died."""
-        self._scheduler = engine.scheduler
-        self._now = engine.clock.now
+        self._scheduler = scheduler
+        self._now = clock.now
         self._encode = msgspec.json.Encoder().encode
         self._start = start
-        self._runner = Stopwatch(engine.runner, engine.clock)
-        engine.runner = self._runner
-        engine.observer = self if engine.observer is None else Observers(engine.observer, self)
+        self._runner = runner
         self._runner_s = (0.0, 0.0)  # what it had at the last tick
         self._ticks: deque[Tick] = deque()
         self.num_ticks = 0

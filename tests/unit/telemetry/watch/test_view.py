@@ -19,10 +19,10 @@ from chairlift.telemetry.story import tell as tell_trace
 from chairlift.telemetry.trace import Trace
 from chairlift.telemetry.watch import log
 from chairlift.telemetry.watch.ticks import KEEP_S
-from chairlift.telemetry.watch.view import View
 from fakes.full_world import full_world
 from fakes.ledger import LedgerRunner
 from fakes.requests import make_request, make_samples
+from fakes.viewed import viewed
 from fakes.world import World, random_world
 
 LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=8)
@@ -45,7 +45,7 @@ class Steps:
         self.clock = Hand()
         self.runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size, depth)
         self.engine = Engine(Scheduler(limits, Fcfs()), self.runner, self.clock)
-        self.view = View(self.engine)
+        self.view = viewed(self.engine)
 
     def add(self, number: int, length: int, max_output: int, **more: Any) -> None:
         self.engine.add((make_request(number, range(number, number + length), max_output, **more),))
@@ -191,7 +191,7 @@ def test_the_story_of_a_run_that_goes_on_is_that_of_its_trace(tmp_path: Path, se
     rules = Rules(preemption=world.preemption, prefix_cache=world.has_prefix_index)
     with Recorder(tmp_path / "t", world.scheduler, rules, "ledger", "virtual", world.runner.depth) as recorder:
         world.engine.observer = recorder
-        view = View(world.engine)
+        view = viewed(world.engine)
         rows = {}
         view._shown.offer = lambda row: rows.__setitem__(row.progress.id, row)  # type: ignore[method-assign]
         world.run()
@@ -240,7 +240,7 @@ def test_blocks_in_host_memory_are_counted_and_drawn() -> None:
     clock = Hand()
     scheduler = Scheduler(limits, Fcfs(), preemption=Preemption(mode="swap", num_host_blocks=8))
     engine = Engine(scheduler, LedgerRunner(6, 4, 50, 1, 8), clock)
-    view = View(engine)
+    view = viewed(engine)
     engine.add((make_request(1, range(8), 12),))
     engine.add((make_request(2, range(20, 28), 12),))
     seen = []
