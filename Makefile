@@ -65,9 +65,10 @@ kernels: $(VENV)/.runtime
 	@$(PIP) --quiet --no-deps --editable .
 	@$(SAY_WITHOUT_KERNELS)
 
-# One run of pytest: collecting takes a while, and a run ends when its longest file does.
+# One run of pytest: collecting takes a while, and a run ends when its longest file does. Some tests only wait, so two cores have room
+# for a third worker.
 test: lint types arch
-	$(BIN)/pytest -n 2 --dist worksteal -m "not nightly and not gpu"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not nightly and not gpu"
 
 check: lint types arch unit
 

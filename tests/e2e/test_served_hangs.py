@@ -15,7 +15,7 @@ from fakes.served import Served, serve
 pytestmark = pytest.mark.slow
 
 BODY = {"prompt": "the lift goes up", "max_tokens": 300, "ignore_eos": True, "seed": 3, "stream": True}
-TIMEOUT_S = 8
+TIMEOUT_S = 6
 
 
 def text_of(url: str) -> str:
@@ -48,5 +48,5 @@ def test_an_engine_that_hangs_is_replaced_whether_it_is_busy_or_not(tiny_model: 
             assert answer is None or answer.result(HANG_S) == undisturbed
             wait_until(lambda: health(served).status_code == 200)
         assert text_of(served.url) == undisturbed
-    assert "the engine died (it hung: no sign of life for 8 s); starting it again" in served.output
+    assert "the engine died (it hung: no sign of life for 6 s); starting it again" in served.output
     assert "Traceback" not in served.output

@@ -19,8 +19,7 @@ class Attributes:
     @property
     def given(self) -> dict[str, Any]:
         """Those that differ from their defaults, by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
 
 NO_ATTRIBUTES = Attributes()

@@ -1,7 +1,8 @@
 """A process of a server, from the outside: how it is started, what it reports, how it ends.
 
-Always: a child ends when its parent does, however that comes about. What a terminal or a supervisor sends to all
-processes at once (SIGINT, SIGTERM) is for the parent alone, which tells its children by signals of their own.
+Always: a child ends when its parent does, however that comes about, unless native code holds its interpreter just then.
+What a terminal or a supervisor sends to all processes at once (SIGINT, SIGTERM) is for the parent alone, which tells
+its children by signals of their own.
 """
 
 import contextlib

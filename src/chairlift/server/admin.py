@@ -4,6 +4,7 @@ Always: it is served only where `--admin-port` asks for it, and to this machine 
 """
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import time
@@ -53,7 +54,8 @@ def create_admin_app(load: Load, reloads: Path) -> Starlette:
 
 async def _ask_parent(reloads: Path) -> Outcome:
     before = outcome(reloads).number
-    os.kill(os.getppid(), signal.SIGHUP)
+    parent = multiprocessing.parent_process()
+    os.kill(os.getppid() if parent is None or parent.pid is None else parent.pid, signal.SIGHUP)
     deadline = time.monotonic() + _TIME_LIMIT_S
     while (said := outcome(reloads)).number == before:
         if time.monotonic() > deadline:

@@ -1,8 +1,9 @@
 """Texts to token ids for a front end: short ones at once, long ones in pieces, by one thread, and no more than can fit.
 
 Always: one thread works on long texts, a piece at a time and in turn, so neither their number nor their length adds to
-the memory that is taken or to how long others wait. A text that cannot fit is given up before its first piece if its
-characters say so, else at the piece that has a token too many. What the thread has freed goes back to the system.
+the memory that is taken or to how long others wait; of a vocabulary without cuts a text is one piece. A text that
+cannot fit is given up before its first piece if its characters say so, else at the piece that has a token too many.
+What the thread has freed goes back to the system.
 """
 
 import asyncio
@@ -76,8 +77,8 @@ class Encoder:
 
     async def _encode(self, text: str, add_special: bool, most: Most, long_texts: LongTexts) -> list[int]:
         ids: list[int] = []
-        is_settled = self._tokenizer.controls.knows(text)
-        encode = partial(self._tokenizer.encode_piece, is_settled=is_settled, beside_others=True)
+        text, has_own_names = self._tokenizer.controls.unwrap(text)
+        encode = partial(self._tokenizer.encode_piece, has_own_names=has_own_names, beside_others=True)
         pieces = iter([text]) if long_texts.cuts is None else long_texts.cuts.pieces(text)
         try:
             for index, piece in enumerate(pieces):

@@ -72,7 +72,7 @@ def samples_of(line: Add) -> tuple[Request, ...]:
         )
         for prompt_logprobs in (None, line.prompt_logprobs)
     )
-    prompt, stop_ids, attributes = tuple(line.prompt), frozenset(line.stop_ids), Attributes(**line.attributes)
+    prompt, stop_ids, attributes = tuple(line.prompt), frozenset(line.stop_ids), _attributes(line)
     return tuple(
         Request(
             id=request,
@@ -88,3 +88,10 @@ def samples_of(line: Add) -> tuple[Request, ...]:
         )
         for index, request in enumerate(line.requests)
     )
+
+
+def _attributes(line: Add) -> Attributes:
+    try:
+        return msgspec.convert(line.attributes, Attributes)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig(f"the trace's attributes of request {line.requests[0]}: {error}") from error

@@ -6,16 +6,20 @@ twice. That text is for `encode` alone: what stands for control tokens in it may
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.template import TemplateFails, run
 from chairlift.text.tokenizer import Tokenizer
 
+Chat = list[dict[str, Any]]
 _OWN_NAMES = ("messages", "add_generation_prompt", "tools", "documents")
 _EXAMPLE = '[{"role": "user", "content": "Hello"}]'
 # Put behind the text to continue, with a space; where it shows up in the prompt, the prompt is cut.
 _CUT_MARK = "\u2402chairlift-cut\u2403"
+_USER, _ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+_TRIED: tuple[Chat, ...] = ([_USER], [_USER, _ASSISTANT, _USER], [{"role": "system", "content": "c"}, _USER])
 
 
 def render(
@@ -35,14 +39,57 @@ def render(
     if taken is not None:
         raise InvalidRequest("chat_template_kwargs", f"must not hold {taken}")
     chat = _plain(messages)
-    if escape_special_tokens:
-        chat, extra = tokenizer.controls.mask(chat), tokenizer.controls.mask(extra)
     if continue_final_message:
         chat[-1]["content"] += _CUT_MARK + " "
-    variables = tokenizer.template_tokens | extra
-    text = _run(tokenizer.chat_template, chat, add_generation_prompt, variables)
+    run_template = _escaped if escape_special_tokens else _plainly
+    try:
+        text = run_template(tokenizer, chat, add_generation_prompt, extra)
+    except TemplateFails as error:
+        why = tokenizer.controls.disclaim(str(error))
+        raise InvalidRequest("messages", f"the chat template {why}") from error
     text = _cut(text) if continue_final_message else text
-    return tokenizer.controls.settle(text) if escape_special_tokens else text
+    return tokenizer.controls.wrap(text) if escape_special_tokens else text
+
+
+def _plainly(tokenizer: Tokenizer, chat: Chat, add_generation_prompt: bool, extra: dict[str, Any]) -> str:
+    assert tokenizer.chat_template is not None
+    return _run(tokenizer.chat_template, chat, add_generation_prompt, tokenizer.template_tokens | extra)
+
+
+def _escaped(tokenizer: Tokenizer, chat: Chat, add_generation_prompt: bool, extra: dict[str, Any]) -> str:
+    """With own names for the template's control tokens, so that a client's are text."""
+    controls = tokenizer.controls
+    if _is_claimable(tokenizer):
+        return _claimed(tokenizer, chat, add_generation_prompt, extra)
+    try:
+        chat, extra = controls.mask(chat), controls.mask(extra)
+    except RecursionError as error:
+        raise TemplateFails("is given values that are nested too deeply") from error
+    return controls.unmask(controls.claim(_plainly(tokenizer, chat, add_generation_prompt, extra)))
+
+
+def _claimed(tokenizer: Tokenizer, chat: Chat, add_generation_prompt: bool, extra: dict[str, Any]) -> str:
+    assert tokenizer.chat_template is not None
+    controls = tokenizer.controls
+    tokens = {name: controls.claim(token) for name, token in tokenizer.template_tokens.items()}
+    return _run(controls.claimed(tokenizer.chat_template), chat, add_generation_prompt, tokens | extra)
+
+
+@lru_cache(maxsize=8)
+def _is_claimable(tokenizer: Tokenizer) -> bool:
+    """Whether all names of control tokens stand in the template as they are: tried on conversations without any."""
+    results = set()
+    for chat in _TRIED:
+        for adds in (True, False):
+            try:
+                wanted = tokenizer.controls.claim(_plainly(tokenizer, chat, adds, {}))
+            except TemplateFails:  # one that takes no such conversation
+                continue
+            try:
+                results.add(_claimed(tokenizer, chat, adds, {}) == wanted)
+            except TemplateFails:
+                results.add(False)
+    return results == {True}
 
 
 def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -83,12 +130,9 @@ def _whole(index: int, text: str) -> str:
     return text
 
 
-def _run(template: str, chat: list[dict[str, Any]], add_generation_prompt: bool, variables: dict[str, Any]) -> str:
+def _run(template: str, chat: Chat, add_generation_prompt: bool, variables: dict[str, Any]) -> str:
     own = {"messages": chat, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
-    try:
-        return run(template, own | variables)
-    except TemplateFails as error:
-        raise InvalidRequest("messages", f"the chat template {error}") from error
+    return run(template, own | variables)
 
 
 def _cut(text: str) -> str:

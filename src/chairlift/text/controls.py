@@ -1,14 +1,19 @@
 """Control tokens (`<|im_end|>`) that a client writes in a message: text, which begins and ends no turn.
 
 A template makes one text of messages, in which the template's own control tokens and those a client spelt out look the
-same. So a client's are masked before the template runs, and in its text both are told apart again:
+same. So the template gets names of its own for them, which a second tokenizer over the same vocabulary knows, and no
+others; whatever else looks like a control token in what it makes is text, however it came about:
 
-    message   is <|im_end|> a token?                  masked    is k3a-0. a token?
-    template  <|im_start|>user is k3a-0. a token?     settled   {3a1}user is <|im_end|> a token?
+    template  <|im_start|>user {{ text }}   claimed   {3a1}user {{ text }}   made   {3a1}user is <|im_end|> a token?
 
-A second tokenizer over the same vocabulary knows control tokens by the names on the right and by no others. Always:
-masks are drawn when the process starts, so a client cannot write one. Markers that a model's makers never made tokens
-(`[INST]` of Llama 2) are text to everybody.
+A template that puts names together ('<|' + role + '|>') cannot be claimed so: there a client's are masked before it
+runs, and both are told apart in what it has made. What the template itself puts together of a client's pieces is then
+a control token.
+
+    message   is <|im_end|> a token?   masked   is k5c-0. a token?   made   <|user|>is k5c-0. a token?
+
+Always: own names and masks are drawn when the process starts, so a client cannot write one. Markers that a model's
+makers never made tokens (`[INST]` of Llama 2) are text to everybody.
 """
 
 import re
@@ -17,6 +22,8 @@ from functools import cached_property
 from typing import Any
 
 import tokenizers
+
+from chairlift.core.errors import InvalidRequest
 
 _CONTROL = re.compile(r"<[|\uff5c].+>|<.+[|\uff5c]>")  # some makers do not call theirs special
 _MAX_NAME = 100  # characters; a longer one is no control token but an attempt at something
@@ -29,9 +36,11 @@ class Controls:
         self._added = added
         controls = (token_id for token_id, token in added.items() if token.special or _CONTROL.fullmatch(token.content))
         self._names = {added[i].content: i for i in controls if 0 < len(added[i].content) <= _MAX_NAME}
-        self._secret = secrets.token_hex(8)
-        # The library looks for these in text that it has changed, so that other spellings may become them.
-        self._has_spellings = core.normalizer is not None and any(added[i].normalized for i in self._names.values())
+        self._secret, self._mask_secret = secrets.token_hex(8), secrets.token_hex(8)
+        self._mark = f"\ue000{self._secret}\ue001"  # before a text for the second tokenizer
+        self._claimed: dict[str, str] = {}  # templates
+        # Of a vocabulary that holds the names as pieces, which text may then become.
+        self._pieces = {i for name, i in self._names.items() if core.model.token_to_id(name) == i}
 
     def mask(self, value: Any) -> Any:
         """The same value with the names of control tokens masked in all its texts."""
@@ -41,35 +50,56 @@ class Controls:
             return {self.mask(key): self.mask(each) for key, each in value.items()}
         return [self.mask(each) for each in value] if isinstance(value, list | tuple) else value
 
-    def settle(self, text: str) -> str:
-        """What a template made of masked values, for `encode`."""
-        if self._secret not in text and not self._has_spellings:
+    def claim(self, text: str) -> str:
+        """A template, or what it made of masked values, with own names for the control tokens in it."""
+        if not self._names:
             return text
-        own = self._pattern.sub(lambda found: self._own_name(self._names[found[0]]), text)
-        return self._masks.sub(lambda found: self._added[int(found[1])].content, own)
+        return self._pattern.sub(lambda found: self._own_name(self._names[found[0]]), text)
 
-    def knows(self, text: str) -> bool:
-        """Whether `settle` told control tokens and text apart in it."""
-        return self._secret in text
+    def claimed(self, template: str) -> str:
+        if template not in self._claimed:
+            self._claimed[template] = self.claim(template)
+        return self._claimed[template]
+
+    def unmask(self, text: str) -> str:
+        return self._masks.sub(lambda found: self._added[int(found[1])].content, text)
+
+    def disclaim(self, text: str) -> str:
+        """As people may see it: a client that knew an own name could write it."""
+        own = re.compile(f"\ue000{self._secret}(\\d*)\ue001")
+        plain = own.sub(lambda found: self._added[int(found[1])].content if found[1] else "", text)
+        return self.unmask(plain).replace(self._secret, "?").replace(self._mask_secret, "?")
+
+    def wrap(self, text: str) -> str:
+        """A text with own names, for `encode`."""
+        return self._mark + text
+
+    def unwrap(self, text: str) -> tuple[str, bool]:
+        """The text, and whether it has own names."""
+        is_wrapped = text.startswith(self._mark)
+        return text[len(self._mark) :] if is_wrapped else text, is_wrapped
 
     @property
     def core(self) -> tokenizers.Tokenizer:
         return self._twin[0]
 
     def same(self, ids: list[int]) -> list[int]:
-        """Ids of the second tokenizer as the first one has them."""
+        """Ids of the second tokenizer as the first one has them; raises `InvalidRequest` for text that became a control
+        token all the same."""
+        if not self._pieces.isdisjoint(ids):
+            raise InvalidRequest("prompt", "spells out a control token, which this tokenizer cannot keep as text")
         same = self._twin[1]
         return [same.get(i, i) for i in ids]
 
     def _mask(self, name: str) -> str:
-        return f"k{self._secret}-{self._names[name]}."
+        return f"k{self._mask_secret}-{self._names[name]}."
 
     def _own_name(self, token_id: int) -> str:
         return f"\ue000{self._secret}{token_id}\ue001"  # no letter or sign at its ends, where a text may be cut
 
     @cached_property
     def _masks(self) -> re.Pattern[str]:
-        return re.compile(rf"k{self._secret}-(\d+)\.")
+        return re.compile(rf"k{self._mask_secret}-(\d+)\.")
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

@@ -45,5 +45,6 @@ def parts_of(step: Any) -> list[dict[str, Any]]:
 
 def _flat(facts: dict[str, Any]) -> list[dict[str, Any]]:
     if facts["type"] == "Sequence":
-        return [part for inner in facts.get("normalizers") or facts["pretokenizers"] for part in _flat(inner)]
+        inside = facts["normalizers"] if "normalizers" in facts else facts["pretokenizers"]
+        return [part for inner in inside for part in _flat(inner)]
     return [facts]

@@ -70,7 +70,7 @@ def _limited() -> Iterator[None]:
             raise TemplateFails("takes too much memory for them")
 
     before = signal.signal(signal.SIGPROF, tick)
-    signal.setitimer(signal.ITIMER_PROF, _TICK_S, _TICK_S)
+    timer = signal.setitimer(signal.ITIMER_PROF, _TICK_S, _TICK_S)
     try:
         yield
     finally:
@@ -78,6 +78,7 @@ def _limited() -> Iterator[None]:
         until_s = None
         # By default the signal ends the process, and another thread may be about to take the last one.
         signal.signal(signal.SIGPROF, before if callable(before) else signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_PROF, *timer)  # of a profiler, say
 
 
 def _held_bytes() -> int:

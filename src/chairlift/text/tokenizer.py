@@ -73,12 +73,13 @@ class Tokenizer:
         return next((framed[:n] for n in lengths if framed[n : n + len(plain)] == plain), [])
 
     def encode(self, text: str, add_special: bool = True) -> list[int]:
-        return self.encode_piece(text, add_special, self.controls.knows(text))
+        text, has_own_names = self.controls.unwrap(text)
+        return self.encode_piece(text, add_special, has_own_names)
 
-    def encode_piece(self, text: str, add_special: bool, is_settled: bool, beside_others: bool = False) -> list[int]:
-        """`is_settled`: whether control tokens and text were told apart in what it is a piece of (see `controls`).
+    def encode_piece(self, text: str, add_special: bool, has_own_names: bool, beside_others: bool = False) -> list[int]:
+        """`has_own_names`: whether what it is a piece of has own names for control tokens (see `controls`).
         `beside_others`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
-        core = self.controls.core if is_settled else self._core
+        core = self.controls.core if has_own_names else self._core
         try:
             with caught():
                 if beside_others:  # the library holds the interpreter for a single text, but not for a batch
@@ -89,7 +90,7 @@ class Tokenizer:
             raise InvalidRequest("prompt", "holds half of a surrogate pair, which is not text") from error
         except LibraryFailed as error:
             raise InvalidRequest("prompt", f"cannot be made into tokens: {error}") from error
-        ids: list[int] = self.controls.same(encoding.ids) if is_settled else encoding.ids
+        ids: list[int] = self.controls.same(encoding.ids) if has_own_names else encoding.ids
         return self._prefix + ids if add_special else ids
 
     @cached_property

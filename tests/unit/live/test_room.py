@@ -59,3 +59,18 @@ def test_a_server_without_room_on_the_disk_says_what_to_do(monkeypatch: pytest.M
     monkeypatch.setattr(os, "posix_fallocate", no_room)
     with pytest.raises(InvalidConfig, match=r"has no room for 2,304 KiB .*: No space left .*; .* folder in TMPDIR"):
         serve(Settings(port=0))
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF])
+def test_a_file_system_that_cannot_allocate_has_the_zeros_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    path = tmp_path / "page"
+    path.write_bytes(b"kept")
+    make_mapped(path, 10_000)
+    assert path.read_bytes() == b"kept" + bytes(9_996)
+    assert has_its_place(path)

@@ -115,6 +115,7 @@ def test_max_new_tokens_below_one_is_refused(max_new_tokens: Any) -> None:
         (b'{"inputs": "a", "parameters": 3}', ["body", "parameters"], "type_error.dict"),
         (b'{"inputs": ', ["body", 11], "json_invalid"),
         (b'{"inputs": "\xff"}', ["body", 0], "json_invalid"),
+        ('{"inputs": "a"}'.encode("utf-16"), ["body", 0], "json_invalid"),
         (b"[" * 100_000, ["body", 0], "json_invalid"),
         (b'{"inputs": "a", "parameters": {"top_p": NaN}}', ["body", "parameters", "top_p"], "type_error.float"),
     ],

@@ -5,7 +5,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.chat import render
+from chairlift.text import chat as chats
 from chairlift.text.tokenizer import Tokenizer
 from unit.text.vocabularies import byte_level
 
@@ -54,6 +54,11 @@ CHATS: list[list[dict[str, Any]]] = [
     ],
 ]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+def render(model: Tokenizer, *given: Any, **more: Any) -> str:
+    """As people may see it."""
+    return model.controls.disclaim(chats.render(model, *given, **more))
 
 
 def tokenizer(template: str | None) -> Tokenizer:

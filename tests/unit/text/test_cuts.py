@@ -141,3 +141,9 @@ def test_the_embedded_models_own_texts_are_the_same_in_pieces() -> None:
     text = (Path(__file__).parents[2] / "data" / "ropeways.txt").read_text() * 3
     for size in (10, 1000):
         assert in_pieces(tokenizer, text, size) == tokenizer.encode(text, False)
+
+
+def test_a_normalizer_that_does_nothing_changes_nothing() -> None:
+    core = byte_level()
+    core.normalizer = normalizers.Sequence([])
+    assert Tokenizer(core).long_texts.cuts is not None

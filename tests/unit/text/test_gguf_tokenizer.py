@@ -131,7 +131,7 @@ def test_the_embedded_model_gets_its_known_ids(smollm2: Tokenizer, text: str, id
 def test_the_embedded_model_brings_its_special_tokens_and_chat_template(smollm2: Tokenizer) -> None:
     assert (smollm2.vocab_size, smollm2.bos_id, smollm2.eos_id) == (49152, 1, 2)
     assert smollm2.special_ids == frozenset(range(17))
-    assert render(smollm2, [{"role": "user", "content": "Hi"}]) == (
+    assert smollm2.controls.disclaim(render(smollm2, [{"role": "user", "content": "Hi"}])) == (
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )

@@ -79,7 +79,7 @@ def ignored(values: dict[str, Any]) -> list[str]:
 def decode(body: bytes | bytearray) -> dict[str, Any]:
     """Raises `InvalidBody`."""
     try:
-        values = json.loads(body) if body else None
+        values = json.loads(body.decode()) if body else None  # as which its values were counted
     except json.JSONDecodeError as error:
         detail = {"type": "json_invalid", "loc": ["body", error.pos], "msg": "JSON decode error"}
         raise InvalidBody([detail | {"input": {}, "ctx": {"error": error.msg}}]) from error
