@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -30,14 +31,28 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the wheel and the sdist; the wheel with the tags that it is shipped with."""
-    out = tmp_path_factory.mktemp("dist")
+    """The folder of the wheel and the sdist; the wheel with the tags that it is shipped with. One for all workers: to
+    compile the kernels takes half a minute."""
+    shared = (
+        tmp_path_factory.getbasetemp().parent
+        if "PYTEST_XDIST_WORKER" in os.environ
+        else tmp_path_factory.mktemp("dist")
+    )
+    out = shared / "dist"
+    with FileLock(shared / "dist.lock"):
+        if not (out / "done").exists():
+            _build(source, out)
+            (out / "done").touch()
+    return out
+
+
+def _build(source: Path, out: Path) -> None:
+    out.mkdir(exist_ok=True)
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)])
     if HAS_COMPILER:
         (wheel,) = out.glob("*.whl")
         run([str(BIN / "auditwheel"), "repair", "--wheel-dir", str(out), str(wheel)])
         wheel.unlink()
-    return out
 
 
 def run(command: list[str], **variables: str) -> None:
