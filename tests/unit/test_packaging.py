@@ -1,5 +1,6 @@
 """The built packages: what a wheel and an sdist hold, and that the wheel works where the sources are not."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -10,7 +11,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -33,13 +33,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the wheel and the sdist; the wheel with the tags that it is shipped with. One for all workers: to
     compile the kernels takes half a minute."""
-    shared = (
-        tmp_path_factory.getbasetemp().parent
-        if "PYTEST_XDIST_WORKER" in os.environ
-        else tmp_path_factory.mktemp("dist")
-    )
-    out = shared / "dist"
-    with FileLock(shared / "dist.lock"):
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    out = (tmp_path_factory.getbasetemp().parent if is_worker else tmp_path_factory.mktemp("dist")) / "dist"
+    with out.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not (out / "done").exists():
             _build(source, out)
             (out / "done").touch()
