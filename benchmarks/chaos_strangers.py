@@ -16,8 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,20 +126,29 @@ def attack(served: Served, name: str, size: Size) -> Seen:
 def watched(named: dict[int, str]) -> Iterator[dict[int, float]]:
     """The most memory that each process has meanwhile."""
     most = dict.fromkeys(named, 0.0)
-    is_over = threading.Event()
 
     def watch() -> None:
-        while not is_over.wait(0.05):
-            for pid in most:
-                try:
-                    most[pid] = max(most[pid], written_mib(pid))
-                except OSError:  # it died, which others notice
-                    return
+        for pid in most:
+            with suppress(OSError):  # it died, which others notice
+                most[pid] = max(most[pid], written_mib(pid))
 
-    thread = threading.Thread(target=watch)
+    with again_and_again(watch, 0.05):
+        yield most
+
+
+@contextmanager
+def again_and_again(work: Callable[[], None], pause_s: float) -> Iterator[None]:
+    """In a thread, meanwhile."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        while not is_over.wait(pause_s):
+            work()
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield most
+        yield
     finally:
         is_over.set()
         thread.join()
@@ -154,9 +163,9 @@ class Waits:
 @contextmanager
 def innocent(url: str) -> Iterator[Waits]:
     """A client that keeps asking, in turn for the server's health and for a token."""
-    waits, is_over = Waits(), threading.Event()
+    waits = Waits()
 
-    def ask(client: httpx.Client) -> None:
+    def ask() -> None:
         for body in (None, {"prompt": "Hi", "max_tokens": 1}):
             began = time.monotonic()
             try:
@@ -166,18 +175,8 @@ def innocent(url: str) -> Iterator[Waits]:
             except httpx.HTTPError as error:
                 waits.failed.append(f"{type(error).__name__}: {error}")
 
-    def run() -> None:
-        with client_of(url) as client:
-            while not is_over.wait(PAUSE_S):
-                ask(client)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with client_of(url) as client, again_and_again(ask, PAUSE_S):
         yield waits
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def report(seen: list[Seen], has_limits: bool) -> int:

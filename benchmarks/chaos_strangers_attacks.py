@@ -1,6 +1,6 @@
 """What strangers and clients with a key try against a server, each as a process of its own.
 
-    python benchmarks/chaos_strangers_attacks.py NAME URL KEY RECEIVE_S SHARE
+    PYTHONPATH=tests python benchmarks/chaos_strangers_attacks.py NAME URL KEY RECEIVE_S SHARE
 
 Prints what came of it as one line of JSON: how often each outcome, and what should not have been. Always: it ends by
 itself, a while after the time that the server gives a request to arrive. SHARE (at most 1) scales its size.
@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from fakes.raw_sockets import everything
 
 LATE_S = 10.0  # after its time a connection is one that outlives it
 PATIENCE_S = 30.0
@@ -72,14 +74,6 @@ class Target:
     def check(self, is_so: bool, otherwise: str) -> None:
         if not is_so:
             self.wrong.append(otherwise[:300])
-
-
-def everything(sock: socket.socket) -> bytes:
-    parts = []
-    with contextlib.suppress(ConnectionError):
-        while part := sock.recv(65536):
-            parts.append(part)
-    return b"".join(parts)
 
 
 def status(answer: bytes) -> str:

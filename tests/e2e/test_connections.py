@@ -13,6 +13,7 @@ from chairlift.live.counts import Count
 from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, wait_until
+from fakes.raw_sockets import everything
 
 ASK = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
 STREAM = b'{"prompt": "Hi", "stream": true, "max_tokens": 390}'
@@ -32,15 +33,6 @@ def connected(url: str, room: int | None = None, source: str = "") -> Iterator[s
         yield sock
 
 
-def all_of(sock: socket.socket) -> bytes:
-    """What comes until the server ends the connection."""
-    parts = []
-    with contextlib.suppress(ConnectionResetError):
-        while part := sock.recv(65536):
-            parts.append(part)
-    return b"".join(parts)
-
-
 def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
@@ -49,7 +41,7 @@ def test_a_head_without_end_is_431_whether_in_one_header_or_in_many_pieces() -> 
     with HttpWorld().on_a_port() as url:
         with connected(url) as sock:
             sock.sendall(ASK + b"X-Long: " + b"a" * (MAX_HEAD_BYTES + 1) + b"\r\n\r\n")
-            answer = all_of(sock)
+            answer = everything(sock)
         assert status(answer) == 431
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == 431
         with connected(url) as sock, contextlib.suppress(ConnectionError):
@@ -58,7 +50,7 @@ def test_a_head_without_end_is_431_whether_in_one_header_or_in_many_pieces() -> 
                 sock.sendall(b"X-More: " + b"a" * 1000 + b"\r\n")
         with connected(url) as sock:
             sock.sendall(b"GET /" + b"a" * (MAX_HEAD_BYTES + 1) + b" HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert status(all_of(sock)) == 431
+            assert status(everything(sock)) == 431
 
 
 def test_too_many_headers_are_431_and_as_many_as_allowed_are_fine() -> None:
@@ -68,7 +60,7 @@ def test_too_many_headers_are_431_and_as_many_as_allowed_are_fine() -> None:
                 sock.sendall(
                     b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + b"X-A: b\r\n" * num + b"\r\n"
                 )
-                assert status(all_of(sock)) == wanted
+                assert status(everything(sock)) == wanted
 
 
 CHUNKED = ASK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -82,7 +74,7 @@ def test_trailers_without_end_are_431(trailer: bytes) -> None:
         with contextlib.suppress(ConnectionError):
             for _ in range(MAX_HEAD_BYTES):  # it would go on for ever
                 sock.sendall(trailer * 10)
-        assert status(all_of(sock)) in (400, 431)  # the body was read and answered, or not yet
+        assert status(everything(sock)) in (400, 431)  # the body was read and answered, or not yet
 
 
 def test_a_key_in_a_trailer_opens_nothing_and_a_trailer_does_no_harm() -> None:
@@ -91,7 +83,7 @@ def test_a_key_in_a_trailer_opens_nothing_and_a_trailer_does_no_harm() -> None:
     for settings, wanted in (({"api_key": "secret-of-some-length"}, 401), ({}, 200)):
         with HttpWorld(**settings).on_a_port() as url, connected(url) as sock:
             sock.sendall(ASK + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
-            assert status(all_of(sock)) == wanted
+            assert status(everything(sock)) == wanted
 
 
 def test_a_trailer_that_says_close_ends_the_connection_after_the_answer() -> None:
@@ -103,7 +95,7 @@ def test_a_trailer_that_says_close_ends_the_connection_after_the_answer() -> Non
     ):  # before the body is read, and after
         with HttpWorld(**settings).on_a_port() as url, connected(url) as sock:
             sock.sendall(ASK + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"GET / HTTP/1.1\r\n\r\n")
-            answer = all_of(sock)
+            answer = everything(sock)
         assert status(answer) == wanted
         assert answer.count(b"HTTP/1.1 ") == 1
 
@@ -114,7 +106,7 @@ def test_a_chunk_whose_extension_has_no_end_is_431() -> None:
         with contextlib.suppress(ConnectionError):
             for _ in range(MAX_HEAD_BYTES):
                 sock.sendall(b"a" * 1000)
-        assert status(all_of(sock)) == 431
+        assert status(everything(sock)) == 431
 
 
 def test_requests_that_do_not_wait_for_answers_are_few(stalled_world: HttpWorld) -> None:
@@ -123,12 +115,12 @@ def test_requests_that_do_not_wait_for_answers_are_few(stalled_world: HttpWorld)
             sock.sendall(asking(stream=False) * MAX_PIPELINED)
             wait_until(lambda: len(stalled_world.client.requests) == 1)
             sock.sendall(asking(stream=False))  # one too many
-            answer = all_of(sock)
+            answer = everything(sock)
         assert status(answer) == 400
         assert b"without an answer" in answer
         with connected(url) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 14_000)
-            assert b"without an answer" in all_of(sock)
+            assert b"without an answer" in everything(sock)
 
 
 def test_blank_lines_after_an_answer_do_not_keep_a_connection_open() -> None:
@@ -136,7 +128,7 @@ def test_blank_lines_after_an_answer_do_not_keep_a_connection_open() -> None:
         sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert status(sock.recv(65536)) == 200
         sock.sendall(b"\r\n")
-        assert status(all_of(sock)) == 408
+        assert status(everything(sock)) == 408
 
 
 def test_a_large_body_and_the_beginning_of_the_next_head_in_one_read_are_both_taken() -> None:
@@ -145,7 +137,7 @@ def test_a_large_body_and_the_beginning_of_the_next_head_in_one_read_are_both_ta
     with HttpWorld(max_body_bytes=100_000).on_a_port() as url, connected(url) as sock:
         sock.sendall(first + b"GET /health HT")
         sock.sendall(b"TP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert all_of(sock).count(b"HTTP/1.1 200") == 2
+        assert everything(sock).count(b"HTTP/1.1 200") == 2
 
 
 def test_who_asks_for_another_protocol_is_answered_in_this_one() -> None:
@@ -155,10 +147,10 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one() -> None:
     with HttpWorld().on_a_port() as url, connected(url) as sock:
         sock.sendall(request[:-10])
         sock.sendall(request[-10:] + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert all_of(sock).count(b"HTTP/1.1 200") == 2
+        assert everything(sock).count(b"HTTP/1.1 200") == 2
     with HttpWorld().on_a_port() as url, connected(url) as sock:
         sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close, Upgrade\r\nUpgrade: h2c\r\n\r\n")
-        assert status(all_of(sock)) == 200  # and closed, as it asked
+        assert status(everything(sock)) == 200  # and closed, as it asked
 
 
 @pytest.fixture
@@ -185,7 +177,7 @@ def test_garbage_behind_a_request_ends_both_without_a_word_in_the_log(stalled_wo
             if stream:
                 sock.recv(1)
             sock.sendall(b"\0 garbage\r\n\r\n")
-            answer = all_of(sock)
+            answer = everything(sock)
         wait_until(lambda: requests[0].aborts == [None])
     if not stream:
         assert status(answer) == 400
@@ -221,11 +213,11 @@ def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None
     with world.on_a_port() as url:
         with connected(url) as sock:  # once it is answered, whoever came before has come
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            all_of(sock)
+            everything(sock)
         wait_until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
         with connected(url), connected(url):
             with connected(url) as third:
-                answer = all_of(third)
+                answer = everything(third)
             assert status(answer) == 503
             assert b"retry-after: 1" in answer.lower()
             assert b"connection: close" in answer.lower()
@@ -233,7 +225,7 @@ def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None
         wait_until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
         with connected(url) as sock:
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert status(all_of(sock)) == 200
+            assert status(everything(sock)) == 200
 
 
 def test_one_address_keeps_no_other_out() -> None:
@@ -242,17 +234,17 @@ def test_one_address_keeps_no_other_out() -> None:
         for _ in range(4):
             held.enter_context(connected(url))
         with connected(url) as fifth:
-            answer = all_of(fifth)
+            answer = everything(fifth)
         assert status(answer) == 429
         assert b"4 connections from 127.0.0.1 already (--max-connections-per-address)" in answer
         with connected(url, source="127.0.0.2") as other:
             other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert status(all_of(other)) == 200
+            assert status(everything(other)) == 200
         held.close()
         wait_until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)
         with connected(url) as again:
             again.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert status(all_of(again)) == 200
+            assert status(everything(again)) == 200
 
 
 @pytest.mark.parametrize(
@@ -263,7 +255,7 @@ def test_a_request_that_does_not_arrive_in_full_ends_with_408(sent: bytes) -> No
     with world.on_a_port() as url, connected(url) as sock:
         sock.sendall(sent)
         before = time.monotonic()
-        assert status(all_of(sock)) == 408
+        assert status(everything(sock)) == 408
         assert time.monotonic() - before > 0.3
 
 
@@ -279,7 +271,7 @@ def test_a_drop_of_a_request_every_now_and_then_does_not_keep_a_connection_open(
 
 def test_a_connection_on_which_nothing_is_asked_is_closed() -> None:
     with HttpWorld(max_receive_seconds=0.3).on_a_port() as url, connected(url) as sock:
-        all_of(sock)
+        everything(sock)
 
 
 def test_a_long_answer_is_not_taken_for_a_slow_request() -> None:
@@ -287,7 +279,7 @@ def test_a_long_answer_is_not_taken_for_a_slow_request() -> None:
     world.client.delay_s = 0.005
     with world.on_a_port() as url, connected(url) as sock:
         sock.sendall(ASK + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(STREAM) + STREAM)
-        assert b"[DONE]" in all_of(sock)
+        assert b"[DONE]" in everything(sock)
 
 
 def test_a_client_that_reads_nothing_is_cut_off_and_its_request_freed() -> None:

@@ -43,11 +43,10 @@ def test_a_template_that_takes_too_long_is_stopped(program: str, monkeypatch: py
         "{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}",
     ],
 )
-def test_a_template_that_would_make_too_much_is_refused(program: str) -> None:
-    began = time.process_time()
+def test_a_template_that_would_make_too_much_is_refused(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template, "MAX_SECONDS", 600.0)  # for what it makes, and not because it takes long
     with pytest.raises(TemplateFails):
         run(program, {})
-    assert time.process_time() - began < 5 * template.MAX_SECONDS
 
 
 LOOP = "{%% set ns = namespace(x=%s) %%}{%% for i in range(60) %%}{%% set ns.x = %s %%}{%% endfor %%}%s"
