@@ -23,7 +23,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 
@@ -53,7 +53,7 @@ def every_rule() -> dict[str, Rules]:
     """One choice at a time, the others as they come."""
     cases = {f"--policy {name}": Rules(policy=name) for name in POLICIES}
     cases["--no-prefix-cache"] = Rules(prefix_cache=False)
-    cases |= {f"--prefill {name}": Rules(prefill=name) for name in PACINGS if name != Rules().prefill}
+    cases |= {f"--prefill {name}": Rules(prefill=name) for name in PREFILLS if name != Rules().prefill}
     cases |= {f"--admission {name}": Rules(admission=name) for name in ADMISSIONS if name != Rules().admission}
     return cases
 
@@ -83,8 +83,8 @@ def scheduler_of(rules: Rules, running: int, max_output: int) -> Scheduler:
         max_running=running,
         max_step_tokens=running * 4,
     )
-    policy, pacing, admission = POLICIES[rules.policy](), PACINGS[rules.prefill](), ADMISSIONS[rules.admission]()
-    return Scheduler(limits, policy, pacing, admission, has_prefix_index=rules.prefix_cache)
+    policy, prefill, admission = POLICIES[rules.policy](), PREFILLS[rules.prefill](), ADMISSIONS[rules.admission]()
+    return Scheduler(limits, policy, prefill, admission, has_prefix_index=rules.prefix_cache)
 
 
 def measure(rules: Rules, running: int, steps: int, is_changing: bool) -> Cost:

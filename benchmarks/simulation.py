@@ -28,7 +28,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.attributes import Attributes
 from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.profile import load_profile
@@ -53,7 +53,7 @@ def every_rule() -> dict[str, Rules]:
     """One choice at a time, the others as they come; `mlfq` once more so that most of those that wait rise."""
     policies = [*POLICIES, "mlfq:starve=0.1"]
     cases = {f"--policy {name}": Rules(policy=name) for name in policies}
-    cases |= {f"--prefill {name}": Rules(prefill=name) for name in PACINGS if name != Rules().prefill}
+    cases |= {f"--prefill {name}": Rules(prefill=name) for name in PREFILLS if name != Rules().prefill}
     return cases | {f"--admission {name}": Rules(admission=name) for name in ADMISSIONS if name != Rules().admission}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
-from chairlift.config.rules import make_admission, make_pacing, make_policy
+from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.engine import Engine
@@ -111,7 +111,7 @@ def join(runner: Runner, limits: Limits, rules: Rules) -> Engine:
     scheduler = Scheduler(
         limits,
         make_policy(rules.policy),
-        make_pacing(rules.prefill),
+        make_prefill(rules.prefill),
         make_admission(rules.admission),
         rules.preemption,
         has_prefix_index=rules.prefix_cache,

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 
-from chairlift.core.policies.known import PACINGS, POLICIES
+from chairlift.core.policies.known import POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
@@ -103,7 +103,7 @@ def test_every_policy(world: ExactWorld, policy: str) -> None:
     check(world, guests(6) + neighbours(6), policy=policy, max_running=4, max_step_tokens=70)
 
 
-@pytest.mark.parametrize("prefill", PACINGS)
+@pytest.mark.parametrize("prefill", PREFILLS)
 def test_every_prefill_rule(world: ExactWorld, prefill: str) -> None:
     check(world, guests(6) + neighbours(6), prefill=prefill, max_running=5, max_step_tokens=70)
 

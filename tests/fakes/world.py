@@ -16,12 +16,12 @@ from chairlift.core.events import Event, Finished, PromptScored, RuleFailed, Tok
 from chairlift.core.ids import RequestId
 from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
-from chairlift.core.pacing.after_preempt import WaitAfterPreempt
-from chairlift.core.pacing.mixed import Mixed
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
-from chairlift.core.policy import Admission, Pacing, Policy
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
+from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.preemption import MODES, Preemption
+from chairlift.core.prefill.after_preempt import WaitAfterPreempt
+from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduler import Scheduler
 from fakes.clocks import CountingClock
@@ -35,7 +35,7 @@ class World:
     depth: int = 1
     has_prefix_index: bool = True
     policy: Policy = field(default_factory=Fcfs)
-    pacing: Pacing = field(default_factory=Mixed)
+    prefill: Prefill = field(default_factory=Mixed)
     admission: Admission = field(default_factory=PromptFits)
     preemption: Preemption = field(default_factory=Preemption)
     arrivals: dict[int, list[tuple[Request, ...]]] = field(default_factory=dict)  # by step
@@ -48,7 +48,7 @@ class World:
     def __post_init__(self) -> None:
         limits = self.limits
         self.scheduler = Scheduler(
-            limits, self.policy, self.pacing, self.admission, self.preemption, self.has_prefix_index
+            limits, self.policy, self.prefill, self.admission, self.preemption, self.has_prefix_index
         )
         self.runner = LedgerRunner(
             limits.num_blocks, limits.block_size, limits.vocab_size, self.depth, self.preemption.num_host_blocks
@@ -102,7 +102,7 @@ class World:
 
 
 def random_world(
-    seed: int, policy: str | None = None, pacing: str | None = None, admission: str | None = None
+    seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None
 ) -> World:
     """Small on purpose: blocks of 1 to 4 tokens, pools of 3 to 16 blocks, so that everything collides."""
     rng = random.Random(seed)
@@ -122,21 +122,21 @@ def random_world(
         mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 2, 20]), block_copy_s=0.5, token_s=rng.choice([0.1, 1.0])
     )
     policy = policy or rng.choice(sorted(POLICIES))
-    pacing = pacing or rng.choice(sorted(PACINGS))
+    prefill = prefill or rng.choice(sorted(PREFILLS))
     admission = admission or rng.choice(sorted(ADMISSIONS))
-    rule: Pacing = PACINGS[pacing](**_parameters(rng, pacing))
+    rule: Prefill = PREFILLS[prefill](**_parameters(rng, prefill))
     world = World(
         limits,
         depth=rng.choice([1, 2]),
         has_prefix_index=rng.random() < 0.8,
         policy=POLICIES[policy](**_parameters(rng, policy)),
-        pacing=WaitAfterPreempt(rule) if rng.random() < 0.2 else rule,
+        prefill=WaitAfterPreempt(rule) if rng.random() < 0.2 else rule,
         admission=ADMISSIONS[admission](),
         preemption=preemption,
     )
     world.about = {
         "policy": policy,
-        "prefill": pacing,
+        "prefill": prefill,
         "admission": admission,
         "preemption": preemption.mode,
         "block_size": str(block_size),

@@ -8,13 +8,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from chairlift.config.rules import make_admission, make_pacing, make_policy
+from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.core.events import Finished, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.ports import RunnerFull
 from chairlift.core.preemption import MODES, Preemption
 from chairlift.core.scheduler import Scheduler
@@ -29,7 +29,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy=st.sampled_from(
             [*POLICIES, "mlfq:levels=3,quantum=2,starve=6", "similar-length:patience=1", "longest-prefix:window=2"]
         ),
-        prefill=st.sampled_from([*PACINGS, "delay:factor=9,after_preempt=wait", "batched-prefill:size=2"]),
+        prefill=st.sampled_from([*PREFILLS, "delay:factor=9,after_preempt=wait", "batched-prefill:size=2"]),
         admission=st.sampled_from(list(ADMISSIONS)),
         mode=st.sampled_from(MODES), num_host_blocks=st.sampled_from([0, 3, 30]), token_s=st.sampled_from([0.1, 1.0]),
     )  # fmt: skip
@@ -49,7 +49,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler = Scheduler(
             self.limits,
             make_policy(policy),
-            make_pacing(prefill),
+            make_prefill(prefill),
             make_admission(admission),
             Preemption(mode=mode, num_host_blocks=num_host_blocks, block_copy_s=0.3, token_s=token_s),
             has_prefix_index=has_index,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from fakes.world import random_world
 
 
@@ -27,9 +27,9 @@ def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(bloc
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_so_it_does_under_every_combination_of_rules(policy: str) -> None:
-    for i, (pacing, admission) in enumerate(itertools.product(PACINGS, ADMISSIONS)):
+    for i, (prefill, admission) in enumerate(itertools.product(PREFILLS, ADMISSIONS)):
         for seed in range(3 * i, 3 * i + 3):
-            run(seed, policy=policy, pacing=pacing, admission=admission)
+            run(seed, policy=policy, prefill=prefill, admission=admission)
 
 
 @pytest.mark.slow

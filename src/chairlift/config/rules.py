@@ -15,9 +15,9 @@ from typing import Any, TypeVar, get_type_hints
 
 from chairlift.config.values import Parser, boolean, number, text
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.pacing.after_preempt import WaitAfterPreempt
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
-from chairlift.core.policy import Admission, Pacing, Policy
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
+from chairlift.core.policy import Admission, Policy, Prefill
+from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.trial import failure
 
 T = TypeVar("T")
@@ -37,11 +37,10 @@ KINDS = {
     for kind in (
         Kind("policy", "who steps on next, and who steps off when memory runs out", POLICIES,
              ("push", "first", "remove", "victim")),
-        Kind("prefill", "which prompts may enter a step", PACINGS, ("allow",)),
+        Kind("prefill", "which prompts may enter a step", PREFILLS, ("allow",)),
         Kind("admission", "whether memory allows the next one", ADMISSIONS, ("fits",)),
     )
 }  # fmt: skip
-_PLACES = {"policy": "policy", "prefill": "pacing", "admission": "admission"}
 
 
 def make_policy(given: str) -> Policy:
@@ -49,9 +48,9 @@ def make_policy(given: str) -> Policy:
     return policy
 
 
-def make_pacing(given: str) -> Pacing:
-    pacing: Pacing = _make("prefill", given)
-    return pacing
+def make_prefill(given: str) -> Prefill:
+    prefill: Prefill = _make("prefill", given)
+    return prefill
 
 
 def make_admission(given: str) -> Admission:
@@ -111,7 +110,7 @@ def _parse(kind: Kind, given: str) -> Any:
     waits = kind.option == "prefill" and _after_preempt(values)
     arguments = _arguments(kind, name, rule, values)
     if not is_known:
-        problem = _construct(name, lambda: failure(**{_PLACES[kind.option]: rule(**arguments)}))
+        problem = _construct(name, lambda: failure(**{kind.option: rule(**arguments)}))
         if problem is not None:
             raise ValueError(f"{name} does not work when tried out: {_line(problem)}")
     made = _construct(name, lambda: rule(**arguments))

@@ -1,7 +1,7 @@
 """Stands between the scheduler and choices that anybody may have written: a mistake there loses no request.
 
-Always: whoever waits in the policy waits here too. When a policy, pacing or admission rule raises or names a request it
-may not name, the plain rule takes its place for good (first come first served, mixed, prompt fits): see `failures`.
+Always: a request that waits in the policy waits here too. A rule that raises, or names a request that it must not name,
+is replaced for good by the plain one (first come first served, mixed, prompt fits): see `failures`.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.ids import RequestId
-from chairlift.core.pacing.mixed import Mixed
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policy import (
     Admission,
@@ -18,21 +17,22 @@ from chairlift.core.policy import (
     Leaving,
     Looking,
     MemoryView,
-    Pacing,
     Policy,
+    Prefill,
     Served,
     StepView,
     Yielding,
 )
+from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import Progress
 
 T = TypeVar("T")
 
 
 class Guard:
-    def __init__(self, policy: Policy, pacing: Pacing, admission: Admission) -> None:
+    def __init__(self, policy: Policy, prefill: Prefill, admission: Admission) -> None:
         self._policy = policy
-        self._pacing = pacing
+        self._prefill = prefill
         self._admission = admission
         self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # who has waited longest first
         self.failures: list[str] = []
@@ -101,14 +101,14 @@ class Guard:
 
     def allow(self, view: StepView) -> Allowance:
         try:
-            allowance = self._pacing.allow(view)
+            allowance = self._prefill.allow(view)
             if not (isinstance(allowance, Allowance) and isinstance(allowance.num_new, int)):
                 raise TypeError(f"allow() answered {allowance!r}, which is no Allowance")
             return allowance
         except Exception as error:
-            self._tell("the pacing rule", error)
-            self._pacing = Mixed()
-            return self._pacing.allow(view)
+            self._tell("the prefill rule", error)
+            self._prefill = Mixed()
+            return self._prefill.allow(view)
 
     def look_again(self) -> None:
         """Who runs has changed, or may have, without a word of the admission rule's."""

@@ -1,7 +1,7 @@
 """What can be chosen about scheduling: three small protocols, each seeing requests through a read-only view.
 
 - A `Policy` keeps the waiting requests in its order and picks victims when blocks run out.
-- A `Pacing` says which prompts may enter a step.
+- A `Prefill` says which prompts may enter a step.
 - An `Admission` says whether memory allows the next one.
 
 None of them touches blocks. A policy may also be `Served` (told which tokens each step computes), `Leaving` (told who
@@ -97,7 +97,7 @@ class CacheAware(Protocol):
 
 
 class StepView(NamedTuple):
-    """What a pacing rule sees of the step that is being planned."""
+    """What a prefill rule sees of the step that is being planned."""
 
     now: float
     num_waiting: int
@@ -117,7 +117,7 @@ class Allowance(NamedTuple):
     num_new: int = 1 << 30  # how many requests may be admitted
 
 
-class Pacing(Protocol):
+class Prefill(Protocol):
     def allow(self, view: StepView) -> Allowance:
         """May be asked again within a step that preempts. Not listened to when it allows nothing of what could be done
         and no step is under way."""

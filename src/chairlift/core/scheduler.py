@@ -13,13 +13,13 @@ from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
 from chairlift.core.guard import Guard
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.pacing.mixed import Mixed
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.planner import Planner
-from chairlift.core.policy import Admission, CacheAware, Pacing, Policy
+from chairlift.core.policy import Admission, CacheAware, Policy, Prefill
 from chairlift.core.pool import BlockPool
 from chairlift.core.predictor import LengthPredictor
 from chairlift.core.preemption import Preemption
+from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import FinishReason, Progress, Request
 from chairlift.core.results import Results
 from chairlift.core.seats import Seats
@@ -33,14 +33,14 @@ class Scheduler:
         self,
         limits: Limits,
         policy: Policy,
-        pacing: Pacing | None = None,
+        prefill: Prefill | None = None,
         admission: Admission | None = None,
         preemption: Preemption | None = None,
         has_prefix_index: bool = True,
     ) -> None:
         self.limits = limits
         self.tables = Tables(limits, preemption or Preemption(), has_prefix_index)
-        self._rules = Guard(policy, pacing or Mixed(), admission or PromptFits())
+        self._rules = Guard(policy, prefill or Mixed(), admission or PromptFits())
         self._seats = Seats(limits, self.tables, self._rules)
         if isinstance(policy, CacheAware):
             policy.watch(self._seats)

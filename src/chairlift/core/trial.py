@@ -7,7 +7,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import Admission, Pacing, Policy
+from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 
@@ -17,10 +17,10 @@ _MAX_STEPS = 500
 
 
 def failure(
-    policy: Policy | None = None, pacing: Pacing | None = None, admission: Admission | None = None
+    policy: Policy | None = None, prefill: Prefill | None = None, admission: Admission | None = None
 ) -> str | None:
     """What goes wrong with these rules, if something does; they are used up by it."""
-    scheduler = Scheduler(_LIMITS, policy or Fcfs(), pacing, admission)
+    scheduler = Scheduler(_LIMITS, policy or Fcfs(), prefill, admission)
     for i in range(8):
         scheduler.add((_request(i + 1),), now=float(i))
     now = 8.0

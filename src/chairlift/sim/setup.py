@@ -1,6 +1,6 @@
 """A scheduler for a simulated run: limits and costs from the profile, rules from the settings."""
 
-from chairlift.config.rules import make_admission, make_pacing, make_policy
+from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
@@ -23,7 +23,7 @@ def make_scheduler(limits: Limits, rules: Rules) -> Scheduler:
     return Scheduler(
         limits,
         make_policy(rules.policy),
-        make_pacing(rules.prefill),
+        make_prefill(rules.prefill),
         make_admission(rules.admission),
         rules.preemption,
         rules.prefix_cache,

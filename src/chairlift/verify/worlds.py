@@ -49,8 +49,8 @@ def worlds(max_batch: int, depth: int, has_graphs: bool, rng: random.Random) -> 
     found = [World(name=f"batch of {size}", batch=size, proof="full steps") for size in sizes]
     found.append(World(name="arrival order", batch=some, is_spread=True))
     for policy in rng.sample(_POLICIES, 2):
-        pacing = rng.choice(_PREFILLS)
-        found.append(World(name=f"policy {policy}", batch=some, policy=policy, prefill=pacing, is_spread=True))
+        prefill = rng.choice(_PREFILLS)
+        found.append(World(name=f"policy {policy}", batch=some, policy=policy, prefill=prefill, is_spread=True))
     return [
         *found,
         World(name="prompts cut", batch=few, step_tokens=few + rng.randrange(3, 9), proof="prompts cut"),

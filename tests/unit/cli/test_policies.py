@@ -3,13 +3,13 @@ import json
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 
 
 def test_every_rule_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policies"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name in (*POLICIES, *PACINGS, *ADMISSIONS):
+    for name in (*POLICIES, *PREFILLS, *ADMISSIONS):
         (line,) = [line for line in lines if line.split()[:1] == [name]]
         assert len(line.split()) > 3
     assert any(line.endswith("(by=output, patience=64)") for line in lines)
@@ -20,7 +20,7 @@ def test_the_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     rules = json.loads(capsys.readouterr().out)
     assert {kind: [rule["name"] for rule in listed] for kind, listed in rules.items()} == {
         "policy": list(POLICIES),
-        "prefill": list(PACINGS),
+        "prefill": list(PREFILLS),
         "admission": list(ADMISSIONS),
     }
     assert all(rule["summary"] for listed in rules.values() for rule in listed)

@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from chairlift.config.options import resolve
-from chairlift.config.rules import KINDS, make_admission, make_pacing, make_policy, parameters
+from chairlift.config.rules import KINDS, make_admission, make_policy, make_prefill, parameters
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits
-from chairlift.core.pacing.after_preempt import WaitAfterPreempt
-from chairlift.core.pacing.delay import Delay
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policies.mlfq import Mlfq
+from chairlift.core.prefill.after_preempt import WaitAfterPreempt
+from chairlift.core.prefill.delay import Delay
 from fakes.requests import make_request
 from fakes.standings import drain, standing
 from fakes.world import World
 
 ROOT = Path(__file__).parents[3]
-MAKERS = {"policy": make_policy, "prefill": make_pacing, "admission": make_admission}
+MAKERS = {"policy": make_policy, "prefill": make_prefill, "admission": make_admission}
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("option", "name"), [(option, name) for option, kind in KINDS.items() for name in kind.known]
 )  # fmt: skip
 def test_every_known_rule_is_made_by_its_name(option: str, name: str) -> None:
-    assert type(MAKERS[option](name)) is {**POLICIES, **PACINGS, **ADMISSIONS}[name]
+    assert type(MAKERS[option](name)) is {**POLICIES, **PREFILLS, **ADMISSIONS}[name]
     assert getattr(resolve({option: name}), option) == name
 
 
@@ -51,14 +51,14 @@ def test_each_call_makes_a_new_rule() -> None:
     assert make_policy("fcfs") is not make_policy("fcfs")
 
 
-@pytest.mark.parametrize("name", PACINGS)
+@pytest.mark.parametrize("name", PREFILLS)
 def test_any_prefill_rule_may_wait_after_a_preemption(name: str) -> None:
-    assert isinstance(make_pacing(f"{name}:after_preempt=wait"), WaitAfterPreempt)
-    assert type(make_pacing(f"{name}:after_preempt=go")) is PACINGS[name]
+    assert isinstance(make_prefill(f"{name}:after_preempt=wait"), WaitAfterPreempt)
+    assert type(make_prefill(f"{name}:after_preempt=go")) is PREFILLS[name]
 
 
 def test_waiting_after_a_preemption_goes_with_other_parameters() -> None:
-    rule = make_pacing("delay:factor=0.25,after_preempt=wait")
+    rule = make_prefill("delay:factor=0.25,after_preempt=wait")
     assert isinstance(rule, WaitAfterPreempt)
     assert isinstance(rule._rule, Delay)
     assert rule._rule._factor == 0.25
@@ -191,7 +191,7 @@ def test_an_own_class_may_sit_in_a_package(folder: Path) -> None:
         ("policy", "mine:Crashing", "Crashing does not work when tried out: the policy failed (ZeroDivisionError"),
         ("policy", "mine:Watching", "policy Watching cannot be used (RuntimeError: cannot look)"),
         ("policy", "mine:Annotated", "policy Annotated cannot be used (NameError: name 'Unknown' is not defined)"),
-        ("prefill", "mine:Shut", "prefill Shut does not work when tried out: the pacing rule failed (TypeError"),
+        ("prefill", "mine:Shut", "prefill Shut does not work when tried out: the prefill rule failed (TypeError"),
         ("admission", "mine:Open", "admission Open does not work when tried out: the admission rule failed (TypeError"),
         ("policy", "broken:Mine", "policy cannot be loaded from broken (SyntaxError: "),
         ("policy", "leaving:Mine", "policy cannot be loaded from leaving (SystemExit: 3)"),

@@ -14,12 +14,12 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.policies.known import ADMISSIONS, PACINGS, POLICIES
+from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 
 WARM, STEPS = 40, 32  # as many as a request has tokens on average: some rules let many end at once
-RULES = [*(("policy", name) for name in POLICIES), *(("prefill", name) for name in PACINGS)]
+RULES = [*(("policy", name) for name in POLICIES), *(("prefill", name) for name in PREFILLS)]
 RULES += [("admission", name) for name in ADMISSIONS]
 
 
@@ -72,7 +72,7 @@ def cost(kind: str, name: str, running: int, waiting: int) -> float:
         vocab_size=100_000, max_model_len=256, block_size=16, num_blocks=8 * running, max_running=running,
         max_step_tokens=4 * running,
     )  # fmt: skip
-    rules = POLICIES[chosen["policy"]](), PACINGS[chosen["prefill"]](), ADMISSIONS[chosen["admission"]]()
+    rules = POLICIES[chosen["policy"]](), PREFILLS[chosen["prefill"]](), ADMISSIONS[chosen["admission"]]()
     scheduler, source, lines = Scheduler(limits, *rules), crowd((16, 48) if waiting else (100, 100)), Lines()
     num_scheduled = 0
     for i in range(WARM + STEPS):

@@ -96,7 +96,7 @@ def test_a_policy_that_works_is_left_alone() -> None:
 
 
 class Answers:
-    """As pacing and as admission rule: says the same every time."""
+    """As prefill and as admission rule: says the same every time."""
 
     def __init__(self, answer: Callable[[], Any]) -> None:
         self._answer = answer
@@ -111,9 +111,9 @@ class Answers:
 @pytest.mark.parametrize(
     "answer", [raising, lambda: None, lambda: 3, lambda: (True, True, 5), lambda: Allowance(num_new="all")]  # type: ignore[arg-type]
 )  # fmt: skip
-def test_a_pacing_rule_that_fails_is_replaced(answer: Callable[[], Any]) -> None:
-    (message,) = run(pacing=Answers(answer))
-    assert message.startswith("the pacing rule failed (")
+def test_a_prefill_rule_that_fails_is_replaced(answer: Callable[[], Any]) -> None:
+    (message,) = run(prefill=Answers(answer))
+    assert message.startswith("the prefill rule failed (")
 
 
 class BadLook(Answers):
@@ -134,13 +134,13 @@ def test_an_admission_rule_that_fails_is_replaced(answer: Callable[[], Any]) -> 
 
 def test_rules_that_refuse_everything_do_not_stop_the_work() -> None:
     nothing = Allowance(decodes=False, prompts=False, num_new=0)
-    assert run(pacing=Answers(lambda: nothing), admission=Answers(lambda: False)) == []
+    assert run(prefill=Answers(lambda: nothing), admission=Answers(lambda: False)) == []
 
 
 def test_each_of_three_rules_may_fail() -> None:
-    failures = run(policy=Breaking("first", 1, raising), pacing=Answers(raising), admission=Answers(raising))
+    failures = run(policy=Breaking("first", 1, raising), prefill=Answers(raising), admission=Answers(raising))
     assert sorted(message.partition(" failed")[0] for message in failures) == [
         "the admission rule",
-        "the pacing rule",
         "the policy",
+        "the prefill rule",
     ]

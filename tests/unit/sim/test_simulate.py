@@ -6,9 +6,9 @@ import pytest
 
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
-from chairlift.core.pacing.static import Static
 from chairlift.core.policies.known import POLICIES
-from chairlift.core.policy import Pacing
+from chairlift.core.policy import Prefill
+from chairlift.core.prefill.static import Static
 from chairlift.core.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
 from chairlift.sim.profile import load_profile
@@ -93,10 +93,10 @@ def contest_like(count: int = 1500, seed: int = 4) -> Iterator[Item]:
         yield Item(prompt_tokens=max(2, round(rng.lognormvariate(2.8, 0.6))), output_tokens=output)
 
 
-def steps(policy: str, pacing: Pacing | None = None) -> int:
+def steps(policy: str, prefill: Prefill | None = None) -> int:
     profile = load_profile("h200-llama2-7b")
     limits, timeline = profile.limits(Settings(max_running=128)), Timeline()
-    scheduler = Scheduler(limits, POLICIES[policy](), pacing)
+    scheduler = Scheduler(limits, POLICIES[policy](), prefill)
     simulate(requests_of(contest_like(), limits, 0), scheduler, profile.cost, timeline)
     assert timeline.report().finished == 1500
     return timeline.report().decode_steps

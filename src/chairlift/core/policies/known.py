@@ -3,12 +3,6 @@
 from chairlift.core.admission.peak import Peak
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.admission.reserve import Reserve
-from chairlift.core.pacing.batched_prefill import BatchedPrefill
-from chairlift.core.pacing.decode_first import DecodeFirst
-from chairlift.core.pacing.delay import Delay
-from chairlift.core.pacing.mixed import Mixed
-from chairlift.core.pacing.prefill_first import PrefillFirst
-from chairlift.core.pacing.static import Static
 from chairlift.core.policies.deadline import Deadline
 from chairlift.core.policies.fair_share import FairShare
 from chairlift.core.policies.fcfs import Fcfs
@@ -18,7 +12,13 @@ from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.policies.priority import Priority
 from chairlift.core.policies.shortest_first import ShortestFirst
 from chairlift.core.policies.similar_length import SimilarLength
-from chairlift.core.policy import Admission, Pacing, Policy
+from chairlift.core.policy import Admission, Policy, Prefill
+from chairlift.core.prefill.batched_prefill import BatchedPrefill
+from chairlift.core.prefill.decode_first import DecodeFirst
+from chairlift.core.prefill.delay import Delay
+from chairlift.core.prefill.mixed import Mixed
+from chairlift.core.prefill.prefill_first import PrefillFirst
+from chairlift.core.prefill.static import Static
 
 POLICIES: dict[str, type[Policy]] = {
     "fcfs": Fcfs,
@@ -31,7 +31,7 @@ POLICIES: dict[str, type[Policy]] = {
     "mlfq": Mlfq,
     "longest-prefix": LongestPrefix,
 }
-PACINGS: dict[str, type[Pacing]] = {
+PREFILLS: dict[str, type[Prefill]] = {
     "mixed": Mixed,
     "prefill-first": PrefillFirst,
     "decode-first": DecodeFirst,

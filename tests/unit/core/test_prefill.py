@@ -1,4 +1,4 @@
-"""Which prompts each pacing rule lets into a step."""
+"""Which prompts each prefill rule lets into a step."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,14 +7,14 @@ import pytest
 
 from chairlift.core.events import Admitted, Preempted, Token
 from chairlift.core.limits import Limits
-from chairlift.core.pacing.after_preempt import WaitAfterPreempt
-from chairlift.core.pacing.batched_prefill import BatchedPrefill
-from chairlift.core.pacing.decode_first import DecodeFirst
-from chairlift.core.pacing.delay import Delay
-from chairlift.core.pacing.mixed import Mixed
-from chairlift.core.pacing.prefill_first import PrefillFirst
-from chairlift.core.pacing.static import Static
-from chairlift.core.policy import Pacing, StepView
+from chairlift.core.policy import Prefill, StepView
+from chairlift.core.prefill.after_preempt import WaitAfterPreempt
+from chairlift.core.prefill.batched_prefill import BatchedPrefill
+from chairlift.core.prefill.decode_first import DecodeFirst
+from chairlift.core.prefill.delay import Delay
+from chairlift.core.prefill.mixed import Mixed
+from chairlift.core.prefill.prefill_first import PrefillFirst
+from chairlift.core.prefill.static import Static
 from fakes.requests import make_request
 from fakes.world import World
 
@@ -37,9 +37,9 @@ def view(**more: Any) -> StepView:
     return nothing._replace(**more)
 
 
-def run(pacing: Pacing, *groups: tuple[int, int, int], limits: Limits = LIMITS) -> World:
+def run(prefill: Prefill, *groups: tuple[int, int, int], limits: Limits = LIMITS) -> World:
     """Requests of (step, prompt length, output length)."""
-    world = World(limits, pacing=pacing)
+    world = World(limits, prefill=prefill)
     for i, (step, prompt, output) in enumerate(groups, start=1):
         world.arrivals.setdefault(step, []).append((make_request(i, range(i, i + prompt), output),))
     world.run()

@@ -1,10 +1,10 @@
-"""Any pacing rule, but nobody steps on in a step that made somebody step off."""
+"""Any prefill rule, but nobody steps on in a step that made somebody step off."""
 
-from chairlift.core.policy import Allowance, Pacing, StepView
+from chairlift.core.policy import Allowance, Prefill, StepView
 
 
 class WaitAfterPreempt:
-    def __init__(self, rule: Pacing) -> None:
+    def __init__(self, rule: Prefill) -> None:
         self._rule = rule
 
     def allow(self, view: StepView) -> Allowance:
