@@ -1,49 +1,47 @@
-"""A scheduling policy of your own: small talk first.
+"""A scheduling policy of your own: short prompts first, up to a share of the admissions.
 
     chairlift simulate --workload FILE --policy examples.my_policy:SmallTalkFirst
     chairlift serve --policy examples.my_policy:SmallTalkFirst:words=200,share=0.5
 
-Prompts of up to `words` tokens step on before longer ones, as long as small talk has had no more than `share` of the
-last turns: so nobody waits for ever. A policy sees requests through a read-only view (`chairlift.core.policy.Standing`)
-and never touches memory; what it may ask and must answer is in that file. No clock and no randomness: time comes in as
-`now`, and the same requests give the same order, live and in the simulator.
+Prompts of up to `words` tokens are admitted before longer ones while they have had at most `share` of the last
+admissions, so that no request waits for ever. docs/add-a-policy.md says what each method is for.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policy import Standing
+from chairlift.core.policy import Policy, RequestView
 
 
-class SmallTalkFirst:
+class SmallTalkFirst(Policy):
     def __init__(self, words: int = 100, share: float = 0.8) -> None:  # the parameters, with their types and defaults
         if words < 1 or not 0 <= share < 1:
             raise ValueError("words must be at least 1, share between 0 and below 1")
         self._words = words
         self._share = share
-        self._queues: tuple[OrderedDict[RequestId, None], ...] = (OrderedDict(), OrderedDict())  # long, small
-        self._recent = 0.0  # share of small talk in the last turns
+        self._queues: tuple[OrderedDict[RequestId, None], ...] = (OrderedDict(), OrderedDict())  # long, short
+        self._recent = 0.0  # share of short prompts in the last admissions
 
-    def _is_small(self, standing: Standing) -> bool:
-        return len(standing.request.prompt) <= self._words
+    def _is_short(self, view: RequestView) -> bool:
+        return len(view.request.prompt) <= self._words
 
-    def push(self, standing: Standing, now: float) -> None:
+    def push(self, view: RequestView, now: float) -> None:
         """A request begins to wait."""
-        self._queues[self._is_small(standing)][standing.id] = None
+        self._queues[self._is_short(view)][view.id] = None
 
     def first(self, now: float) -> RequestId | None:
-        """Who steps on next. Cheap, for it is asked in every step: no look at everybody who waits."""
-        long, small = self._queues
-        queue = small if small and (self._recent <= self._share or not long) else long
+        """The request to admit next. Asked in every step, so it must not look at every waiting request."""
+        long, short = self._queues
+        queue = short if short and (self._recent <= self._share or not long) else long
         return next(iter(queue), None)
 
-    def remove(self, standing: Standing) -> None:
-        """It stepped on, or is gone."""
-        is_small = self._is_small(standing)
-        del self._queues[is_small][standing.id]
-        self._recent += 0.1 * (is_small - self._recent)
+    def remove(self, view: RequestView) -> None:
+        """A request was admitted, or has ended."""
+        is_short = self._is_short(view)
+        del self._queues[is_short][view.id]
+        self._recent += 0.1 * (is_short - self._recent)
 
-    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
-        """Memory ran out: the longest prompt steps off, of those the newest."""
-        return max(running, key=lambda standing: (len(standing.request.prompt), standing.arrival, standing.id)).id
+    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+        """Memory ran out: preempt the longest prompt, ties by the newest."""
+        return max(running, key=lambda view: (len(view.request.prompt), view.arrival, view.id)).id

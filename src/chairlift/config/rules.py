@@ -1,8 +1,9 @@
 """Scheduling rules from text: `NAME[:key=value,...]`, or a user's own, `package.module:Class[:key=value,...]`.
 
-A rule's parameters are those of its constructor, typed by their annotations (int, float, str, bool). Own modules are
-looked for in the current folder and on PYTHONPATH, and tried out before they are used. Always: what cannot be made
-raises `InvalidConfig` in one line that says what would be valid. Each call makes a new rule, for rules keep state.
+A rule's parameters are those of its constructor, typed by their annotations (int, float, str, bool). A user's own class
+is a subclass of the kind's base class, in a module of the current folder or on PYTHONPATH, and is tried before it is
+used. Always: a rule that cannot be made raises `InvalidConfig` in one line that says what would be valid. Each call
+makes a new rule, because rules keep state.
 """
 
 import importlib
@@ -21,26 +22,25 @@ from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.trial import failure
 
 T = TypeVar("T")
-AFTER_PREEMPT = ("go", "wait")  # what any --prefill rule does in a step that made a request step off
+AFTER_PREEMPT = ("go", "wait")  # what any --prefill rule does in a step that preempts
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    option: str  # as in Settings
+    option: str  # as in Settings; folders, base classes and arguments are named like it
     purpose: str
+    base: type
     known: Mapping[str, type]
-    methods: tuple[str, ...]
 
 
 KINDS = {
     kind.option: kind
     for kind in (
-        Kind("policy", "who steps on next, and who steps off when memory runs out", POLICIES,
-             ("push", "first", "remove", "victim")),
-        Kind("prefill", "which prompts may enter a step", PREFILLS, ("allow",)),
-        Kind("admission", "whether memory allows the next one", ADMISSIONS, ("fits",)),
+        Kind("policy", "which request is admitted next, and which is preempted when memory runs out", Policy, POLICIES),
+        Kind("prefill", "which prompts may enter a step", Prefill, PREFILLS),
+        Kind("admission", "whether memory allows the next request", Admission, ADMISSIONS),
     )
-}  # fmt: skip
+}
 
 
 def make_policy(given: str) -> Policy:
@@ -70,7 +70,7 @@ def rule_text(option: str) -> Parser:
 
 
 def summary(option: str, given: str) -> str:
-    """What a rule does, in its own words: the first line of its module."""
+    """What a rule does: the first line of its module."""
     name = given.partition(":")[0]
     rule = KINDS[option].known.get(name)
     module = sys.modules.get(name) if rule is None else inspect.getmodule(rule)
@@ -78,7 +78,7 @@ def summary(option: str, given: str) -> str:
 
 
 def parameters(rule: type) -> dict[str, inspect.Parameter]:
-    """What a rule's constructor takes, by name; annotations are types, not text."""
+    """The parameters of a rule's constructor, by name; annotations are types, not text."""
     if rule.__init__ is object.__init__:  # type: ignore[misc]
         return {}
     signature = inspect.signature(rule.__init__)  # type: ignore[misc]
@@ -165,14 +165,14 @@ _SHAPES = {int: "a whole number", float: "a number", str: "text", bool: "true or
 def _construct(name: str, make: Callable[[], T]) -> T:
     try:
         return make()
-    except ValueError as error:  # what a constructor says of its values
+    except ValueError as error:  # a constructor refuses its values
         raise ValueError(f"{name} {_line(error)}") from error
     except Exception as error:
         raise ValueError(f"{name} cannot be used ({type(error).__name__}: {_line(error)})") from error
 
 
 def _load(kind: Kind, module: str, attribute: str) -> type:
-    if os.getcwd() not in sys.path:  # last: an own module never hides one that is installed
+    if os.getcwd() not in sys.path:  # last: it never hides an installed module
         sys.path.append(os.getcwd())
     try:
         found = getattr(importlib.import_module(module), attribute, None)
@@ -183,9 +183,13 @@ def _load(kind: Kind, module: str, attribute: str) -> type:
         raise ValueError(f"must name a class, and {module} has no {attribute}")
     if not inspect.isclass(found):
         raise ValueError(f"must name a class, which {attribute} in {module} is not")
-    missing = [method for method in kind.methods if not callable(getattr(found, method, None))]
+    if not issubclass(found, kind.base):
+        base = kind.base.__name__
+        way_out = f"from {kind.base.__module__} import {base}, then class {attribute}({base})"
+        raise ValueError(f"must name a subclass of {base}, which {attribute} in {module} is not: {way_out}")
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
     if missing:
-        raise ValueError(f"must have the methods {', '.join(kind.methods)}, and {attribute} lacks {', '.join(missing)}")
+        raise ValueError(f"must name a class with all methods, and {attribute} lacks {', '.join(missing)}")
     return found
 
 

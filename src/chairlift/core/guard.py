@@ -1,4 +1,4 @@
-"""Stands between the scheduler and choices that anybody may have written: a mistake there loses no request.
+"""The guard between the scheduler and its rules, which users may write: no mistake in a rule loses a request.
 
 Always: a request that waits in the policy waits here too. A rule that raises, or names a request that it must not name,
 is replaced for good by the plain one (first come first served, mixed, prompt fits): see `failures`.
@@ -11,18 +11,7 @@ from typing import TypeVar
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.ids import RequestId
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import (
-    Admission,
-    Allowance,
-    Leaving,
-    Looking,
-    MemoryView,
-    Policy,
-    Prefill,
-    Served,
-    StepView,
-    Yielding,
-)
+from chairlift.core.policy import Admission, Allowance, MemoryView, Policy, Prefill, StepView
 from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import Progress
 
@@ -31,20 +20,19 @@ T = TypeVar("T")
 
 class Guard:
     def __init__(self, policy: Policy, prefill: Prefill, admission: Admission) -> None:
-        self._policy = policy
         self._prefill = prefill
         self._admission = admission
-        self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # who has waited longest first
+        self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # in the order in which they began to wait
         self.failures: list[str] = []
         self._is_to_look = True
-        self._listen()
+        self._set_policy(policy)
 
-    def _listen(self) -> None:
-        policy = self._policy
-        self._served = policy if isinstance(policy, Served) else None
-        self._left = policy.left if isinstance(policy, Leaving) else None
-        self._yielding = policy.yielding if isinstance(policy, Yielding) else None
-        self.is_serving = self._served is not None
+    def _set_policy(self, policy: Policy) -> None:
+        self._policy, kind = policy, type(policy)
+        # Found out once, so that a step does not pay for hooks that do nothing.
+        self.is_serving = kind.served is not Policy.served or kind.decoded is not Policy.decoded
+        self._has_left = kind.left is not Policy.left
+        self._has_yielding = kind.yielding is not Policy.yielding
 
     def push(self, progress: Progress, now: float) -> None:
         self.waiting[progress.id] = progress
@@ -54,7 +42,7 @@ class Guard:
         if not self.waiting:
             return None
         chosen = self._ask(lambda: self._waiting(self._policy.first(now)), None, now)
-        return chosen or self._waiting(self._policy.first(now))  # the second time it is first come, first served
+        return chosen or self._waiting(self._policy.first(now))  # by now first come, first served
 
     def _waiting(self, request: RequestId | None) -> Progress:
         if request is None or request not in self.waiting:
@@ -66,19 +54,14 @@ class Guard:
         self._ask(lambda: self._policy.remove(progress), None, now)
 
     def served(self, progress: Progress, num_prompt: int, num_output: int, now: float) -> None:
-        if self._served is not None:
-            served = self._served
-            self._ask(lambda: served.served(progress, num_prompt, num_output), None, now)
+        self._ask(lambda: self._policy.served(progress, num_prompt, num_output), None, now)
 
     def decoded(self, decodes: list[Progress], now: float) -> None:
-        if self._served is not None:
-            served = self._served
-            self._ask(lambda: served.decoded(decodes), None, now)
+        self._ask(lambda: self._policy.decoded(decodes), None, now)
 
     def left(self, progress: Progress, now: float) -> None:
-        if self._left is not None:
-            left = self._left
-            self._ask(lambda: left(progress), None, now)
+        if self._has_left:
+            self._ask(lambda: self._policy.left(progress), None, now)
 
     def victim(self, running: dict[RequestId, Progress], now: float) -> Progress:
         def choose() -> Progress:
@@ -90,36 +73,35 @@ class Guard:
         return self._ask(choose, None, now) or choose()
 
     def yielding(self, running: dict[RequestId, Progress], now: float) -> Sequence[Progress]:
-        if self._yielding is None:
+        if not self._has_yielding:
             return ()
-        ask = self._yielding
 
         def choose() -> list[Progress]:
-            return [running[request] for request in dict.fromkeys(ask(list(running.values()), now))]
+            named = self._policy.yielding(list(running.values()), now)
+            return [running[request] for request in dict.fromkeys(named)]
 
         return self._ask(choose, [], now)
 
-    def allow(self, view: StepView) -> Allowance:
+    def allow(self, step: StepView) -> Allowance:
         try:
-            allowance = self._prefill.allow(view)
+            allowance = self._prefill.allow(step)
             if not (isinstance(allowance, Allowance) and isinstance(allowance.num_new, int)):
                 raise TypeError(f"allow() answered {allowance!r}, which is no Allowance")
             return allowance
         except Exception as error:
             self._tell("the prefill rule", error)
             self._prefill = Mixed()
-            return self._prefill.allow(view)
+            return self._prefill.allow(step)
 
     def look_again(self) -> None:
-        """Who runs has changed, or may have, without a word of the admission rule's."""
+        """The running set may have changed otherwise than by what fits."""
         self._is_to_look = True
 
     def fits(self, candidate: Progress, num_new: int, memory: MemoryView) -> bool:
         try:
             if self._is_to_look:
                 self._is_to_look = False
-                if isinstance(self._admission, Looking):
-                    self._admission.look(memory)
+                self._admission.look(memory)
             is_fitting = self._admission.fits(candidate, num_new, memory)
             if not isinstance(is_fitting, bool):
                 raise TypeError(f"fits() answered {is_fitting!r}, which is neither True nor False")
@@ -138,8 +120,7 @@ class Guard:
 
     def _fall_back(self, error: Exception, now: float) -> None:
         self._tell("the policy", error)
-        self._policy = Fcfs()
-        self._listen()
+        self._set_policy(Fcfs())
         for progress in self.waiting.values():
             self._policy.push(progress, now)
 

@@ -94,7 +94,7 @@ class Progress:
         return None if timeout is None else self.arrival + timeout
 
     @property
-    def num_unborn(self) -> int:
+    def num_pending_forks(self) -> int:
         return len(self.siblings)
 
     @property

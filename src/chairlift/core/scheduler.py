@@ -15,7 +15,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.planner import Planner
-from chairlift.core.policy import Admission, CacheAware, Policy, Prefill
+from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.pool import BlockPool
 from chairlift.core.predictor import LengthPredictor
 from chairlift.core.preemption import Preemption
@@ -42,8 +42,7 @@ class Scheduler:
         self.tables = Tables(limits, preemption or Preemption(), has_prefix_index)
         self._rules = Guard(policy, prefill or Mixed(), admission or PromptFits())
         self._seats = Seats(limits, self.tables, self._rules)
-        if isinstance(policy, CacheAware):
-            policy.watch(self._seats)
+        policy.watch(self._seats)
         self._planner = Planner(self._seats)
         self._predictor = LengthPredictor()
         self._results = Results(self._seats, self._predictor)

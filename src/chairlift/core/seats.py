@@ -10,7 +10,7 @@ from chairlift.core.guard import Guard
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.core.policy import MemoryView, Standing
+from chairlift.core.policy import MemoryView, RequestView
 from chairlift.core.queue import RankedQueue
 from chairlift.core.request import FinishReason, Progress, Request, State
 from chairlift.core.tables import Tables
@@ -39,9 +39,9 @@ class Seats:
         """Whether anybody waits, or stepped off and waits to come back."""
         return bool(self.rules.waiting or self.preempted)
 
-    def num_cached(self, standing: Standing) -> int:
+    def num_cached(self, view: RequestView) -> int:
         """Known tokens of a request that waits that need not be computed, as the cache is now."""
-        return self.tables.num_cached(self.live[standing.id])
+        return self.tables.num_cached(self.live[view.id])
 
     def join(self, lead: Progress, siblings: list[Progress], now: float) -> None:
         """A prompt begins to wait; its further samples are born when it is complete."""

@@ -1,4 +1,4 @@
-"""Tries scheduling rules out on a handful of requests before anything real depends on them."""
+"""A trial of scheduling rules on a handful of requests, before anything real depends on them."""
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.events import RuleFailed
@@ -11,7 +11,7 @@ from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 
-# Too few seats and blocks for all, so that every question is asked.
+# Too small a running set and too few blocks for all, so that every method is called.
 _LIMITS = Limits(vocab_size=2, max_model_len=12, block_size=2, num_blocks=8, max_running=3, max_step_tokens=6)
 _MAX_STEPS = 500
 
@@ -19,7 +19,7 @@ _MAX_STEPS = 500
 def failure(
     policy: Policy | None = None, prefill: Prefill | None = None, admission: Admission | None = None
 ) -> str | None:
-    """What goes wrong with these rules, if something does; they are used up by it."""
+    """What goes wrong with these rules, or None. Rules keep state, so they cannot be used afterwards."""
     scheduler = Scheduler(_LIMITS, policy or Fcfs(), prefill, admission)
     for i in range(8):
         scheduler.add((_request(i + 1),), now=float(i))

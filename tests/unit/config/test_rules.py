@@ -15,8 +15,8 @@ from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.prefill.delay import Delay
+from fakes.request_views import drain, view
 from fakes.requests import make_request
-from fakes.standings import drain, standing
 from fakes.world import World
 
 ROOT = Path(__file__).parents[3]
@@ -94,8 +94,16 @@ def test_waiting_after_a_preemption_goes_with_other_parameters() -> None:
         ({"policy": "..:Mine"}, "--policy cannot be loaded from .."),
         ({"policy": "json:Mine"}, "--policy must name a class, and json has no Mine"),
         ({"policy": "json:loads"}, "--policy must name a class, which loads in json is not"),
-        ({"policy": "json:JSONDecoder"}, "must have the methods push, first, remove, victim, and JSONDecoder lacks"),
-        ({"prefill": "json:JSONDecoder"}, "must have the methods allow, and JSONDecoder lacks allow"),
+        (
+            {"policy": "json:JSONDecoder"},
+            "must name a subclass of Policy, which JSONDecoder in json is not: from chair",
+        ),
+        (
+            {"policy": "json:JSONDecoder"},
+            "from chairlift.core.policy import Policy, then class JSONDecoder(Policy), got",
+        ),
+        ({"prefill": "json:JSONDecoder"}, "from chairlift.core.policy import Prefill, then class JSONDecoder(Prefill)"),
+        ({"admission": "chairlift.core.policies.fcfs:Fcfs"}, "must name a subclass of Admission, which Fcfs in chairl"),
         ({"host_memory": "1GiB"}, "host_memory holds blocks that are swapped out: set preemption to swap or auto"),
         ({"preemption": "forget"}, "--preemption must be one of recompute, swap, auto, got 'forget'"),
     ],
@@ -116,6 +124,8 @@ MINE = """
 from __future__ import annotations
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.longest_first import LongestFirst
+from chairlift.core.policies.ranked import Ranked
+from chairlift.core.policy import Admission, Policy, Prefill
 
 class Mine(LongestFirst):
     def __init__(self, by: str = "output", loud: bool = False, *, most: int = 3) -> None:
@@ -150,11 +160,18 @@ class Annotated(Fcfs):
     def __init__(self, size: Unknown = 3):
         super().__init__()
 
-class Shut:
+class Half(Policy):
+    def push(self, view, now): ...
+    def remove(self, view): ...
+
+class Rankless(Ranked):
+    pass
+
+class Shut(Prefill):
     def allow(self, view):
         return None
 
-class Open:
+class Open(Admission):
     def fits(self, candidate, num_new, memory):
         return "yes"
 """
@@ -164,7 +181,7 @@ def test_an_own_class_is_loaded_from_the_current_folder(folder: Path) -> None:
     (folder / "mine.py").write_text(MINE)
     policy = make_policy("mine:Mine:by=prompt,loud=yes,most=9")
     assert policy.given == ("prompt", True, 9)  # type: ignore[attr-defined]
-    assert drain(policy, standing(1, prompt=2), standing(2, prompt=5)) == [2, 1]
+    assert drain(policy, view(1, prompt=2), view(2, prompt=5)) == [2, 1]
     assert resolve({"policy": "mine:Mine"}).policy == "mine:Mine"
 
 
@@ -191,6 +208,12 @@ def test_an_own_class_may_sit_in_a_package(folder: Path) -> None:
         ("policy", "mine:Crashing", "Crashing does not work when tried out: the policy failed (ZeroDivisionError"),
         ("policy", "mine:Watching", "policy Watching cannot be used (RuntimeError: cannot look)"),
         ("policy", "mine:Annotated", "policy Annotated cannot be used (NameError: name 'Unknown' is not defined)"),
+        (
+            "policy",
+            "mine:Half",
+            "policy must name a class with all methods, and Half lacks first, victim, got 'mine:Half'",
+        ),
+        ("policy", "mine:Rankless", "and Rankless lacks rank, got"),
         ("prefill", "mine:Shut", "prefill Shut does not work when tried out: the prefill rule failed (TypeError"),
         ("admission", "mine:Open", "admission Open does not work when tried out: the admission rule failed (TypeError"),
         ("policy", "broken:Mine", "policy cannot be loaded from broken (SyntaxError: "),
@@ -217,8 +240,8 @@ def test_an_own_module_does_not_hide_an_installed_one(folder: Path) -> None:
 
 def test_the_example_puts_small_talk_first_and_bounds_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    long = [standing(i, prompt=50) for i in range(3)]
-    small = [standing(10 + i, prompt=3) for i in range(20)]
+    long = [view(i, prompt=50) for i in range(3)]
+    small = [view(10 + i, prompt=3) for i in range(20)]
     order = drain(make_policy("examples.my_policy:SmallTalkFirst:words=10,share=0.5"), *long, *small)
     assert order[:6] == [10, 11, 12, 13, 14, 15]
     assert order.index(0) < 9  # small talk had its share by then

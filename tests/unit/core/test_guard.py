@@ -1,15 +1,19 @@
 """A rule that raises or answers nonsense is replaced, and no request is lost."""
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from chairlift.core import policy as policy_module
 from chairlift.core.events import RuleFailed
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.policy import Allowance, Standing
+from chairlift.core.policy import Admission, Allowance, Prefill, RequestView
 from fakes.requests import make_request, make_samples
 from fakes.world import World
 
@@ -39,28 +43,28 @@ class Breaking(Fcfs):
         self._num_good -= 1
         return plain() if self._num_good >= 0 else self._answer()
 
-    def push(self, standing: Standing, now: float) -> None:
-        self._now("push", lambda: super(Breaking, self).push(standing, now))
+    def push(self, view: RequestView, now: float) -> None:
+        self._now("push", lambda: super(Breaking, self).push(view, now))
 
     def first(self, now: float) -> RequestId | None:
         return self._now("first", lambda: super(Breaking, self).first(now))  # type: ignore[no-any-return]
 
-    def remove(self, standing: Standing) -> None:
-        self._now("remove", lambda: super(Breaking, self).remove(standing))
+    def remove(self, view: RequestView) -> None:
+        self._now("remove", lambda: super(Breaking, self).remove(view))
 
-    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
+    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
         return self._now("victim", lambda: super(Breaking, self).victim(running, now))  # type: ignore[no-any-return]
 
-    def served(self, standing: Standing, num_prompt: int, num_output: int) -> None:
+    def served(self, view: RequestView, num_prompt: int, num_output: int) -> None:
         self._now("served", lambda: None)
 
-    def decoded(self, standings: Sequence[Standing]) -> None:
+    def decoded(self, views: Sequence[RequestView]) -> None:
         self._now("decoded", lambda: None)
 
-    def left(self, standing: Standing) -> None:
+    def left(self, view: RequestView) -> None:
         self._now("left", lambda: None)
 
-    def yielding(self, running: Sequence[Standing], now: float) -> Sequence[RequestId]:
+    def yielding(self, running: Sequence[RequestView], now: float) -> Sequence[RequestId]:
         return self._now("yielding", lambda: ())  # type: ignore[no-any-return]
 
 
@@ -95,13 +99,46 @@ def test_a_policy_that_works_is_left_alone() -> None:
     assert run(policy=Breaking("none", 0, raising)) == []
 
 
-class Answers:
+class Counting(Fcfs):
+    """Overrides one hook of several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_tokens: Counter[RequestId] = Counter()
+
+    def served(self, view: RequestView, num_prompt: int, num_output: int) -> None:
+        self.num_tokens[view.id] += num_output
+
+
+def test_a_policy_that_overrides_only_served_hears_of_decodes_too() -> None:
+    policy = Counting()
+    assert run(policy=policy) == []
+    assert {id: policy.num_tokens[RequestId(id)] for id in (1, 2, 3, 4, 5, 7)} == dict.fromkeys((1, 2, 3, 4, 5, 7), 8)
+
+
+def test_hooks_that_do_nothing_cost_no_call() -> None:
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == policy_module.__file__:
+            called.add(frame.f_code.co_name)
+
+    previous = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run(policy=Fcfs())
+    finally:
+        sys.setprofile(previous)
+    assert called == {"watch", "look"}  # once for all, and once a step
+
+
+class Answers(Prefill, Admission):
     """As prefill and as admission rule: says the same every time."""
 
     def __init__(self, answer: Callable[[], Any]) -> None:
         self._answer = answer
 
-    def allow(self, view: object) -> Any:
+    def allow(self, step: object) -> Any:
         return self._answer()
 
     def fits(self, candidate: object, num_new: int, memory: object) -> Any:

@@ -10,8 +10,8 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.policy import Policy
+from fakes.request_views import drain, view, wait
 from fakes.requests import make_request
-from fakes.standings import drain, standing, wait
 from fakes.world import World
 
 LIMITS = Limits(vocab_size=50, max_model_len=256, block_size=4, num_blocks=256, max_running=2, max_step_tokens=64)
@@ -19,24 +19,24 @@ LIMITS = Limits(vocab_size=50, max_model_len=256, block_size=4, num_blocks=256, 
 
 def test_long_prompts_join_lower_levels() -> None:
     policy = Mlfq(quantum=10, rate=2.0)
-    assert drain(policy, standing(1, prompt=35), standing(2, prompt=11), standing(3, prompt=10)) == [3, 2, 1]
+    assert drain(policy, view(1, prompt=35), view(2, prompt=11), view(3, prompt=10)) == [3, 2, 1]
 
 
 def test_what_has_used_its_level_up_sinks() -> None:
     policy = Mlfq(quantum=10)
-    long = standing(1)
+    long = view(1)
     wait(policy, long)
     policy.remove(long)
     for _ in range(10):
         policy.served(long, 0, 1)
-    assert drain(policy, long, standing(2, prompt=10)) == [2, 1]
+    assert drain(policy, long, view(2, prompt=10)) == [2, 1]
 
 
 @pytest.mark.parametrize("num_tokens", [1, 9, 10, 11, 29, 30, 31, 500])
 def test_telling_of_all_who_decode_at_once_is_telling_of_each(num_tokens: int) -> None:
     """Sinking after 10 tokens and 20 more; the last level has no end."""
     each, once = Mlfq(levels=3, quantum=10), Mlfq(levels=3, quantum=10)
-    crowd = [standing(i, prompt=prompt) for i, prompt in enumerate((1, 5, 15, 100), start=1)]
+    crowd = [view(i, prompt=prompt) for i, prompt in enumerate((1, 5, 15, 100), start=1)]
     for policy in (each, once):
         wait(policy, *crowd[:3])
         for one in crowd[:3]:  # the last is a further sample, which never waited
@@ -50,52 +50,52 @@ def test_telling_of_all_who_decode_at_once_is_telling_of_each(num_tokens: int) -
 
 def test_recomputed_prompts_do_not_use_a_level_up() -> None:
     policy = Mlfq(quantum=10)
-    back = standing(1, prompt=9, num_preempted=1)
+    back = view(1, prompt=9, num_preempted=1)
     wait(policy, back)
     policy.remove(back)
     policy.served(back, 9, 1)
-    assert drain(policy, back, standing(2, prompt=9)) == [1, 2]
+    assert drain(policy, back, view(2, prompt=9)) == [1, 2]
 
 
 def test_the_worst_running_step_off_for_better_ones_that_wait() -> None:
     policy = Mlfq(quantum=10)
-    running = [standing(1, prompt=9), standing(2, prompt=30), standing(3, prompt=100), standing(4, prompt=100)]
-    wait(policy, standing(5, prompt=20), standing(6, prompt=20))
+    running = [view(1, prompt=9), view(2, prompt=30), view(3, prompt=100), view(4, prompt=100)]
+    wait(policy, view(5, prompt=20), view(6, prompt=20))
     assert policy.yielding(running, 1.0) == [4, 3]
-    wait(policy, *(standing(i, prompt=20) for i in range(7, 12)))
+    wait(policy, *(view(i, prompt=20) for i in range(7, 12)))
     assert policy.yielding(running, 1.0) == [4, 3, 2]  # the first is on a better level itself
 
 
 def test_nobody_steps_off_within_its_prompt() -> None:
     policy = Mlfq(quantum=10)
-    wait(policy, standing(2))
-    assert policy.yielding([standing(1, prompt=100, num_computed=50)], 1.0) == []
-    assert policy.yielding([standing(1, prompt=100)], 1.0) == [1]
+    wait(policy, view(2))
+    assert policy.yielding([view(1, prompt=100, num_computed=50)], 1.0) == []
+    assert policy.yielding([view(1, prompt=100)], 1.0) == [1]
 
 
 def test_the_victim_is_on_the_worst_level() -> None:
-    running = [standing(1, prompt=100), standing(2, 5.0), standing(3, 1.0, prompt=100)]
+    running = [view(1, prompt=100), view(2, 5.0), view(3, 1.0, prompt=100)]
     assert Mlfq(quantum=10).victim(running, 9.0) == 3
 
 
 def test_who_has_waited_long_enough_rises_above_all() -> None:
     policy = Mlfq(quantum=10, starve=5.0)
-    old, older = standing(1, 1.0, prompt=100), standing(2, 0.0, prompt=300)
-    wait(policy, older, old, standing(3, 4.0), standing(4, 4.0))
+    old, older = view(1, 1.0, prompt=100), view(2, 0.0, prompt=300)
+    wait(policy, older, old, view(3, 4.0), view(4, 4.0))
     assert policy.first(4.9) == 3
     assert policy.first(5.0) == 2
-    assert policy.yielding([standing(9), standing(8)], 6.0) == [9, 8]  # for both that have risen by then
+    assert policy.yielding([view(9), view(8)], 6.0) == [9, 8]  # for both that have risen by then
     policy.remove(older)
     assert policy.first(6.0) == 1
 
 
 def test_who_has_risen_sinks_after_a_quantum() -> None:
     policy = Mlfq(quantum=10, starve=5.0)
-    risen = standing(1, 0.0, prompt=300, num_preempted=1)
+    risen = view(1, 0.0, prompt=300, num_preempted=1)
     wait(policy, risen)
     assert policy.first(5.0) == 1
     policy.remove(risen)
-    wait(policy, standing(2, 5.0))
+    wait(policy, view(2, 5.0))
     for _ in range(9):
         policy.served(risen, 0, 1)
     assert policy.yielding([risen], 6.0) == []
@@ -108,7 +108,7 @@ def test_who_has_risen_sinks_after_a_quantum() -> None:
 
 def test_nothing_is_kept_of_who_is_gone() -> None:
     policy = Mlfq()
-    gone = standing(1)
+    gone = view(1)
     drain(policy, gone)
     policy.served(gone, 1, 1)
     policy.left(gone)

@@ -20,38 +20,38 @@ from chairlift.core.policies.longest_prefix import LongestPrefix
 from chairlift.core.policies.priority import Priority
 from chairlift.core.policies.shortest_first import ShortestFirst
 from chairlift.core.policies.similar_length import SimilarLength
-from chairlift.core.policy import Policy, Standing
-from fakes.standings import admit, drain, standing, wait
+from chairlift.core.policy import Policy, RequestView
+from fakes.request_views import admit, drain, view, wait
 
 
 def test_first_come_first_served_ties_by_id() -> None:
-    assert drain(Fcfs(), standing(3, 2.0), standing(2, 1.0), standing(1, 2.0)) == [2, 1, 3]
+    assert drain(Fcfs(), view(3, 2.0), view(2, 1.0), view(1, 2.0)) == [2, 1, 3]
 
 
 def test_the_newest_is_first_come_first_serveds_victim() -> None:
-    assert Fcfs().victim([standing(1, 1.0), standing(3, 2.0), standing(2, 2.0)], 9.0) == 3
+    assert Fcfs().victim([view(1, 1.0), view(3, 2.0), view(2, 2.0)], 9.0) == 3
 
 
 @pytest.mark.parametrize(("by", "order"), [("output", [2, 1, 3]), ("prompt", [3, 1, 2]), ("total", [3, 1, 2])])
 def test_shortest_first_by_each_measure(by: str, order: list[int]) -> None:
-    requests = (standing(1, prompt=10, output=5), standing(2, prompt=90, output=2), standing(3, prompt=3, output=6))
+    requests = (view(1, prompt=10, output=5), view(2, prompt=90, output=2), view(3, prompt=3, output=6))
     assert drain(ShortestFirst(by), *requests) == order
     assert drain(LongestFirst(by), *requests) == order[::-1]
 
 
 def test_a_length_that_was_learnt_counts_where_none_was_asked_for() -> None:
-    unsure = standing(1, output=1000)
+    unsure = view(1, output=1000)
     unsure.expected_output = 3
-    assert drain(ShortestFirst(), standing(2, output=10), unsure) == [1, 2]
+    assert drain(ShortestFirst(), view(2, output=10), unsure) == [1, 2]
 
 
 def test_shortest_firsts_victim_has_the_most_left_to_do() -> None:
-    running = [standing(1, output=100, num_output=95), standing(2, output=50, num_output=1), standing(3, output=20)]
+    running = [view(1, output=100, num_output=95), view(2, output=50, num_output=1), view(3, output=20)]
     assert ShortestFirst().victim(running, 0.0) == 2
 
 
 def test_longest_firsts_victim_loses_the_least() -> None:
-    assert LongestFirst().victim([standing(1, prompt=30), standing(2, prompt=8), standing(3, prompt=90)], 0.0) == 2
+    assert LongestFirst().victim([view(1, prompt=30), view(2, prompt=8), view(3, prompt=90)], 0.0) == 2
 
 
 @pytest.mark.parametrize("rule", [ShortestFirst, LongestFirst, SimilarLength])
@@ -61,7 +61,7 @@ def test_an_unknown_measure_lists_those_there_are(rule: Callable[..., Policy]) -
 
 
 def test_like_lengths_step_on_together() -> None:
-    requests = [standing(i, float(i), output=length) for i, length in enumerate((100, 10, 103, 9, 98, 11))]
+    requests = [view(i, float(i), output=length) for i, length in enumerate((100, 10, 103, 9, 98, 11))]
     order = drain(SimilarLength(), *requests)
     assert sorted(order[:3]) == [1, 3, 5]  # the short ones are closest to nothing
     assert sorted(order[3:]) == [0, 2, 4]
@@ -69,32 +69,32 @@ def test_like_lengths_step_on_together() -> None:
 
 def test_similar_lengths_victim_is_unlike_the_last_admitted() -> None:
     policy = SimilarLength()
-    drain(policy, standing(1, output=50))
-    assert policy.victim([standing(2, output=45), standing(3, output=500), standing(4, output=60)], 0.0) == 3
+    drain(policy, view(1, output=50))
+    assert policy.victim([view(2, output=45), view(3, output=500), view(4, output=60)], 0.0) == 3
 
 
 def test_priority_serves_smaller_numbers_first_and_ages_those_that_wait() -> None:
     policy = Priority(aging=0.5)
-    requests = [standing(1, 0.0, priority=5), standing(2, 8.0, priority=0), standing(3, 12.0, priority=0)]
+    requests = [view(1, 0.0, priority=5), view(2, 8.0, priority=0), view(3, 12.0, priority=0)]
     assert drain(policy, *requests) == [2, 1, 3]  # five levels are worth ten seconds
     assert drain(Priority(aging=0.0), *requests) == [2, 3, 1]
 
 
 def test_prioritys_victim_is_the_least_urgent() -> None:
-    running = [standing(1, 0.0, priority=1), standing(2, 1.0, priority=3), standing(3, 2.0, priority=3)]
+    running = [view(1, 0.0, priority=1), view(2, 1.0, priority=3), view(3, 2.0, priority=3)]
     assert Priority().victim(running, 9.0) == 3
 
 
 def test_the_earliest_deadline_first_and_a_default_for_those_without() -> None:
-    requests = [standing(1, 0.0), standing(2, 1.0, deadline_s=20.0), standing(3, 2.0, deadline_s=5.0)]
+    requests = [view(1, 0.0), view(2, 1.0, deadline_s=20.0), view(3, 2.0, deadline_s=5.0)]
     assert drain(Deadline(default=10.0), *requests) == [3, 1, 2]
     assert Deadline(default=10.0).victim(requests, 3.0) == 2
 
 
 def test_users_take_turns_however_many_requests_one_of_them_has() -> None:
     policy = FairShare(prompt=1.0, output=1.0)
-    requests = [standing(i, user="many", prompt=10) for i in range(6)]
-    requests += [standing(i, user="few", prompt=10) for i in range(6, 8)]
+    requests = [view(i, user="many", prompt=10) for i in range(6)]
+    requests += [view(i, user="few", prompt=10) for i in range(6, 8)]
     wait(policy, *requests)
     known = {one.id: one for one in requests}
     users = []
@@ -108,11 +108,11 @@ def test_users_take_turns_however_many_requests_one_of_them_has() -> None:
 def test_a_user_who_was_away_has_not_saved_up() -> None:
     policy = FairShare()
     for i in range(5):
-        busy = standing(i, user="busy")
+        busy = view(i, user="busy")
         drain(policy, busy)
         policy.served(busy, 100, 0)
-    back = [standing(10 + i, user="back") for i in range(3)]
-    more = [standing(20 + i, user="busy") for i in range(3)]
+    back = [view(10 + i, user="back") for i in range(3)]
+    more = [view(20 + i, user="busy") for i in range(3)]
     wait(policy, *back, *more)
     known = {one.id: one for one in (*back, *more)}
     turns = []
@@ -125,13 +125,13 @@ def test_a_user_who_was_away_has_not_saved_up() -> None:
 
 def test_what_is_computed_again_is_not_charged() -> None:
     policy = FairShare()
-    policy.served(standing(1, user="a", num_preempted=1), 1000, 1)
-    policy.served(standing(2, user="b"), 10, 1)
-    assert drain(policy, standing(3, user="b"), standing(4, user="a")) == [4, 3]
+    policy.served(view(1, user="a", num_preempted=1), 1000, 1)
+    policy.served(view(2, user="b"), 10, 1)
+    assert drain(policy, view(3, user="b"), view(4, user="a")) == [4, 3]
 
 
 def test_fair_share_charges_all_who_decode_at_once_as_it_does_each() -> None:
-    crowd = [standing(i, user="aab"[i % 3]) for i in range(10)]
+    crowd = [view(i, user="aab"[i % 3]) for i in range(10)]
     each, once = FairShare(output=0.3), FairShare(output=0.3)
     for one in crowd:
         each.served(one, 0, 1)
@@ -141,7 +141,7 @@ def test_fair_share_charges_all_who_decode_at_once_as_it_does_each() -> None:
 
 def test_a_user_with_two_shares_is_served_twice_as_much() -> None:
     policy, served = FairShare(prompt=0.0, output=1.0), {"a": 0, "b": 0}
-    waiting = {i: standing(i, user="ab"[i % 2], share=2.0 - i % 2) for i in range(60)}
+    waiting = {i: view(i, user="ab"[i % 2], share=2.0 - i % 2) for i in range(60)}
     wait(policy, *waiting.values())
     for _ in range(45):
         first = policy.first(0.0)
@@ -154,7 +154,7 @@ def test_a_user_with_two_shares_is_served_twice_as_much() -> None:
 
 def test_fair_shares_victim_is_the_newest_of_who_was_served_most() -> None:
     policy = FairShare()
-    running = [standing(1, 1.0, user="a"), standing(2, 2.0, user="a"), standing(3, 3.0, user="b")]
+    running = [view(1, 1.0, user="a"), view(2, 2.0, user="a"), view(3, 3.0, user="b")]
     policy.served(running[0], 50, 0)
     policy.served(running[2], 49, 0)
     assert policy.victim(running, 9.0) == 2
@@ -163,7 +163,7 @@ def test_fair_shares_victim_is_the_newest_of_who_was_served_most() -> None:
 def test_fair_share_keeps_little_of_users_that_come_once() -> None:
     policy = FairShare()
     for i in range(45_000):
-        once = standing(i, user=f"user {i}")
+        once = view(i, user=f"user {i}")
         drain(policy, once)
         policy.served(once, 1, 1)
     assert len(policy._served) <= 20_002
@@ -172,9 +172,9 @@ def test_fair_share_keeps_little_of_users_that_come_once() -> None:
 
 def test_fair_share_keeps_one_entry_for_a_user_that_comes_again_and_again() -> None:
     policy = FairShare()
-    wait(policy, standing(0, user="waits"))
+    wait(policy, view(0, user="waits"))
     for i in range(1, 1000):
-        again = standing(i, user="again")
+        again = view(i, user="again")
         wait(policy, again)
         policy.first(0.0)
         policy.remove(again)
@@ -187,21 +187,21 @@ class Cached:
         self._tokens = tokens
         self.num_asked = 0
 
-    def num_cached(self, standing: Standing) -> int:
+    def num_cached(self, view: RequestView) -> int:
         self.num_asked += 1
-        return self._tokens.get(standing.id, 0)
+        return self._tokens.get(view.id, 0)
 
 
 def test_the_longest_cached_prefix_first_of_equals_the_oldest() -> None:
     policy = LongestPrefix()
     policy.watch(Cached({2: 32, 4: 64}))
-    assert drain(policy, *(standing(i) for i in range(1, 6))) == [4, 2, 1, 3, 5]
+    assert drain(policy, *(view(i) for i in range(1, 6))) == [4, 2, 1, 3, 5]
 
 
 def test_only_the_oldest_are_asked_for() -> None:
     policy, cache = LongestPrefix(window=8), Cached({20: 99})
     policy.watch(cache)
-    wait(policy, *(standing(i) for i in range(30)))
+    wait(policy, *(view(i) for i in range(30)))
     assert policy.first(0.0) == 0
     assert cache.num_asked == 8
 
@@ -209,7 +209,7 @@ def test_only_the_oldest_are_asked_for() -> None:
 def test_the_cache_is_asked_again_only_when_somebody_came_or_left() -> None:
     policy, cache = LongestPrefix(window=3), Cached({2: 5, 3: 9})
     policy.watch(cache)
-    requests = [standing(i) for i in range(5)]
+    requests = [view(i) for i in range(5)]
     wait(policy, *requests[:3])
     assert [policy.first(0.0) for _ in range(4)] == [2] * 4
     assert cache.num_asked == 3
@@ -224,17 +224,17 @@ def test_the_cache_is_asked_again_only_when_somebody_came_or_left() -> None:
 def test_the_oldest_waits_no_longer_than_its_patience() -> None:
     policy = LongestPrefix(patience=3)
     policy.watch(Cached({i: 100 - i for i in range(1, 20)}))
-    assert drain(policy, *(standing(i) for i in range(10))) == [1, 2, 3, 0, 4, 5, 6, 7, 8, 9]
+    assert drain(policy, *(view(i) for i in range(10))) == [1, 2, 3, 0, 4, 5, 6, 7, 8, 9]
 
 
 def num_admitted_between(policy: Policy, seed: int, length: Callable[[random.Random], int]) -> list[tuple[int, int]]:
     """Under a queue that is kept full: for each request, how many it found waiting and after how many it stepped on."""
     rng = random.Random(seed)
-    waiting: dict[RequestId, Standing] = {}
+    waiting: dict[RequestId, RequestView] = {}
     found: dict[RequestId, tuple[int, int]] = {}
     spans, num_admitted = [], 0
     for i in range(3000):
-        one = standing(i, float(i), prompt=1, output=length(rng))
+        one = view(i, float(i), prompt=1, output=length(rng))
         found[one.id] = (len(waiting), num_admitted)
         waiting[one.id] = one
         policy.push(one, float(i))
@@ -260,7 +260,7 @@ def test_the_bound_of_policies_with_patience_holds(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_with_aging_only_those_that_come_soon_after_pass(seed: int) -> None:
     rng = random.Random(seed)
-    requests = [standing(i, float(i), priority=rng.randint(0, 4)) for i in range(400)]
+    requests = [view(i, float(i), priority=rng.randint(0, 4)) for i in range(400)]
     order = drain(Priority(aging=0.1), *requests)
     place = {request: i for i, request in enumerate(order)}
     for one in requests:
@@ -271,7 +271,7 @@ def test_with_aging_only_those_that_come_soon_after_pass(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_is_passed_by_a_request_that_comes_after_its_deadline(seed: int) -> None:
     rng = random.Random(seed)
-    requests = [standing(i, float(i), deadline_s=rng.choice([None, 3.0, 30.0])) for i in range(400)]
+    requests = [view(i, float(i), deadline_s=rng.choice([None, 3.0, 30.0])) for i in range(400)]
     place = {request: i for i, request in enumerate(drain(Deadline(default=60.0), *requests))}
     for one in requests:
         due = one.arrival + (one.request.attributes.deadline_s or 60.0)
@@ -287,12 +287,12 @@ def test_users_with_work_waiting_are_served_alike(seed: int) -> None:
     waiting = {
         one.id: one
         for one in (
-            standing(i, user=rng.choice("aaaabc"), prompt=rng.randint(1, 20), output=rng.randint(1, 30))
+            view(i, user=rng.choice("aaaabc"), prompt=rng.randint(1, 20), output=rng.randint(1, 30))
             for i in range(2000)
         )
     }
     wait(policy, *waiting.values())
-    running: deque[tuple[Standing, int]] = deque()
+    running: deque[tuple[RequestView, int]] = deque()
     while all(any(o.request.attributes.user == user for o in waiting.values()) for user in served):
         while len(running) < seats:
             chosen = waiting.pop(policy.first(0.0))  # type: ignore[arg-type]
@@ -311,16 +311,15 @@ def test_users_with_work_waiting_are_served_alike(seed: int) -> None:
 
 
 @lru_cache
-def many() -> list[Standing]:
+def many() -> list[RequestView]:
     return [
-        standing(i, float(i), prompt=1, output=1 + i * 7919 % 4000, user=f"{i % 50}", priority=i % 5)
-        for i in range(10_500)
+        view(i, float(i), prompt=1, output=1 + i * 7919 % 4000, user=f"{i % 50}", priority=i % 5) for i in range(10_500)
     ]
 
 
 def cost(policy: Policy, num_waiting: int) -> int:
     """Lines of Python run for 100 requests that come and 100 that step on, in a queue of this length."""
-    known: dict[RequestId, Standing] = {one.id: one for one in many()}
+    known: dict[RequestId, RequestView] = {one.id: one for one in many()}
     wait(policy, *many()[:num_waiting])
     lines = 0
 

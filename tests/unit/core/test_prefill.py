@@ -21,7 +21,7 @@ from fakes.world import World
 LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=128, max_running=4, max_step_tokens=32)
 
 
-def view(**more: Any) -> StepView:
+def step(**more: Any) -> StepView:
     nothing = StepView(
         now=10.0,
         num_waiting=0,
@@ -30,7 +30,7 @@ def view(**more: Any) -> StepView:
         num_admitted=0,
         num_decodes=0,
         num_prompts=0,
-        num_seats=4,
+        num_admissible=4,
         last_prompt_s=0.0,
         has_preempted=False,
     )
@@ -71,17 +71,17 @@ def test_prefill_first_goes_on_decoding_when_memory_lets_nobody_in() -> None:
 
 def test_decode_first_keeps_newcomers_out_until_enough_seats_are_free() -> None:
     rule = DecodeFirst(free=0.5)
-    assert rule.allow(view(num_seats=1, num_decodes=3, num_waiting=9)).num_new == 0
-    assert rule.allow(view(num_seats=2, num_decodes=2, num_waiting=9)).num_new == 2
-    assert rule.allow(view(num_seats=1, num_decodes=3, num_waiting=9, num_preempted=1)).num_new == 1
-    assert rule.allow(view(num_seats=1, num_prompts=3)).num_new == 1  # nobody decodes
+    assert rule.allow(step(num_admissible=1, num_decodes=3, num_waiting=9)).num_new == 0
+    assert rule.allow(step(num_admissible=2, num_decodes=2, num_waiting=9)).num_new == 2
+    assert rule.allow(step(num_admissible=1, num_decodes=3, num_waiting=9, num_preempted=1)).num_new == 1
+    assert rule.allow(step(num_admissible=1, num_prompts=3)).num_new == 1  # nobody decodes
 
 
 def test_delay_holds_prompts_until_the_oldest_has_waited_its_part_of_the_last_prompt_step() -> None:
     rule = Delay(factor=0.5)
-    assert rule.allow(view(oldest_arrival=9.0, last_prompt_s=4.0)).num_new == 0
-    assert rule.allow(view(oldest_arrival=8.0, last_prompt_s=4.0)).num_new > 4
-    assert rule.allow(view(oldest_arrival=9.0, last_prompt_s=4.0, num_preempted=2)).num_new == 2
+    assert rule.allow(step(oldest_arrival=9.0, last_prompt_s=4.0)).num_new == 0
+    assert rule.allow(step(oldest_arrival=8.0, last_prompt_s=4.0)).num_new > 4
+    assert rule.allow(step(oldest_arrival=9.0, last_prompt_s=4.0, num_preempted=2)).num_new == 2
 
 
 def test_delay_lets_prompts_gather() -> None:
@@ -94,20 +94,20 @@ def test_delay_lets_prompts_gather() -> None:
 
 def test_batched_prefill_waits_for_so_many() -> None:
     rule = BatchedPrefill(size=3)
-    assert rule.allow(view(num_waiting=2, num_decodes=1)).num_new == 0
-    assert rule.allow(view(num_waiting=5, num_seats=2, num_decodes=2)).num_new == 0
-    assert rule.allow(view(num_waiting=5, num_decodes=1)).num_new == 3
+    assert rule.allow(step(num_waiting=2, num_decodes=1)).num_new == 0
+    assert rule.allow(step(num_waiting=5, num_admissible=2, num_decodes=2)).num_new == 0
+    assert rule.allow(step(num_waiting=5, num_decodes=1)).num_new == 3
 
 
 def test_a_batch_that_takes_several_steps_is_completed() -> None:
     rule = BatchedPrefill(size=3)
-    assert rule.allow(view(num_waiting=3)).num_new == 3
-    assert rule.allow(view(num_waiting=2, num_admitted=1, num_prompts=1, num_seats=3)).num_new == 2
-    assert rule.allow(view(num_waiting=2, num_admitted=3, num_prompts=1, num_seats=1)).num_new == 0
+    assert rule.allow(step(num_waiting=3)).num_new == 3
+    assert rule.allow(step(num_waiting=2, num_admitted=1, num_prompts=1, num_admissible=3)).num_new == 2
+    assert rule.allow(step(num_waiting=2, num_admitted=3, num_prompts=1, num_admissible=1)).num_new == 0
 
 
 def test_a_batch_is_never_larger_than_the_seats() -> None:
-    assert BatchedPrefill(size=8).allow(view(num_waiting=4, num_seats=4)).num_new == 4
+    assert BatchedPrefill(size=8).allow(step(num_waiting=4, num_admissible=4)).num_new == 4
 
 
 def test_prompts_step_on_in_batches() -> None:
@@ -157,9 +157,9 @@ def test_after_preempt_wait_lets_nobody_on_in_a_step_that_made_somebody_step_off
 
 def test_the_wrapped_rule_is_heard_when_nobody_stepped_off() -> None:
     rule = WaitAfterPreempt(PrefillFirst())
-    assert not rule.allow(view(num_waiting=1)).decodes
-    assert rule.allow(view(num_waiting=1)).num_new > 0
-    assert rule.allow(view(num_waiting=1, has_preempted=True)).num_new == 0
+    assert not rule.allow(step(num_waiting=1)).decodes
+    assert rule.allow(step(num_waiting=1)).num_new > 0
+    assert rule.allow(step(num_waiting=1, has_preempted=True)).num_new == 0
 
 
 @pytest.mark.parametrize("make", [lambda: DecodeFirst(2.0), lambda: Delay(-1.0), lambda: BatchedPrefill(0)])

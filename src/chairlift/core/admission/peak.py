@@ -1,34 +1,34 @@
-"""Step on when the predicted peak of all running requests fits.
+"""Admit a request if the predicted peak of all running requests fits.
 
-They do not all need their most at the same time: those that end sooner give their blocks back. With the requests
-sorted by what is left to do, longest first, the need at the moment the i-th ends is what the first i hold by then; the
-largest of these is the peak. A guess that was too low is made good by preemption.
+Requests do not need their most at the same time: those that end sooner free their blocks. With the requests sorted by
+the tokens left, longest first, the need at the moment the i-th ends is what the first i hold by then; the largest of
+these is the peak. Preemption makes up for a prediction that was too low.
 """
 
 from itertools import accumulate, count
 from operator import mul, sub
 
 from chairlift.core.admission.placed import num_placed, num_places
-from chairlift.core.policy import MemoryView, Standing
+from chairlift.core.policy import Admission, MemoryView, RequestView
 
-Member = tuple[int, int]  # tokens left to do, negative so that the longest is first, and tokens held
+Member = tuple[int, int]  # tokens left, negative so that the longest is first, and tokens held
 
 
-class Peak:
+class Peak(Admission):
     def __init__(self) -> None:
-        self._members: list[Member] = []  # of all that run and their unborn samples
+        self._members: list[Member] = []  # all running requests and their pending forks
         self._most = 0  # the peak, or more
-        self._num_held = 0  # blocks; those that are shared count once for each table, here as below
+        self._num_held = 0  # blocks; a shared block counts once for each table, here as below
 
     def look(self, memory: MemoryView) -> None:
         size, members, num_held = memory.block_size, [], 0
-        for standing in memory.running:
-            tokens = num_placed(standing)
-            members += _members(standing, tokens)
+        for view in memory.running:
+            tokens = num_placed(view)
+            members += _members(view, tokens)
             num_held += -(-tokens // size)
         self._members, self._most, self._num_held = members, _sum(members), num_held
 
-    def fits(self, candidate: Standing, num_new: int, memory: MemoryView) -> bool:
+    def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
         size, tokens = memory.block_size, candidate.num_known
         num_own, members = -(-tokens // size), _members(candidate, tokens)
         num_blocks = memory.num_free + self._num_held + num_own - num_new
@@ -45,13 +45,13 @@ class Peak:
         return True
 
 
-def _members(standing: Standing, num_placed: int) -> list[Member]:
-    left = max(1, num_places(standing.request, standing.expected_output) - num_placed)
-    return [(-left, num_placed), *[(-left, 0)] * standing.num_unborn]  # unborn samples share its prompt
+def _members(view: RequestView, num_placed: int) -> list[Member]:
+    left = max(1, num_places(view.request, view.expected_output) - num_placed)
+    return [(-left, num_placed), *[(-left, 0)] * view.num_pending_forks]  # pending forks share its prompt
 
 
 def _sum(members: list[Member]) -> int:
-    """What they would need if all ended at the same time: no less than the peak."""
+    """The need if all ended at the same time: no less than the peak."""
     return sum([held - left for left, held in members])
 
 

@@ -1,15 +1,15 @@
 """What requests hold and may need, as admission rules count it."""
 
-from chairlift.core.policy import Standing
+from chairlift.core.policy import RequestView
 from chairlift.core.request import Request
 
 
-def num_placed(running: Standing) -> int:
-    """Known tokens that have a place: all of a prompt, but a sampled one gets it when it is computed."""
+def num_placed(running: RequestView) -> int:
+    """Known tokens with a place in the cache: a sampled token gets one when it is computed, a prompt at once."""
     num_known, num_computed = running.num_known, running.num_computed
     return num_computed if num_known - num_computed == 1 else num_known
 
 
 def num_places(request: Request, num_output: int) -> int:
-    """Places that its text takes with so much output; the last token needs none."""
+    """Places in the cache that a request takes with so much output; the last token needs none."""
     return len(request.prompt) + num_output - 1

@@ -1,9 +1,9 @@
-"""Step on when the known tokens fit, with a spare block for each running request."""
+"""Admit a request if its known tokens fit, with a spare block for each running request."""
 
-from chairlift.core.policy import MemoryView, Standing
+from chairlift.core.policy import Admission, MemoryView, RequestView
 
 
-class PromptFits:
-    def fits(self, candidate: Standing, num_new: int, memory: MemoryView) -> bool:
-        # Without the spare blocks, what is admitted now is preempted in a moment.
+class PromptFits(Admission):
+    def fits(self, candidate: RequestView, num_new: int, memory: MemoryView) -> bool:
+        # Without the spare blocks, a request is admitted now and preempted in a moment.
         return num_new + len(memory.running) <= memory.num_free

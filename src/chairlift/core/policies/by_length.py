@@ -1,14 +1,14 @@
-"""How long a request is, for policies that care."""
+"""The length of a request, for policies that order by it."""
 
-from chairlift.core.policy import Standing
+from chairlift.core.policy import RequestView
 
 MEASURES = ("output", "prompt", "total")
 
 
-def length_of(standing: Standing, by: str) -> int:
-    """Expected output, prompt, or both; what has been produced already does not count again."""
-    prompt = len(standing.request.prompt)
-    return {"output": standing.expected_output, "prompt": prompt, "total": prompt + standing.expected_output}[by]
+def length_of(view: RequestView, by: str) -> int:
+    """Expected output, prompt or both; output so far does not shorten it."""
+    prompt = len(view.request.prompt)
+    return {"output": view.expected_output, "prompt": prompt, "total": prompt + view.expected_output}[by]
 
 
 def check_measure(by: str) -> None:

@@ -1,13 +1,13 @@
-"""The earliest deadline first; who has none is due `default` seconds after coming.
+"""The earliest deadline first; a request without one is due `default` seconds after its arrival.
 
-Bound: nobody is passed by a request that comes after its own deadline, met or not.
+Bound: no request is overtaken by one that arrives after its deadline, met or not.
 """
 
 from collections.abc import Iterable
 
 from chairlift.core.ids import RequestId
 from chairlift.core.policies.ranked import Ranked
-from chairlift.core.policy import Standing
+from chairlift.core.policy import RequestView
 from chairlift.core.queue import Rank
 
 
@@ -18,10 +18,10 @@ class Deadline(Ranked):
             raise ValueError(f"default={default}: must not be negative")
         self._default = default
 
-    def rank(self, standing: Standing) -> Rank:
-        given = standing.request.attributes.deadline_s
-        return (standing.arrival + (self._default if given is None else given), standing.arrival)
+    def rank(self, view: RequestView) -> Rank:
+        given = view.request.attributes.deadline_s
+        return (view.arrival + (self._default if given is None else given), view.arrival)
 
-    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
-        """The one with the most time left, of those the newest."""
+    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+        """The request with the latest deadline, ties by the newest."""
         return max(running, key=lambda s: (*self.rank(s), s.id)).id

@@ -1,13 +1,13 @@
 """First come, first served.
 
-Bound: nobody is passed by a request that came later.
+Bound: no request is overtaken by one that arrives later.
 """
 
 from chairlift.core.policies.ranked import Ranked
-from chairlift.core.policy import Standing
+from chairlift.core.policy import RequestView
 from chairlift.core.queue import Rank
 
 
 class Fcfs(Ranked):
-    def rank(self, standing: Standing) -> Rank:
-        return (standing.arrival,)
+    def rank(self, view: RequestView) -> Rank:
+        return (view.arrival,)

@@ -1,4 +1,4 @@
-"""Every scheduling rule by the name it is chosen by."""
+"""Every scheduling rule by the name that chooses it."""
 
 from chairlift.core.admission.peak import Peak
 from chairlift.core.admission.prompt import PromptFits

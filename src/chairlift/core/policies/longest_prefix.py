@@ -1,7 +1,7 @@
-"""Requests whose prompt is cached first, before the cache is overwritten.
+"""The longest cached prefix first, before the cache is overwritten.
 
-Only the `window` oldest are compared, so a step costs the same however many wait. After `patience` admissions in a row
-that passed it over, the oldest of all goes first.
+Only the `window` oldest requests are compared, so that a step costs the same however many wait. The oldest goes first
+after `patience` admissions in a row that passed it over.
 
 Bound: a request that finds k waiting is admitted within (k + 1) x (patience + 1) admissions.
 """
@@ -11,25 +11,25 @@ from collections.abc import Iterable
 from itertools import islice
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policy import CacheView, Standing
+from chairlift.core.policy import CacheView, Policy, RequestView
 
 
-class LongestPrefix:
+class LongestPrefix(Policy):
     def __init__(self, window: int = 32, patience: int = 64) -> None:
         if window < 1 or patience < 0:
             raise ValueError("window must be at least 1, patience not negative")
         self._window = window
         self._patience = patience
-        self._queue: OrderedDict[RequestId, Standing] = OrderedDict()  # oldest first
+        self._queue: OrderedDict[RequestId, RequestView] = OrderedDict()  # oldest first
         self._num_passes = 0  # admissions since the oldest became the oldest
         self._cache: CacheView | None = None
-        self._chosen: RequestId | None = None  # stays so while it waits for memory; looking again would cost each step
+        self._chosen: RequestId | None = None  # kept while it waits for memory, so that a step costs nothing
 
     def watch(self, cache: CacheView) -> None:
         self._cache = cache
 
-    def push(self, standing: Standing, now: float) -> None:
-        self._queue[standing.id] = standing
+    def push(self, view: RequestView, now: float) -> None:
+        self._queue[view.id] = view
         if len(self._queue) <= self._window:
             self._chosen = None
 
@@ -44,11 +44,11 @@ class LongestPrefix:
         oldest = list(islice(self._queue.values(), self._window))
         return max(oldest, key=self._cache.num_cached).id  # of equals, the first
 
-    def remove(self, standing: Standing) -> None:
-        is_oldest = next(iter(self._queue)) == standing.id
+    def remove(self, view: RequestView) -> None:
+        is_oldest = next(iter(self._queue)) == view.id
         self._num_passes = 0 if is_oldest else self._num_passes + 1
         self._chosen = None
-        del self._queue[standing.id]
+        del self._queue[view.id]
 
-    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
-        return max(running, key=lambda standing: (standing.arrival, standing.id)).id
+    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+        return max(running, key=lambda view: (view.arrival, view.id)).id

@@ -1,14 +1,14 @@
 """Smaller priority numbers first; a second of waiting is worth `aging` levels.
 
-Bound: a request p levels worse than the best is passed only by requests that come within p / aging seconds of it. With
-aging=0 there is none.
+Bound: a request p levels worse than the best is overtaken only by requests that arrive within p / aging seconds of it.
+No bound with aging=0.
 """
 
 from collections.abc import Iterable
 
 from chairlift.core.ids import RequestId
 from chairlift.core.policies.ranked import Ranked
-from chairlift.core.policy import Standing
+from chairlift.core.policy import RequestView
 from chairlift.core.queue import Rank
 
 
@@ -19,10 +19,10 @@ class Priority(Ranked):
             raise ValueError(f"aging={aging}: must not be negative")
         self._aging = aging
 
-    def rank(self, standing: Standing) -> Rank:
+    def rank(self, view: RequestView) -> Rank:
         # All age at the same rate, so the order of two requests never changes: it can be a number.
-        return (standing.request.attributes.priority + self._aging * standing.arrival, standing.arrival)
+        return (view.request.attributes.priority + self._aging * view.arrival, view.arrival)
 
-    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
-        """The least urgent, of those the newest."""
+    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+        """The least urgent request, ties by the newest."""
         return max(running, key=lambda s: (*self.rank(s), s.id)).id

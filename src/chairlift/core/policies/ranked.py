@@ -1,30 +1,30 @@
-"""For policies whose order is a number that is known when a request begins to wait."""
+"""Policies whose order is a number that is known when a request begins to wait."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 
 from chairlift.core.ids import RequestId
-from chairlift.core.policy import Standing
+from chairlift.core.policy import Policy, RequestView
 from chairlift.core.queue import Rank, RankedQueue
 
 
-class Ranked(ABC):
-    """Smaller ranks first, ties by id; the newest request steps off first, so the oldest always gets on."""
+class Ranked(Policy):
+    """Smaller ranks first, ties by id. The newest request is the victim, so that the oldest always makes progress."""
 
     def __init__(self) -> None:
         self._queue = RankedQueue()
 
     @abstractmethod
-    def rank(self, standing: Standing) -> Rank: ...
+    def rank(self, view: RequestView) -> Rank: ...
 
-    def push(self, standing: Standing, now: float) -> None:
-        self._queue.push(standing.id, self.rank(standing))
+    def push(self, view: RequestView, now: float) -> None:
+        self._queue.push(view.id, self.rank(view))
 
     def first(self, now: float) -> RequestId | None:
         return self._queue.first()
 
-    def remove(self, standing: Standing) -> None:
-        self._queue.remove(standing.id)
+    def remove(self, view: RequestView) -> None:
+        self._queue.remove(view.id)
 
-    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
-        return max(running, key=lambda standing: (standing.arrival, standing.id)).id
+    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+        return max(running, key=lambda view: (view.arrival, view.id)).id

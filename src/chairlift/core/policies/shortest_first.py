@@ -1,7 +1,7 @@
 """The shortest request first: the best mean latency, while long ones wait.
 
 Length is expected output, prompt or both (`by`); expected output is max_tokens, or what the user's requests needed.
-No bound: as long as shorter ones keep coming, a long one waits. `mlfq` has a bound.
+No bound: a long request waits while shorter ones keep arriving. `mlfq` has a bound.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from chairlift.core.ids import RequestId
 from chairlift.core.policies.by_length import check_measure, length_of
 from chairlift.core.policies.ranked import Ranked
-from chairlift.core.policy import Standing
+from chairlift.core.policy import RequestView
 from chairlift.core.queue import Rank
 
 
@@ -19,9 +19,9 @@ class ShortestFirst(Ranked):
         check_measure(by)
         self._by = by
 
-    def rank(self, standing: Standing) -> Rank:
-        return (length_of(standing, self._by), standing.arrival)
+    def rank(self, view: RequestView) -> Rank:
+        return (length_of(view, self._by), view.arrival)
 
-    def victim(self, running: Iterable[Standing], now: float) -> RequestId:
-        """The one with the most left to do."""
+    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+        """The request with the most tokens left."""
         return max(running, key=lambda s: (s.expected_output - s.num_output, s.arrival, s.id)).id

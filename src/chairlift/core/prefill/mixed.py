@@ -1,8 +1,8 @@
-"""Prompts and decodes share every step."""
+"""Compute prompts and decodes in the same steps."""
 
-from chairlift.core.policy import Allowance, StepView
+from chairlift.core.policy import Allowance, Prefill, StepView
 
 
-class Mixed:
-    def allow(self, view: StepView) -> Allowance:
+class Mixed(Prefill):
+    def allow(self, step: StepView) -> Allowance:
         return Allowance()

@@ -1,9 +1,9 @@
-"""Nobody decodes while there are prompts to compute: first tokens come soon, streams stall."""
+"""Compute prompts before any decode: first tokens come soon, streams stall."""
 
-from chairlift.core.policy import Allowance, StepView
+from chairlift.core.policy import Allowance, Prefill, StepView
 
 
-class PrefillFirst:
-    def allow(self, view: StepView) -> Allowance:
-        can_enter = view.num_seats > 0 and view.num_waiting + view.num_preempted > 0
-        return Allowance(decodes=not (view.num_prompts or can_enter))
+class PrefillFirst(Prefill):
+    def allow(self, step: StepView) -> Allowance:
+        can_enter = step.num_admissible > 0 and step.num_waiting + step.num_preempted > 0
+        return Allowance(decodes=not (step.num_prompts or can_enter))
