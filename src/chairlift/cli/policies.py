@@ -51,6 +51,6 @@ def _as_text(rules: dict[str, list[Rule]]) -> str:
             own = ", ".join(f"{key}={value}" for key, value in rule.parameters.items() if key != "after_preempt")
             lines.append(f"  {rule.name:<{width}}  {rule.summary}" + (f" ({own})" if own else ""))
         lines.append("")
-    lines.append("any --prefill also takes after_preempt=wait: let nobody on in a step that made somebody step off")
-    lines.append(f"a rule of your own is {_OWN}[:key=value,...]; see docs/policies.md and examples/my_policy.py")
+    lines.append("any --prefill also takes after_preempt=wait: admit nothing in a step that preempts")
+    lines.append(f"a rule of your own is {_OWN}[:key=value,...]; see docs/add-a-policy.md")
     return "\n".join(lines)
