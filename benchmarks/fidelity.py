@@ -21,8 +21,8 @@ from pathlib import Path
 
 from chairlift.build import find_model, load
 from chairlift.config.settings import Settings
-from chairlift.lab.calibrate import Calibrator, profile_of
-from chairlift.lab.live import run_live
+from chairlift.sim.calibration.calibrate import Calibrator, profile_of
+from chairlift.sim.live import run_live
 from chairlift.sim.profile import Profile, load_profile
 from chairlift.sim.run import run as simulated
 from chairlift.sim.setup import make_scheduler

@@ -29,8 +29,8 @@ from chairlift.build import find_model, load, rules_of
 from chairlift.config.settings import Settings
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner
-from chairlift.lab.calibrate import Calibrator, profile_of
-from chairlift.lab.live import run_live
+from chairlift.sim.calibration.calibrate import Calibrator, profile_of
+from chairlift.sim.live import run_live
 from chairlift.sim.profile import Profile
 from chairlift.sim.run import run as simulated
 from chairlift.sim.setup import make_scheduler

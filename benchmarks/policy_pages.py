@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from chairlift.core.attributes import Attributes
-from chairlift.lab.compare import Row, compare, to_text
-from chairlift.lab.picture import to_png
-from chairlift.lab.vary import cases, parse_vary
+from chairlift.sim.comparison.compare import Row, compare, to_text
+from chairlift.sim.comparison.picture import to_png
+from chairlift.sim.comparison.vary import cases, parse_vary
 from chairlift.sim.profile import DEFAULT, Profile, load_profile
 from chairlift.telemetry.report import Slo
 from chairlift.workload.file import read

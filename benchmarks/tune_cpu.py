@@ -30,8 +30,8 @@ from chairlift.workload.item import Item
 
 let_threads_sleep()
 
-from chairlift.lab.calibrate import Calibrator, profile_of  # noqa: E402
-from chairlift.lab.live import run_live  # noqa: E402
+from chairlift.sim.calibration.calibrate import Calibrator, profile_of  # noqa: E402
+from chairlift.sim.live import run_live  # noqa: E402
 from chairlift.sim.setup import make_scheduler  # noqa: E402
 from chairlift.workload.arrivals import parse_arrivals  # noqa: E402
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chairlift.lab.replay import replay
+from chairlift.sim.replay.replay import replay
 from chairlift.telemetry.lines import Preempted, Token
 from chairlift.telemetry.trace import Trace
 from fakes.patience import HANG_S

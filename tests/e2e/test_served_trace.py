@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chairlift.lab.replay import replay
+from chairlift.sim.replay.replay import replay
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.story import slowest, tell
 from chairlift.telemetry.summary import summarize

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     # Host blocks are wanted for timing them, whatever the settings do about preemption.
     model = find_model(replace(settings, preemption="swap"))
     loaded = load(model)
-    from chairlift.lab.calibrate import calibrate, profile_of
+    from chairlift.sim.calibration.calibrate import calibrate, profile_of
 
     with _progress() as watch:
         found = calibrate(loaded.runner, loaded.limits, loaded.num_host_blocks, options.quick, watch)

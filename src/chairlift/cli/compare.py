@@ -35,8 +35,8 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.lab.compare import Row, compare, to_json, to_text
-    from chairlift.lab.vary import cases, parse_vary
+    from chairlift.sim.comparison.compare import Row, compare, to_json, to_text
+    from chairlift.sim.comparison.vary import cases, parse_vary
     from chairlift.sim.profile import DEFAULT, load_profile
     from chairlift.telemetry.report import Slo
 
@@ -70,7 +70,7 @@ def _title(options: argparse.Namespace, varied: list[str]) -> str:
 
 
 def _write(rows: Any, title: str, folder: Path) -> None:
-    from chairlift.lab.picture import write
+    from chairlift.sim.comparison.picture import write
 
     try:
         paths = write(rows, title, folder)

@@ -19,7 +19,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit code 1 when a plan or an event differs."""
-    from chairlift.lab.replay import replay
+    from chairlift.sim.replay.replay import replay
     from chairlift.telemetry.trace import Trace
 
     replayed = replay(Trace(options.trace))

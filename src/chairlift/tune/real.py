@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
-from chairlift.lab.calibrate import Calibrator, profile_of
-from chairlift.lab.live import run_live
 from chairlift.runner import hardware
 from chairlift.runner.load import Loaded
 from chairlift.runner.sizing import limits_without_pool
 from chairlift.runner.warm_up import prepare
+from chairlift.sim.calibration.calibrate import Calibrator, profile_of
+from chairlift.sim.live import run_live
 from chairlift.sim.profile import Profile
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Rules

@@ -22,9 +22,9 @@ from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.score import TokenScore
-from chairlift.lab.script import Ended, Script
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.drive import arrive
+from chairlift.sim.replay.script import Ended, Script
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
 from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Line, Plan, PutBack, line_of

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from chairlift.lab.compare import Column, Row, cell, shown_columns, to_csv, to_json
+from chairlift.sim.comparison.compare import Column, Row, cell, shown_columns, to_csv, to_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from chairlift.core.limits import Limits
-from chairlift.lab.fit import fit, non_negative_least_squares
-from chairlift.lab.grid import Span, grid, plan_of
+from chairlift.sim.calibration.fit import fit, non_negative_least_squares
+from chairlift.sim.calibration.grid import Span, grid, plan_of
 from chairlift.sim.cost import CostModel, shape_of
 
 LIMITS = Limits(vocab_size=100, max_model_len=4096, block_size=16, num_blocks=2048, max_running=64, max_step_tokens=256)

@@ -13,13 +13,13 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted, Finished, Preempted
 from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
-from chairlift.lab.replay import replay
 from chairlift.live.clock import WallClock
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.sim.replay.replay import replay
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Plan, Rules, Shrunk
 from chairlift.telemetry.recorder import Recorder

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.attributes import Attributes
-from chairlift.lab.compare import Row, compare, to_csv, to_json, to_text
-from chairlift.lab.picture import axis_of, charts, to_html, to_png, write
-from chairlift.lab.vary import cases, parse_vary
+from chairlift.sim.comparison.compare import Row, compare, to_csv, to_json, to_text
+from chairlift.sim.comparison.picture import axis_of, charts, to_html, to_png, write
+from chairlift.sim.comparison.vary import cases, parse_vary
 from chairlift.sim.profile import DEFAULT, load_profile
 from chairlift.telemetry.report import Slo
 from chairlift.workload.item import Item

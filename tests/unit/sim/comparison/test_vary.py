@@ -1,7 +1,7 @@
 import pytest
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.lab.vary import cases, parse_vary
+from chairlift.sim.comparison.vary import cases, parse_vary
 
 
 def test_every_combination_is_a_case_and_the_last_name_changes_fastest() -> None:

@@ -24,11 +24,11 @@ from chairlift.core.plan import BlockCopy, StepPlan
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.scheduler import Scheduler
-from chairlift.lab.fit import Fit, fit
-from chairlift.lab.grid import Span, grid, plan_of
 from chairlift.runner import hardware
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.load import Loaded
+from chairlift.sim.calibration.fit import Fit, fit
+from chairlift.sim.calibration.grid import Span, grid, plan_of
 from chairlift.sim.cost import CostModel, shape_of
 from chairlift.sim.profile import Profile
 from chairlift.sim.simulate import simulate

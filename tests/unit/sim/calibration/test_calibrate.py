@@ -7,8 +7,8 @@ import pytest
 from chairlift.cli.main import main
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.lab.calibrate import Calibrator, calibrate, host_s, step_s
-from chairlift.lab.grid import Span, grid, plan_of
+from chairlift.sim.calibration.calibrate import Calibrator, calibrate, host_s, step_s
+from chairlift.sim.calibration.grid import Span, grid, plan_of
 from chairlift.sim.profile import load_profile
 from fakes.ledger import LedgerRunner
 from fakes.tiny_model import write_tiny_model

@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from chairlift.lab.vary import Case
+from chairlift.sim.comparison.vary import Case
 from chairlift.sim.profile import Profile
 from chairlift.sim.run import run
 from chairlift.telemetry.report import Report, Slo
