@@ -120,7 +120,7 @@ def time_engine(running: int, num_front_ends: int, has_scores: bool) -> None:
     engine = Events()
     switchboard = Switchboard(cast(Engine, engine), limits, [2])
     for key in range(running):
-        switchboard.submit(b"front-end-%d" % (key % num_front_ends), Submit(key, [1, 2, 3], SamplingParams()))
+        switchboard.submit(b"front-end-%d" % (key % num_front_ends), Submit(key, [1, 2, 3], SamplingParams(), 8189))
     engine.events = [Admitted(request, 0.0, 0) for request in engine.requests]
     switchboard.step()
     score = TokenScore(1234, 17.25, -0.5, 1, ()) if has_scores else None
@@ -151,7 +151,7 @@ def time_submit() -> None:
     limits = Limits(
         vocab_size=50_000, max_model_len=8192, block_size=16, num_blocks=10**6, max_running=256, max_step_tokens=512
     )
-    message = Submit(1, list(range(20)), SamplingParams(max_tokens=66))
+    message = Submit(1, list(range(20)), SamplingParams(max_tokens=66), 66)
     data = msgspec.msgpack.encode(message)
     decode = msgspec.msgpack.Decoder(ToEngine).decode
     switchboard = Switchboard(cast(Engine, Events()), limits, [2])
@@ -186,14 +186,14 @@ class Idle:
 
 
 def time_outliving(running: int) -> None:
-    generation = Generation(cast(EngineClient, None), Submit(1, [1], SamplingParams()), Deaf())
+    generation = Generation(cast(EngineClient, None), Submit(1, [1], SamplingParams(), 98), Deaf())
     output = Output(1, 0, 1234)
     show("a token: Generation.put", smallest(lambda: [generation.put(output) for _ in range(1000)], 1000))
     switchboard = Switchboard(cast(Engine, Events()), Limits(
         vocab_size=9, max_model_len=99, block_size=16, num_blocks=10**6, max_running=running, max_step_tokens=running
     ), [2])  # fmt: skip
     for key in range(2 * running):
-        switchboard.submit(b"front-end-0", Submit(key, [1], SamplingParams()))
+        switchboard.submit(b"front-end-0", Submit(key, [1], SamplingParams(), 98))
     made = [
         Request(id=RequestId(i), prompt=(1,), params=SamplingParams(), max_output=9, seed=0)
         for i in range(1, 2 * running + 1)

@@ -152,7 +152,7 @@ def run(switchboard: Switchboard) -> tuple[float, float]:
     params = SamplingParams(max_tokens=48, ignore_eos=True, temperature=0.0)
     began = time.perf_counter(), time.process_time()
     for key in range(32):
-        switchboard.submit(b"me", Submit(key, [1, 2, 3, 4 + key], params))
+        switchboard.submit(b"me", Submit(key, [1, 2, 3, 4 + key], params, params.max_tokens or 1))
     while switchboard.has_work:
         switchboard.step()
     return time.perf_counter() - began[0], time.process_time() - began[1]

@@ -7,7 +7,7 @@ behind.
 import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from chairlift.build import Model, assemble, find_model, load
@@ -19,7 +19,7 @@ from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
 from chairlift.live.messages import Output
-from chairlift.live.shared import SharedSwitchboard
+from chairlift.live.shared import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.load import load_tokenizer
 from chairlift.text.prompt_forms import TokenIds, is_chat, read_prompt, read_prompts
@@ -95,8 +95,7 @@ class LLM:
 
     def default_params(self, **changes: Any) -> SamplingParams:
         """What the model's makers suggest, with changes."""
-        names = [f.name for f in fields(SamplingDefaults)]
-        return SamplingParams(**{name: getattr(self.sampling_defaults, name) for name in names} | changes)
+        return SamplingParams(**asdict(self.sampling_defaults) | changes)
 
     def chat_prompt(self, messages: Messages) -> list[int]:
         text = render(self.tokenizer, messages, escape_special_tokens=self._escapes_special_tokens)
@@ -135,9 +134,10 @@ class LLM:
         each = self._params_for(params, len(asked))
         if not detokenize and any(p.stop for p in each):
             raise InvalidRequest("stop", "stop strings are sought in the text: leave detokenize on")
-        completions = [self._completion(prompt, p) for prompt, p in zip(asked, each, strict=True)]
+        requests = [self._request(prompt, p) for prompt, p in zip(asked, each, strict=True)]
+        completions = [_completion(prompt, request) for prompt, request in zip(asked, requests, strict=True)]
         has_bar = sys.stderr.isatty() if use_progress is None else use_progress
-        self._complete(completions, each, has_bar, detokenize)
+        self._complete(completions, requests, has_bar, detokenize)
         for completion, p in zip(completions, each, strict=True):
             if p.best_of:
                 _keep_best(completion.samples, p)
@@ -152,10 +152,9 @@ class LLM:
         if params.num_samples != 1:
             name = "n" if params.n != 1 else "best_of"
             raise InvalidRequest(name, f"a stream has one answer, not {params.num_samples}; use generate")
-        tokens = self._tokens(self.chat_prompt(prompt) if is_chat(prompt) else read_prompt(prompt))
-        output_room(tokens, params, self.limits)
-        text = self._text_stream(tokens, params)
-        with self._shared.asking([(tokens, params)]) as reader:
+        request = self._request(self.chat_prompt(prompt) if is_chat(prompt) else read_prompt(prompt), params)
+        text = self._text_stream(request)
+        with self._shared.asking([request]) as reader:
             for output in self._shared.outputs(reader):
                 _raise_failure(output)
                 if output.token is None:
@@ -180,32 +179,26 @@ class LLM:
             raise InvalidRequest("params", f"{len(params)} sets of parameters for {count} prompts")
         return list(params)
 
-    def _tokens(self, prompt: str | TokenIds) -> TokenIds:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        return tokens, params, output_room(tokens, params, self.limits)
 
-    def _completion(self, prompt: str | TokenIds, params: SamplingParams) -> Completion:
-        tokens = self._tokens(prompt)
-        output_room(tokens, params, self.limits)
-        has_scores = params.logprobs is not None or params.best_of > 0
-        samples = [Sample("", [], scores=[] if has_scores else None) for _ in range(params.num_samples)]
-        return Completion(prompt if isinstance(prompt, str) else None, tokens, samples)
-
-    def _text_stream(self, tokens: list[int], params: SamplingParams) -> TextStream:
+    def _text_stream(self, request: Request) -> TextStream:
+        tokens, params, _ = request
         return TextStream(self.tokenizer, tokens, params, () if params.ignore_eos else self._eos_ids)
 
     def _complete(
-        self, completions: list[Completion], each: list[SamplingParams], has_bar: bool, detokenize: bool
+        self, completions: list[Completion], requests: list[Request], has_bar: bool, detokenize: bool
     ) -> None:
         from tqdm import tqdm
 
-        total = sum(p.num_samples for p in each)
-        requests = [(c.prompt_tokens, p) for c, p in zip(completions, each, strict=True)]
+        total = sum(params.num_samples for _, params, _ in requests)
         with self._shared.asking(requests) as reader, tqdm(total=total, unit="answer", disable=not has_bar) as bar:
             by_key = dict(zip(reader.keys, completions, strict=True))
             streams = {
-                (key, i): self._text_stream(c.prompt_tokens, p) if detokenize else None
-                for key, c, p in zip(reader.keys, completions, each, strict=True)
-                for i in range(p.num_samples)
+                (key, i): self._text_stream(request) if detokenize else None
+                for key, request in zip(reader.keys, requests, strict=True)
+                for i in range(request[1].num_samples)
             }
             for output in self._shared.outputs(reader):
                 if self._take(output, by_key[output.key], streams):
@@ -244,6 +237,13 @@ class LLM:
         elif output.finish is not None:
             sample.text += stream.finish()
             sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish, stream.stop
+
+
+def _completion(prompt: str | TokenIds, request: Request) -> Completion:
+    tokens, params, _ = request
+    has_scores = params.logprobs is not None or params.best_of > 0
+    samples = [Sample("", [], scores=[] if has_scores else None) for _ in range(params.num_samples)]
+    return Completion(prompt if isinstance(prompt, str) else None, tokens, samples)
 
 
 def _keep_best(samples: list[Sample], params: SamplingParams) -> None:

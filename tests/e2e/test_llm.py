@@ -182,10 +182,10 @@ def test_a_plain_string_stops_and_nothing_is_left_of_a_call_that_fails(
     made = llm._text_stream
     calls = iter(range(3))
 
-    def third_fails(tokens: list[int], params: SamplingParams) -> TextStream:
+    def third_fails(request: Request) -> TextStream:
         if next(calls) == 2:
             raise MemoryError
-        return made(tokens, params)
+        return made(request)
 
     monkeypatch.setattr(llm, "_text_stream", third_fails)
     with pytest.raises(MemoryError):

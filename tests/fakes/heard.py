@@ -8,6 +8,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.live.client import EngineClient
 from chairlift.live.messages import Output
 from fakes.patience import until
+from fakes.submits import MANY
 
 
 @asynccontextmanager
@@ -28,7 +29,7 @@ class Heard:
     def __init__(self, client: EngineClient, prompt: list[int], params: SamplingParams) -> None:
         self.outputs: list[Output] = []
         self.error: Exception | None = None
-        self.generation = client.submit(prompt, params, self)
+        self.generation = client.submit(prompt, params, params.max_tokens or MANY, self)
         self._num_open = params.num_samples
 
     def put(self, output: Output) -> None:

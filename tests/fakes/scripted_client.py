@@ -69,6 +69,7 @@ class ScriptedClient:
         self,
         prompt: list[int],
         params: SamplingParams,
+        max_output: int,
         listener: Listener,
         *,
         attributes: Attributes = NO_ATTRIBUTES,
@@ -80,7 +81,7 @@ class ScriptedClient:
             raise EngineUnavailable("the engine is starting")
         # The real client's message, so that what cannot cross the wire fails here too.
         key = len(self.requests)
-        submit = Submit(key, prompt, params, attributes, expires)
+        submit = Submit(key, prompt, params, max_output, attributes, expires)
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(submit), type=Submit).params == params
         self.requests.append(Submitted(prompt, params, attributes, expires, name))
         generation = Generation(self, submit, listener)  # type: ignore[arg-type]

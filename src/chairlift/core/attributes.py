@@ -1,20 +1,24 @@
 """What a request carries beside its prompt and sampling parameters: who asks, how urgent it is, what it may share.
 
-One value travels from the HTTP body to the scheduler, the trace and back. To add an attribute: a field here, one in the
-body that clients send (`server/openai/requests.py`), and whatever uses it.
+One value travels from the HTTP body to the scheduler, the trace and back. To add an attribute: a field here, and
+whatever uses it. Bounds hold for what clients give; the server itself may set other values.
 """
 
 from dataclasses import dataclass, fields
 from typing import Any
 
+from chairlift.core.param_types import param, params_of
+
+MAX_NAME_CHARACTERS = 1024  # names are kept with each request
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    cache_salt: str = ""  # requests share cached prefixes only under the same salt
-    priority: int = 0
-    user: str = ""
-    share: float = 1.0  # of its user beside others, where a policy deals in shares
-    deadline_s: float | None = None  # after its arrival it is due; for policies
+    cache_salt: str = param("", "Share cached prefixes only under the same salt", max_size=MAX_NAME_CHARACTERS)
+    priority: int = param(0, "Rank among waiting requests, for policies that have ranks (default: 0)")
+    user: str = param("", "Who asks, for policies that share between users", max_size=MAX_NAME_CHARACTERS)
+    share: float = param(1.0, "Weight of its user beside others, for policies that deal in shares", is_public=False)
+    deadline_s: float | None = param(None, "Seconds from its arrival until it is due, for policies", above=0.0)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -23,3 +27,4 @@ class Attributes:
 
 
 NO_ATTRIBUTES = Attributes()
+ATTRIBUTES = params_of(Attributes)  # by name

@@ -1,4 +1,4 @@
-"""The numbers that bound a request and a step, and the check every request passes before it is queued."""
+"""The numbers that bound a request and a step, and the one check that a request passes before it is queued."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,15 +32,24 @@ class Limits:
         return self.num_blocks * self.block_size
 
 
+def room_after(length: int, limits: Limits) -> int:
+    """Tokens that fit after a prompt of this length; raises `InvalidRequest` when none does."""
+    # The last token is never computed, so the cache needs one place less than the text has tokens.
+    room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
+    if room < 1:
+        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {narrowest(limits)}")
+    return room
+
+
 def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -> int:
-    """The most tokens this request may produce; raises `InvalidRequest` when it can never be served."""
+    """The most tokens this request may produce; raises `InvalidRequest` when it can never be served.
+
+    Requests are checked here and once, before they are queued; the engine takes them as they are.
+    """
     length = len(prompt)
     if length == 0:
         raise InvalidRequest("prompt", "must not be empty")
-    # The last token is never computed, so the cache needs one place less than the text has tokens.
-    room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
-    if room < 1:  # before anybody looks at each of millions of tokens
-        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {narrowest(limits)}")
+    room = room_after(length, limits)  # before each of millions of tokens is looked at
     if min(prompt) < 0 or max(prompt) >= limits.vocab_size:
         strange = next(t for t in prompt if not 0 <= t < limits.vocab_size)
         raise InvalidRequest("prompt", f"token id {strange} is outside the vocabulary of {limits.vocab_size}")

@@ -1,62 +1,175 @@
-"""The types of a request's parameters, as a Python caller may give them.
+"""What a field of a request is: its type, its bounds and one line that describes it, stated once beside the field.
 
-Each reader takes a field's name and a value that is not of the field's own type, and answers it as that type: a list
-becomes a tuple, a number of another library a Python number. What cannot be read so raises `InvalidRequest`, which
-names the field.
+`param` declares a dataclass field, `params_of` reads the declarations of a class. From them a value checks itself, and
+HTTP bodies, the OpenAPI document and command-line flags are made. `Param.read` answers a value as the field's own
+type: a list becomes a tuple, a number of another library a Python number. What cannot be read so, or is out of bounds,
+raises `InvalidRequest`, which names the field.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
+from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real
-from typing import NoReturn
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from chairlift.core.errors import InvalidRequest
 
+N = TypeVar("N", int, float)
 
-def whole(name: str, value: object) -> int:
+
+def param(
+    default: Any,
+    help: str,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    max_size: int | None = None,
+    is_public: bool = True,
+) -> Any:
+    """A dataclass field; `dict` as a default is an empty one. Bounds hold for each number of a field that has several,
+    `max_size` for how many or how long they are. `is_public`: clients may give it."""
+    bounds = {"least": least, "most": most, "above": above, "max_size": max_size}
+    stated = {"help": help, "is_public": is_public, **bounds}
+    if default is dict:
+        return field(default_factory=dict, metadata=stated)
+    return field(default=default, metadata=stated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    name: str
+    type: Any  # but for None
+    is_optional: bool  # it may be None
+    default: Any
+    help: str
+    least: float | None
+    most: float | None
+    above: float | None
+    max_size: int | None
+    is_public: bool
+    plain: tuple[type, ...]  # types of values that are taken as they are
+    reader: "Callable[[Param, object], Any]"  # reads any other
+
+    def read(self, value: object) -> Any:
+        if self.max_size is not None:  # first: of what is refused for its length, nothing is looked at
+            self.check_size(value)
+        if type(value) not in self.plain:
+            return self.reader(self, value)
+        return value if value is None else self.within(value)  # type: ignore[type-var]
+
+    def within(self, value: N, name: str | None = None) -> N:
+        is_above = self.above is None or value > self.above  # none of these holds for NaN
+        if is_above and (self.least is None or value >= self.least) and (self.most is None or value <= self.most):
+            return value
+        raise InvalidRequest(name or self.name, f"must be {self._bounds()}, got {str(value)[:40]}")
+
+    def wrong(self, wanted: str, value: object, name: str | None = None) -> InvalidRequest:
+        return InvalidRequest(name or self.name, f"must be {wanted}, got {str(value)[:40]!r} ({type(value).__name__})")
+
+    def _bounds(self) -> str:
+        if self.above is not None:
+            return f"above {self.above:g}"
+        if self.most is None:
+            return f"at least {self.least}"
+        return f"at most {self.most}" if self.least is None else f"between {self.least} and {self.most}"
+
+    def check_size(self, value: object) -> None:
+        """Of a field that holds several, or characters."""
+        if isinstance(value, Sized) and len(value) > (self.max_size or 0):
+            what = "must have at most {} characters" if self.type is str else "must hold at most {} token ids"
+            raise InvalidRequest(self.name, f"{what.format(self.max_size)}, got {len(value)}")
+
+
+def params_of(kind: type) -> dict[str, Param]:
+    """The fields of a dataclass, in order, by name."""
+    types = get_type_hints(kind)
+    return {stated.name: _param_of(stated, types[stated.name]) for stated in fields(kind)}
+
+
+def _param_of(stated: Field[Any], type: Any) -> Param:
+    is_optional = NoneType in get_args(type)
+    own = next(option for option in get_args(type) if option is not NoneType) if is_optional else type
+    plain, reader = _READERS[own]
+    return Param(
+        name=stated.name,
+        type=own,
+        is_optional=is_optional,
+        default=stated.default if stated.default_factory is MISSING else stated.default_factory(),
+        plain=(*plain, NoneType) if is_optional else plain,
+        reader=reader,
+        **stated.metadata,
+    )
+
+
+def _whole(param: Param, value: object, name: str | None = None) -> int:
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
-    raise _wrong(name, "a whole number", value)
+    raise param.wrong("a whole number", value, name)
 
 
-def number(name: str, value: object) -> float:
+def _number(param: Param, value: object, name: str | None = None) -> float:
     if isinstance(value, Real) and not isinstance(value, bool):
         return float(value)
-    raise _wrong(name, "a number", value)
+    raise param.wrong("a number", value, name)
 
 
-def switch(name: str, value: object) -> NoReturn:
+def _switch(param: Param, value: object) -> bool:
     """Nothing else stands for True or False: "no" would be true."""
-    raise _wrong(name, "True or False", value)
+    raise param.wrong("True or False", value)
 
 
-def texts(name: str, value: object) -> tuple[str, ...]:
+def _text(param: Param, value: object) -> str:
+    raise param.wrong("a string", value)
+
+
+def _texts(param: Param, value: object) -> tuple[str, ...]:
     """A plain string is that one."""
     if isinstance(value, str):
         return (value,)
-    found = _each(name, "a string or a list of strings", value)
+    found = _each(param, "a string or a list of strings", value)
     for text in found:
         if not isinstance(text, str):
-            raise _wrong(name, "a string or a list of strings", text)
+            raise param.wrong("a string or a list of strings", text)
     return found  # type: ignore[return-value]
 
 
-def token_ids(name: str, value: object) -> tuple[int, ...]:
-    return tuple([whole(name, token) for token in _each(name, "a list of token ids", value)])
+def _wholes(param: Param, value: object) -> tuple[int, ...]:
+    return tuple([param.within(_whole(param, token)) for token in _each(param, "a list of token ids", value)])
 
 
-def biases(name: str, value: object) -> dict[int, float]:
+def _biases(param: Param, value: object) -> dict[int, float]:
     if not isinstance(value, Mapping):
-        raise _wrong(name, "a dictionary of token ids and numbers", value)
-    return {whole(name, token): number(f"{name}[{token}]", bias) for token, bias in value.items()}
+        raise param.wrong("a dictionary of token ids and numbers", value)
+    return {_token(param, token): _bias(param, token, bias) for token, bias in value.items()}
 
 
-def _each(name: str, wanted: str, value: object) -> tuple[object, ...]:
+def _token(param: Param, token: object) -> int:
+    number = _whole(param, token)
+    if number < 0:
+        raise InvalidRequest(param.name, f"must be at least 0, got {number}")
+    return number
+
+
+def _bias(param: Param, token: object, bias: object) -> float:
+    name = f"{param.name}[{token}]"
+    return param.within(_number(param, bias, name), name)
+
+
+def _each(param: Param, wanted: str, value: object) -> tuple[object, ...]:
     if isinstance(value, tuple):
         return value
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise _wrong(name, wanted, value)
+        raise param.wrong(wanted, value)
     return tuple(value)
 
 
-def _wrong(name: str, wanted: str, value: object) -> InvalidRequest:
-    return InvalidRequest(name, f"must be {wanted}, got {str(value)[:40]!r} ({type(value).__name__})")
+_READERS: dict[object, tuple[tuple[type, ...], Callable[[Param, Any], Any]]] = {
+    int: ((int,), lambda param, value: param.within(_whole(param, value))),
+    float: ((float, int), lambda param, value: param.within(_number(param, value))),
+    bool: ((bool,), _switch),
+    str: ((str,), _text),
+    tuple[str, ...]: ((), _texts),
+    tuple[int, ...]: ((), _wholes),
+    dict[int, float]: ((), _biases),
+}

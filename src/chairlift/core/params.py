@@ -1,17 +1,15 @@
 """How one request wants its tokens chosen, and when it wants to stop.
 
-A value of this type is valid by construction: a bad field raises `InvalidRequest` naming it. The scheduler reads
+A value of this type is valid by construction: a bad field raises `InvalidRequest` naming it. The fields here are the
+one statement of their types, bounds and meaning; HTTP bodies, flags and documents are made from it. The scheduler reads
 only the limits; the runner reads the rest; stop strings are the text layer's.
 """
 
-from collections.abc import Callable, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
-from types import NoneType
-from typing import Any
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.param_types import biases, number, switch, texts, token_ids, whole
+from chairlift.core.param_types import param, params_of
 
 MAX_LOGPROBS = 100
 MAX_PROMPT_LOGPROBS = 20  # for each token of a prompt, which may be long
@@ -25,93 +23,63 @@ _NOT_IN_BEAMS = {
     "best_of": 0, "min_tokens": 0, "logit_bias": {}, "repetition_penalty": 1.0, "presence_penalty": 0.0,
     "frequency_penalty": 0.0, "prompt_logprobs": None,
 }  # fmt: skip
-# field: (types that need no reading, what reads any other)
-_TYPES: dict[str, tuple[tuple[type, ...], Callable[[str, object], Any]]] = {
-    **dict.fromkeys(("max_tokens", "seed", "logprobs", "prompt_logprobs"), ((int, NoneType), whole)),
-    **dict.fromkeys(("min_tokens", "top_k", "n", "best_of", "beam_width"), ((int,), whole)),
-    **dict.fromkeys(("temperature", "top_p", "min_p", "length_penalty"), ((float, int), number)),
-    **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty"), ((float, int), number)),
-    **dict.fromkeys(("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"), ((bool,), switch)),
-    "stop": ((), texts), "stop_token_ids": ((), token_ids), "logit_bias": ((), biases),
-}  # fmt: skip
-_given = attrgetter(*_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    max_tokens: int | None = None  # None: until the model stops or its context is full
-    min_tokens: int = 0
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # 0: all
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = field(default_factory=dict)
-    n: int = 1
-    seed: int | None = None  # None: the server draws one
-    stop: tuple[str, ...] = ()  # a plain string is that one
-    stop_token_ids: tuple[int, ...] = ()
-    include_stop_str_in_output: bool = False
-    ignore_eos: bool = False
-    skip_special_tokens: bool = True
-    logprobs: int | None = None  # None: none; k: the chosen token's and the k most likely
-    prompt_logprobs: int | None = None
-    best_of: int = 0  # samples made, of which the n likeliest per token are given; 0: n
-    # A beam search instead of sampling, of this width; its n best answers are given. 0: none.
-    beam_width: int = 0
-    length_penalty: float = 1.0  # of a beam search: scores are divided by length to this power
+    max_tokens: int | None = param(None, "Longest answer, in tokens (default: what the context leaves)", 1)
+    min_tokens: int = param(0, "Tokens before an end or stop token may come (default: 0)", 0)
+    temperature: float = param(1.0, "Randomness; 0: always the most likely token", 0.0, 100.0)
+    top_k: int = param(0, "Draw from this many of the most likely tokens; 0: from all", 0)
+    top_p: float = param(1.0, "Draw from the most likely tokens of this total probability", 0.0, 1.0)
+    min_p: float = param(0.0, "Draw from tokens at least this likely, as a part of the most likely one", 0.0, 1.0)
+    repetition_penalty: float = param(
+        1.0, "Divide the logits of tokens that prompt or answer hold; 1: do not", 0.01, 100.0
+    )
+    presence_penalty: float = param(0.0, "Lower the logits of tokens that the answer holds (default: 0)", -2.0, 2.0)
+    frequency_penalty: float = param(
+        0.0, "Lower the logits of tokens by how often the answer holds them (default: 0)", -2.0, 2.0
+    )
+    logit_bias: dict[int, float] = param(  # noqa: RUF009  (a new one for each)
+        dict, "Add to logits, by token id", -100.0, 100.0, max_size=MAX_BIASES
+    )
+    n: int = param(1, "Answers to a prompt (default: 1)", 1, MAX_SAMPLES)
+    seed: int | None = param(None, "Repeat the same draws (default: a random one)", -(2**63), 2**64 - 1)
+    stop: tuple[str, ...] = param((), "End the answer before this text, or the first of several")
+    stop_token_ids: tuple[int, ...] = param((), "End the answer at any of these tokens", 0, max_size=MAX_STOP_IDS)
+    include_stop_str_in_output: bool = param(False, "Show the stop text or token that ended the answer (default: off)")
+    ignore_eos: bool = param(False, "Go on after the model's end tokens (default: off)")
+    skip_special_tokens: bool = param(True, "Leave special tokens out of the text (default: on)")
+    logprobs: int | None = param(
+        None, "Log-probabilities of the chosen tokens and of this many most likely ones", 0, MAX_LOGPROBS
+    )
+    prompt_logprobs: int | None = param(None, "The same for the tokens of the prompt", 0, MAX_PROMPT_LOGPROBS)
+    best_of: int = param(
+        0, "Samples to make, of which the n likeliest per token are given (default: n)", 0, MAX_SAMPLES
+    )
+    beam_width: int = param(0, "Members of a beam search instead of sampling (default: none)", 0, MAX_BEAMS)
+    length_penalty: float = param(
+        1.0, "Divide scores of a beam search by length to this power (default: 1)", -10.0, 10.0
+    )
 
     def __post_init__(self) -> None:
-        # First: of what is refused for its length nobody looks at each.
-        for name, most in (("logit_bias", MAX_BIASES), ("stop_token_ids", MAX_STOP_IDS)):
-            check_size(name, getattr(self, name), most)
-        for value, (name, (plain, read)) in zip(_given(self), _TYPES.items(), strict=True):
-            if type(value) not in plain:
-                object.__setattr__(self, name, read(name, value))
-        if self.max_tokens is not None:
-            _at_least("max_tokens", self.max_tokens, 1)
-        _at_least("min_tokens", self.min_tokens, 0)
+        for stated, value in zip(_STATED, _values(self), strict=True):
+            if value is not stated.default:
+                read = stated.read(value)
+                if read is not value:
+                    object.__setattr__(self, stated.name, read)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequest("min_tokens", f"{self.min_tokens} is more than max_tokens {self.max_tokens}")
-        _within("temperature", self.temperature, 0.0, 100.0)
-        _at_least("top_k", self.top_k, 0)
-        _within("top_p", self.top_p, 0.0, 1.0)
         if self.top_p == 0.0:
             raise InvalidRequest("top_p", "must be above 0; for greedy output set temperature to 0")
-        _within("min_p", self.min_p, 0.0, 1.0)
-        _within("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        for token, bias in self.logit_bias.items():
-            _at_least("logit_bias", token, 0)
-            _within(f"logit_bias[{token}]", bias, -100.0, 100.0)
-        _at_least("n", self.n, 1)
-        _at_most("n", self.n, MAX_SAMPLES)
-        if self.seed is not None:
-            _within("seed", self.seed, -(2**63), 2**64 - 1)
-        if self.best_of:
-            _at_least("best_of", self.best_of, self.n)
-            _at_most("best_of", self.best_of, MAX_SAMPLES)
+        if "" in self.stop:
+            raise InvalidRequest("stop", "a stop string must not be empty")
+        if self.best_of and self.best_of < self.n:
+            raise InvalidRequest("best_of", f"must be at least {self.n}, got {self.best_of}")
         if self.beam_width:
             self._check_beams()
-        if any(text == "" for text in self.stop):
-            raise InvalidRequest("stop", "a stop string must not be empty")
-        for token in self.stop_token_ids:
-            _at_least("stop_token_ids", token, 0)
-        for name, count, most in (
-            ("logprobs", self.logprobs, MAX_LOGPROBS),
-            ("prompt_logprobs", self.prompt_logprobs, MAX_PROMPT_LOGPROBS),
-        ):
-            if count is not None:
-                _at_least(name, count, 0)
-                _at_most(name, count, most)
 
     def _check_beams(self) -> None:
-        _at_least("beam_width", self.beam_width, 1)
-        _at_most("beam_width", self.beam_width, MAX_BEAMS)
-        _within("length_penalty", self.length_penalty, -10.0, 10.0)
         if self.n > self.beam_width:
             raise InvalidRequest("n", f"{self.n} answers are more than beam_width {self.beam_width}")
         for name, neutral in _NOT_IN_BEAMS.items():
@@ -142,22 +110,5 @@ class SamplingParams:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 
-def check_size(name: str, given: object, most: int) -> None:
-    """Of a field that holds several, whatever they are."""
-    if isinstance(given, Sized) and len(given) > most:
-        raise InvalidRequest(name, f"must hold at most {most} token ids, got {len(given)}")
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise InvalidRequest(name, f"must be at least {least}, got {value}")
-
-
-def _at_most(name: str, value: int, most: int) -> None:
-    if value > most:
-        raise InvalidRequest(name, f"must be at most {most}, got {value}")
-
-
-def _within(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # so is NaN refused
-        raise InvalidRequest(name, f"must be between {least} and {most}, got {str(value)[:40]}")
+PARAMS = params_of(SamplingParams)  # by name
+_STATED, _values = tuple(PARAMS.values()), attrgetter(*PARAMS)

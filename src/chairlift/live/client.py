@@ -44,7 +44,7 @@ from chairlift.live.watching import Watching
 
 _RECONNECT_MS = 20
 MAX_HELD = 2**20  # outputs that wait for slow readers in one front end, some 160 MB at most
-_PROVEN = "this request ended the engine {}, each time with nothing else under way; it is not tried again"
+_PROVEN = "this request ended the engine {}, each time with nothing else in flight; it is not tried again"
 
 
 class TooSlow(ChairliftError):
@@ -60,7 +60,11 @@ class Listener(Protocol):
 
 
 class Generation:
-    """One request, all samples together, whichever engine it is in. While it is held, what comes is kept for later."""
+    """One request, all samples together, whichever engine it is in. While it is held, what comes is kept for later.
+
+    Its listener is told when no engine will come, with `EngineUnavailable`. A request that the engine refuses or fails,
+    or that ends the engine, ends with an output whose `finish` is "error".
+    """
 
     __slots__ = (
         "_asked", "_client", "_held", "_is_held", "_key", "_listener", "_lost", "_open", "_submit", "_suspicion",
@@ -205,6 +209,7 @@ class EngineClient:
         self,
         prompt: list[int],
         params: SamplingParams,
+        max_output: int,
         listener: Listener,
         *,
         attributes: Attributes = NO_ATTRIBUTES,
@@ -212,13 +217,14 @@ class EngineClient:
         name: str = "",
         is_traced: bool = False,
     ) -> Generation:
-        """Raises `EngineUnavailable` before there was an engine, and when none will come."""
+        """Hands a request over that fits the engine (`output_room`). Raises `EngineUnavailable` before there was an
+        engine, and when none will come. The listener hears nothing before this has returned."""
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
         if params.seed is None and not params.is_greedy:  # drawn here, so that every engine draws the same with it
             params = replace(params, seed=secrets.randbits(64))
         key = next(self._keys)
-        submit = Submit(key, prompt, params, attributes, expires, name, is_traced)
+        submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
         generation = self._generations[key] = Generation(self, submit, listener)
         if self.is_ready:
             self._send(submit)

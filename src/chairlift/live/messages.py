@@ -24,6 +24,7 @@ class Submit(msgspec.Struct, tag=True, array_like=True, frozen=True):
     key: int
     prompt: list[int]
     params: SamplingParams
+    max_output: int  # `params.max_tokens`, or what the limits that it was checked against leave
     attributes: Attributes = NO_ATTRIBUTES
     expires: float | None = None  # when it is given up, by the monotonic clock of this machine
     name: str = ""  # the request's id, as clients and logs know it

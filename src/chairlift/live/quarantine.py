@@ -19,7 +19,7 @@ from chairlift.live.switchboard import FrontEnd, Switchboard, tell_lost
 
 Held = tuple[FrontEnd, Submit]
 _NOBODY = b""  # no front end has this name
-_TRIAL = Submit(0, [0], SamplingParams(max_tokens=1, temperature=0.0))
+_TRIAL = Submit(0, [0], SamplingParams(max_tokens=1, temperature=0.0), 1)
 
 
 class Quarantine:

@@ -21,6 +21,7 @@ from chairlift.live.messages import Abort, Output, Submit
 from chairlift.live.switchboard import Switchboard
 
 T = TypeVar("T")
+Request = tuple[list[int], SamplingParams, int]  # prompt, parameters, and the most tokens it may make
 _HERE = b""  # the only front end there is
 
 
@@ -45,9 +46,9 @@ class SharedSwitchboard:
         self._turn_ended = threading.Condition(threading.RLock())
 
     @contextmanager
-    def asking(self, requests: Sequence[tuple[list[int], SamplingParams]]) -> Iterator[Reader]:
-        """Requests, by prompt and parameters, that are dropped at the end, however it comes."""
-        messages = [Submit(next(self._keys), tokens, params) for tokens, params in requests]
+    def asking(self, requests: Sequence[Request]) -> Iterator[Reader]:
+        """Requests that are dropped at the end, however it comes."""
+        messages = [Submit(next(self._keys), *request) for request in requests]
         reader = Reader([message.key for message in messages])
         try:
             self.do(partial(self._submit, reader, messages))

@@ -26,7 +26,7 @@ from chairlift.core.events import (
     Token,
 )
 from chairlift.core.ids import RequestId
-from chairlift.core.limits import Limits, num_offered, output_room
+from chairlift.core.limits import Limits, num_offered, room_after
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.resume import resume
 from chairlift.live.messages import Abort, Output, Submit, go_on, with_scored_prompt
@@ -73,7 +73,8 @@ class Switchboard:
         return self.engine.has_work or bool(self._at_once)
 
     def submit(self, front_end: FrontEnd, message: Submit) -> None:
-        """Queues the request; one that can never be served is answered with the next step."""
+        """Queues a request that was checked (`output_room`). A search too large for the pool, or a prompt that fitted
+        the engine before this one, is answered with the next step."""
         try:
             samples = self._samples(message)
         except InvalidRequest as error:
@@ -216,7 +217,8 @@ class Switchboard:
 
     def _samples(self, message: Submit) -> tuple[Request, ...]:
         params = message.params
-        max_output = output_room(message.prompt, params, self._limits)
+        # An engine that was started again may have less room than the one that the request was checked against.
+        max_output = min(message.max_output, room_after(len(message.prompt), self._limits))
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids)
         lead = Request(
             id=self._new_id(),

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -21,11 +20,12 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
+from chairlift.live.client import Generation
 from chairlift.live.messages import Output
 from chairlift.server.context import ServerContext
 from chairlift.server.load import Place
-from chairlift.server.port import Generation
 from chairlift.server.prefixes import salt_of
+from chairlift.server.record import Record
 from chairlift.server.turned_away import OutOfTime
 from chairlift.telemetry.phases import Mark
 from chairlift.text.stream import TextStream
@@ -70,37 +70,38 @@ class Answer:
     def __init__(
         self,
         context: ServerContext,
+        record: Record,
         prompt: list[int],
         params: SamplingParams,
         *,
         attributes: Attributes = NO_ATTRIBUTES,
         key: ApiKey | None = None,
         expires: float | None = None,
+        default_tokens: int | None = None,
     ) -> None:
-        self._room = output_room(prompt, params, context.engine.limits)
+        """`default_tokens`: as many as fit of them where the request does not say how many; None: all that fit."""
+        self._max_output = output_room(prompt, params, context.engine.limits)
+        if params.max_tokens is None and default_tokens is not None:
+            self._max_output = min(default_tokens, self._max_output)
+            params = replace(params, max_tokens=self._max_output)
         self.load = context.load
         self.key = key
         self.prompt = prompt
+        self.params = params
         self.asked = (max(params.num_samples, params.beam_width), len(prompt))
         self.num_cached = 0
         self.num_output = 0
-        # What is written down of it; see `Followed`.
-        self.params = params
-        self.first: float | None = None
-        self.last: float | None = None
-        self.finish: str | None = None
-        self.error: Exception | None = None
-        self.name = ""
-        self.marks: list[Mark] | None = None
-        self.kept: list[str] | None = None
         self.prompt_scores: Sequence[TokenScore] = ()
-        self._submit = partial(
-            context.client.submit,
-            prompt,
-            params,
-            attributes=_of_key(attributes, key, context.settings.share_prefixes),
-            expires=expires,
-        )
+        # For the request log; times are those of the monotonic clock.
+        self.first: float | None = None  # when its first token came
+        self.last: float | None = None  # when a sample of it ended last
+        self.finish: str | None = None  # of that sample
+        self.error: Exception | None = None
+        self.marks: list[Mark] | None = [] if record.is_traced else None  # what became of it in the engine
+        self.kept: list[str] | None = [] if record.keeps_text else None  # its text
+        self._name = record.id
+        self._client = context.client
+        self._attributes = _of_key(attributes, key, context.settings.share_prefixes)
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)]
@@ -115,14 +116,23 @@ class Answer:
         return len(self._texts)
 
     def start(self, reader: Reader, index: int, place: Place) -> None:
-        self._reader, self._index = reader if self.kept is None else _Keeping(reader, self.kept), index
+        self._reader, self._index = reader, index
         self._place, place.fail = place, self.fail
         if self._expires is not None:
             left_s = self._expires - time.monotonic()
             if left_s <= 0:
                 raise OutOfTime
             self._timer = asyncio.get_running_loop().call_later(left_s, self._expire)
-        self._generation = self._submit(self, name=self.name, is_traced=self.marks is not None)
+        self._generation = self._client.submit(
+            self.prompt,
+            self.params,
+            self._max_output,
+            self,
+            attributes=self._attributes,
+            expires=self._expires,
+            name=self._name,
+            is_traced=self.marks is not None,
+        )
 
     def close(self) -> None:
         if self._place is not None:
@@ -156,9 +166,12 @@ class Answer:
                 self._place.begin()
         if output.marks is not None and self.marks is not None:
             self.marks += output.marks
-        # A sample that a stop string ended may have had further tokens under way.
+        # A sample that a stop string ended may have had further tokens in flight.
         if output.sample in self._open and (output.token is not None or output.finish is not None):
-            self._reader.add(self._index, self._read(output))
+            delta = self._read(output)
+            if self.kept is not None:
+                self.kept.append(delta.text)
+            self._reader.add(self._index, delta)
 
     def fail(self, error: Exception) -> None:
         self.error = error
@@ -176,7 +189,7 @@ class Answer:
         if not self._open:
             return math.ceil(width * self.num_output / self.num_samples)
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
-        return width * self._room if was_given_up else 0
+        return width * self._max_output if was_given_up else 0
 
     def _expire(self) -> None:
         self.fail(OutOfTime())
@@ -220,18 +233,3 @@ def start_all(answers: Sequence[Answer], reader: Reader) -> None:
         for place in places:
             place.leave()
         raise
-
-
-class _Keeping:
-    """Reads over another reader's shoulder, where answers are to be logged."""
-
-    def __init__(self, reader: Reader, kept: list[str]) -> None:
-        self._reader = reader
-        self._kept = kept
-
-    def add(self, index: int, delta: Delta) -> None:
-        self._kept.append(delta.text)
-        self._reader.add(index, delta)
-
-    def fail(self, error: Exception) -> None:
-        self._reader.fail(error)

@@ -9,11 +9,11 @@ from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import narrowest
+from chairlift.live.client import EngineClient
 from chairlift.live.messages import EngineInfo
 from chairlift.server.book import Book
 from chairlift.server.encoder import Encoder, Most
 from chairlift.server.load import Load
-from chairlift.server.port import EngineClient
 from chairlift.text.tokenizer import Tokenizer
 
 

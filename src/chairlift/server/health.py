@@ -77,7 +77,7 @@ class TokenCheck:
         try:
             prompt = self._context.tokenizer.encode("1", True)
             params = SamplingParams(max_tokens=1, temperature=0.0)
-            generation = self._context.client.submit(prompt, params, listener)
+            generation = self._context.client.submit(prompt, params, 1, listener)
             self._found = await asyncio.wait_for(listener.outcome, _TIME_LIMIT_S)
         except TimeoutError:
             self._found = Health(f"the engine made no token within {_TIME_LIMIT_S:g} s")

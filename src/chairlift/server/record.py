@@ -1,31 +1,16 @@
-"""What is known of a request while it is under way: when it came, what answers it, what was said to the client."""
+"""What is known of a request while it is in flight: when it came, what answers it, what was said to the client."""
 
 import re
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import Request
 
 from chairlift.core.errors import ChairliftError, InvalidRequest
-from chairlift.core.params import SamplingParams
-from chairlift.telemetry.phases import Mark
 
-
-class Followed(Protocol):
-    """One prompt's answer; times are those of the monotonic clock."""
-
-    prompt: list[int]
-    params: SamplingParams
-    num_cached: int
-    num_output: int
-    first: float | None  # when its first token came
-    last: float | None  # when a sample of it ended last
-    finish: str | None  # of that sample
-    error: Exception | None
-    name: str  # the request's id
-    marks: list[Mark] | None  # None: nobody asks what became of it in the engine
-    kept: list[str] | None  # its text; None: nobody asks
+if TYPE_CHECKING:
+    from chairlift.server.answer import Answer
 
 
 class Figures(NamedTuple):
@@ -47,7 +32,7 @@ class Record:
         self.status: int | None = None
         self.is_gone = False  # the client left
         self.ignored: list[str] = []  # fields of the body that had no effect
-        self.answers: Sequence[Followed] = ()
+        self.answers: Sequence[Answer] = ()  # to its prompts, once all were taken
 
     def outcome(self) -> tuple[str, str]:
         """How it ended and why, in words of which there are few."""
@@ -62,9 +47,8 @@ class Record:
             return "failed", str(self.status)
         errors = [answer.error for answer in self.answers if answer.error is not None]
         finishes = [answer.finish for answer in self.answers]
-        if errors and not isinstance(
-            errors[0], InvalidRequest
-        ):  # it had begun, or has a status of 200 whatever happens
+        # It had begun, or has a status of 200 whatever happens.
+        if errors and not isinstance(errors[0], InvalidRequest):
             return "failed", _reason(errors[0])
         if not finishes or None in finishes:
             return "refused", "invalid"
@@ -72,7 +56,7 @@ class Record:
             return "aborted", "engine"
         return "finished", "length" if "length" in finishes else str(finishes[0])
 
-    def figures(self, answer: Followed) -> Figures | None:
+    def figures(self, answer: "Answer") -> Figures | None:
         """None where it did not come to its end."""
         if answer.first is None or answer.last is None or answer.finish not in ("stop", "length"):
             return None
@@ -85,16 +69,6 @@ class Record:
 def record_of(http: Request) -> Record:
     record: Record = http.scope["record"]
     return record
-
-
-def follow(http: Request, answers: Sequence[Followed]) -> None:
-    """These answer the request; to be called before they start."""
-    record = record_of(http)
-    record.answers = answers
-    for answer in answers:
-        answer.name = record.id
-        answer.marks = [] if record.is_traced else None
-        answer.kept = [] if record.keeps_text else None
 
 
 def _reason(error: Exception) -> str:

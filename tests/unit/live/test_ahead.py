@@ -7,9 +7,10 @@ import zmq
 
 from chairlift.core.params import SamplingParams
 from chairlift.live.engine_process import TIDY_AFTER_S, EngineProcess
-from chairlift.live.messages import Hello, Submit
+from chairlift.live.messages import Hello
 from chairlift.live.step_note import StepNote
 from chairlift.sim.clock import VirtualClock
+from fakes.submits import submit
 from fakes.switchboards import info_of, ledger_switchboard
 from fakes.viewed import viewed
 
@@ -36,7 +37,7 @@ def test_whoever_calls_comes_first(tmp_path: Path) -> None:
     caller.connect(f"ipc://{tmp_path}/engine")
     encode = msgspec.msgpack.Encoder().encode
     caller.send(encode(Hello()))
-    caller.send(encode(Submit(1, [1, 2], SamplingParams(max_tokens=2))))
+    caller.send(encode(submit(1, [1, 2], SamplingParams(max_tokens=2))))
     assert process._socket.poll(5_000)
     process._receive()
     assert len(left) == 100
@@ -80,7 +81,7 @@ def test_it_tidies_up_once_after_a_while_without_work_and_again_after_more_work(
         tidy=lambda: tidied.append(clock.now()),
     )
     for round_number, max_tokens in ((1, 2), (2, 1)):  # over in one step, a request is never seen between two
-        switchboard.submit(b"front", Submit(round_number, [1, 2], SamplingParams(max_tokens=max_tokens)))
+        switchboard.submit(b"front", submit(round_number, [1, 2], SamplingParams(max_tokens=max_tokens)))
         while switchboard.has_work:
             clock.advance_to(clock.now() + 2 * TIDY_AFTER_S)  # a slow step is no rest
             process._step()

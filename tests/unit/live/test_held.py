@@ -7,7 +7,8 @@ import pytest
 from chairlift.core.params import SamplingParams
 from chairlift.live import client
 from chairlift.live.client import Generation, TooSlow
-from chairlift.live.messages import Output, Submit
+from chairlift.live.messages import Output
+from fakes.submits import submit
 
 
 class Wire:
@@ -36,7 +37,7 @@ class Reader:
 
 def generation(wire: Wire, key: int, reader: Reader) -> Generation:
     who: Any = wire
-    return Generation(who, Submit(key, [1], SamplingParams()), reader)
+    return Generation(who, submit(key, [1], SamplingParams()), reader)
 
 
 def test_who_would_hold_more_than_can_be_kept_is_ended_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ import logging
 import pytest
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.messages import Output, Submit
+from chairlift.live.messages import Output
 from chairlift.live.switchboard import Switchboard
+from fakes import submits
 from fakes.switchboards import ledger_switchboard
 
 ME = b"me"
@@ -21,7 +22,7 @@ def drive(switchboard: Switchboard) -> list[Output]:
 
 def submit(switchboard: Switchboard, key: int, prompt: list[int], max_tokens: int, **more: bool | str) -> None:
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-    switchboard.submit(ME, Submit(key, prompt, params, **more))  # type: ignore[arg-type]
+    switchboard.submit(ME, submits.submit(key, prompt, params, **more))
 
 
 def test_a_traced_request_hears_with_its_first_token_how_it_got_there() -> None:

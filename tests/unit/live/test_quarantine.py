@@ -9,6 +9,7 @@ from chairlift.live.messages import Abort, Output, Submit
 from chairlift.live.quarantine import Quarantine
 from fakes.ledger import expected
 from fakes.requests import make_samples
+from fakes.submits import submit
 from fakes.switchboards import VOCAB_SIZE, ledger_switchboard
 
 HERE, THERE = b"here", b"there"
@@ -45,7 +46,7 @@ class Watched:
 
 
 def ask(key: int, *, n: int = 1, num_alone: int | None = None, max_tokens: int = 12) -> Submit:
-    return Submit(key, [key, 3, 4], SamplingParams(max_tokens=max_tokens, n=n, seed=key), num_alone=num_alone)
+    return submit(key, [key, 3, 4], SamplingParams(max_tokens=max_tokens, n=n, seed=key), num_alone=num_alone)
 
 
 def wanted(message: Submit) -> list[list[int]]:
@@ -115,7 +116,7 @@ def test_suspects_that_are_aborted_or_whose_front_end_leaves_hold_nobody_up() ->
 
 def test_a_search_runs_alone_to_its_end() -> None:
     watched = Watched()
-    search = Submit(1, [1, 2], SamplingParams(max_tokens=5, beam_width=2, seed=1), num_alone=0)
+    search = submit(1, [1, 2], SamplingParams(max_tokens=5, beam_width=2, seed=1), num_alone=0)
     watched.quarantine.submit(HERE, search)
     watched.quarantine.submit(HERE, ask(2))
     watched.run()

@@ -14,6 +14,7 @@ from chairlift.live.messages import Output, Snapshot
 from fakes import ledger_process
 from fakes.heard import Heard, connected
 from fakes.patience import until
+from fakes.submits import MANY
 
 ENDLESS = SamplingParams(max_tokens=90_000)
 
@@ -72,7 +73,7 @@ async def test_who_looks_gets_the_whole_and_then_news_until_it_looks_away(addres
 async def test_front_ends_look_on_their_own_at_the_same_engine(address: str) -> None:
     one, two = Seen(), Seen()
     async with connected(address, "one") as first, connected(address, "two") as second:
-        generation = first.submit([1, 2, 3], ENDLESS, Nobody())
+        generation = first.submit([1, 2, 3], ENDLESS, MANY, Nobody())
         first.watching.begin(one)
         await until(lambda: len(one.snapshots) >= 2)
         second.watching.begin(two)
@@ -88,7 +89,7 @@ async def test_front_ends_look_on_their_own_at_the_same_engine(address: str) -> 
 async def shown(client: EngineClient) -> tuple[Generation, int]:
     """A request that goes on, and its number on the page."""
     seen = Seen()
-    generation = client.submit([1, 2, 3], ENDLESS, Nobody())
+    generation = client.submit([1, 2, 3], ENDLESS, MANY, Nobody())
     client.watching.begin(seen)
     await until(lambda: bool(seen.snapshots))
     ((number, *_),) = seen.content(0)["bars"]

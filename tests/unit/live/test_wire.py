@@ -98,7 +98,7 @@ class TestLiveEngine:
 
     async def test_a_refusal_comes_as_an_output(self, address: str) -> None:
         async with connected(address) as client:
-            (output,) = await Heard(client, [VOCAB_SIZE + 1], SamplingParams()).all()
+            (output,) = await Heard(client, [1] * 200_000, SamplingParams()).all()
         assert (output.finish, output.error_field) == ("error", "prompt")
 
     async def test_an_idle_engine_uses_no_processor_time(self, address: str, engine: subprocess.Popen[bytes]) -> None:

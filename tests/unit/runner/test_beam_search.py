@@ -8,11 +8,11 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduler import Scheduler
-from chairlift.live.messages import Submit
 from chairlift.live.switchboard import Switchboard
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_runner import TorchRunner
 from fakes.clocks import CountingClock
+from fakes.submits import submit
 from unit.runner.twins import CPU, SHAPE, Twin, make_twin, random_tokens
 
 PROMPTS = [random_tokens(count, seed=count) for count in (1, 5, 12, 23)]
@@ -38,7 +38,7 @@ def searched(twin: Twin, params: SamplingParams, block_size: int = 4) -> list[li
     scheduler = Scheduler(limits, Fcfs())
     switchboard = Switchboard(Engine(scheduler, runner, CountingClock()), limits, ())
     for key, prompt in enumerate(PROMPTS):
-        switchboard.submit(b"", Submit(key, prompt, params))
+        switchboard.submit(b"", submit(key, prompt, params))
     answers: list[list[list[int]]] = [[[] for _ in range(params.n)] for _ in PROMPTS]
     while switchboard.has_work:
         for output in switchboard.step().get(b"", ()):

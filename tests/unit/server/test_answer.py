@@ -5,12 +5,13 @@ import pytest
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.server.answer import Answer, Delta, RequestFailed, start_all
+from chairlift.server.record import Record
 from fakes.http_world import HttpWorld
 from fakes.patience import turns
 
 
 def ask(world: HttpWorld, **params: object) -> Answer:
-    return Answer(world.context, world.tokenizer.encode("Hi"), SamplingParams(**params))
+    return Answer(world.context, Record("id", False, False), world.tokenizer.encode("Hi"), SamplingParams(**params))
 
 
 class Reading:

@@ -12,6 +12,7 @@ from chairlift.live.rates import Rates
 from chairlift.server.access import check_access, warning_of
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.app import create_app
+from chairlift.server.record import Record
 from fakes.http_world import HttpWorld
 
 ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789abc"
@@ -171,7 +172,8 @@ async def test_tokens_that_nobody_took_are_charged_for_too(charged: list[int]) -
     """As of a client that does not read: they are made, and kept for it."""
     world = HttpWorld(api_key=ALICE)
     [key] = world.context.load.keys
-    answer = Answer(world.context, [1, 2], SamplingParams(max_tokens=200, ignore_eos=True), key=key)
+    params, record = SamplingParams(max_tokens=200, ignore_eos=True), Record("id", False, False)
+    answer = Answer(world.context, record, [1, 2], params, key=key)
     world.client.script = lambda prompt, sample: [1] * 200
     reader = Unread()
     start_all([answer], reader)

@@ -12,12 +12,11 @@ from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chairlift.config.keys import ApiKey
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.bodies import leave_body
-from chairlift.server.context import ServerContext, context_of
+from chairlift.server.context import context_of
 from chairlift.server.encoder import Most
 from chairlift.server.errors import Detail, request_id
 from chairlift.server.exchange import read_body
@@ -34,7 +33,7 @@ from chairlift.server.llm_serving.lines import (
 )
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, decode, ignored, parse, sampling_params
 from chairlift.server.lock import key_of
-from chairlift.server.record import follow
+from chairlift.server.record import record_of
 from chairlift.server.stream import ByteStream, Header
 from chairlift.server.turned_away import TurnedAway
 
@@ -74,10 +73,10 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     try:
         most = context.longest()
         with charged(http, most):
-            answers = [await _answer(context, request, time_left, key_of(http), most)]
+            answers = [await _answer(http, request, time_left, most)]
         values, request = {}, replace_fields(request, inputs="")  # which may be long, while an answer may take long
         leave_body(http.scope)
-        follow(http, answers)
+        record_of(http).answers = answers
         return ByteStream(answers, task, headers=task.headers)
     except Exception as error:
         response = Response(task.fail(error, has_begun=False))
@@ -85,9 +84,8 @@ async def _generate(http: Request, streams: bool | None) -> Response:
         return response
 
 
-async def _answer(
-    context: ServerContext, request: GenerateRequest, time_left: Time, key: ApiKey | None, most: Most
-) -> Answer:
+async def _answer(http: Request, request: GenerateRequest, time_left: Time, most: Most) -> Answer:
+    context = context_of(http)
     parameters, compat = request.parameters, context.settings.compat
     prompt: list[int] = []
     if request.inputs:
@@ -98,9 +96,9 @@ async def _answer(
     if compat.seq_length is not None and len(prompt) + parameters.max_new_tokens >= compat.seq_length:
         raise _Refused(_OUT_OF_RANGE)
     params = sampling_params(parameters, context.model_config.vocab_size)
-    return Answer(
-        context, prompt, params, key=key, attributes=Attributes(deadline_s=time_left.given_s), expires=time_left.expires
-    )
+    attributes = Attributes(deadline_s=time_left.given_s)
+    key, expires = key_of(http), time_left.expires
+    return Answer(context, record_of(http), prompt, params, attributes=attributes, key=key, expires=expires)
 
 
 class Task:

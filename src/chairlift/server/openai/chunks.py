@@ -14,7 +14,7 @@ import msgspec
 from chairlift.core.score import TokenScore
 from chairlift.server.answer import Answer, Delta
 from chairlift.server.errors import describe
-from chairlift.server.openai.job import Choice, Job
+from chairlift.server.openai.reply import Choice, Reply
 
 DONE = b"data: [DONE]\n\n"
 HEADERS = [
@@ -32,27 +32,24 @@ class Frame:
 
     def __init__(
         self,
-        job: Job,
+        reply: Reply,
         answer: Answer,
         index: int,
-        *,
-        is_chat: bool,
         scores: Scores | None,
         echo: str | None = None,  # the prompt's text, to go before the answer's
     ) -> None:
-        self._job = job
+        self._reply = reply
         self._answer = answer
-        self._is_chat = is_chat
         self._scores = scores
-        self._has_ids = bool(job.request.return_token_ids)
-        options = job.request.stream_options
+        self._has_ids = bool(reply.request.return_token_ids)
+        options = reply.request.stream_options
         self._has_usage = options is not None and bool(options.continuous_usage_stats)
         self._usage = b',"usage":null' if options is not None and options.include_usage else b""
         self._pending = Choice()
         self._is_first = True
         self._echo = echo
-        common = _lead(job, is_chat) + b'"choices":[{"index":%d,' % index
-        if is_chat:
+        common = _lead(reply) + b'"choices":[{"index":%d,' % index
+        if reply.is_chat:
             self._first_head = common + b'"delta":{"role":"assistant","content":'
             self._head = common + b'"delta":{"content":'
             self._close = b"}"
@@ -64,7 +61,7 @@ class Frame:
 
     def add(self, delta: Delta) -> bytes:
         """The next chunk, or nothing while the text is held back."""
-        is_held_back = not delta.text and delta.finish is None and delta.token not in self._job.silent_ids
+        is_held_back = not delta.text and delta.finish is None and delta.token not in self._reply.silent_ids
         if self._is_plain and not self._is_first and delta.finish is None:
             return b"" if is_held_back else self._head + _encode(delta.text) + self._tail
         self._pending.add(delta)
@@ -93,9 +90,9 @@ class Frame:
         if self._has_ids:
             if self._is_first:
                 prompt_ids = b',"prompt_token_ids":' + _encode(self._answer.prompt)
-            parts += [b',"token_ids":', _encode(news.tokens), b"" if self._is_chat else prompt_ids]
-        parts += [b"}]", prompt_ids if self._is_chat else b""]
-        parts.append(b',"usage":' + _encode(self._job.usage()) if self._has_usage else self._usage)
+            parts += [b',"token_ids":', _encode(news.tokens), b"" if self._reply.is_chat else prompt_ids]
+        parts += [b"}]", prompt_ids if self._reply.is_chat else b""]
+        parts.append(b',"usage":' + _encode(self._reply.usage()) if self._has_usage else self._usage)
         parts.append(b"}\n\n")
         self._is_first = False
         return b"".join(parts)
@@ -104,35 +101,32 @@ class Frame:
 class Chunks:
     """What a stream says: the chunks of all choices as their tokens come, and how it ends."""
 
-    def __init__(self, job: Job, frames: Sequence[Frame], *, is_chat: bool, name: str) -> None:
-        self._job = job
+    def __init__(self, reply: Reply, frames: Sequence[Frame]) -> None:
+        self._reply = reply
         self._frames = frames
-        self._n = job.params.n
-        self._is_chat = is_chat
-        self._name = name  # the request's, for the log
 
     def add(self, index: int, delta: Delta) -> bytes:
-        frame = self._frames[index * self._n + delta.sample]
-        return frame.only_echo() if self._job.hides_output else frame.add(delta)
+        frame = self._frames[index * self._reply.params.n + delta.sample]
+        return frame.only_echo() if self._reply.hides_output else frame.add(delta)
 
     def end(self) -> bytes:
-        options = self._job.request.stream_options
+        options = self._reply.request.stream_options
         if options is None or not options.include_usage:
             return DONE
-        return _lead(self._job, self._is_chat) + b'"choices":[],"usage":%s}\n\n' % _encode(self._job.usage()) + DONE
+        return _lead(self._reply) + b'"choices":[],"usage":%s}\n\n' % _encode(self._reply.usage()) + DONE
 
     def fail(self, error: Exception, has_begun: bool) -> bytes:
         if not has_begun:
             raise error
-        return b"data: " + _encode(describe(error, self._name)) + b"\n\n" + DONE
+        return b"data: " + _encode(describe(error, self._reply.name)) + b"\n\n" + DONE
 
 
-def _lead(job: Job, is_chat: bool) -> bytes:
-    kind = _encode("chat.completion.chunk" if is_chat else "text_completion")
+def _lead(reply: Reply) -> bytes:
+    kind = _encode("chat.completion.chunk" if reply.is_chat else "text_completion")
     return b'data: {"id":%s,"object":%s,"created":%d,"model":%s,"system_fingerprint":%s,' % (
-        _encode(job.id),
+        _encode(reply.id),
         kind,
-        job.created,
-        _encode(job.model),
-        _encode(job.fingerprint),
+        reply.created,
+        _encode(reply.model),
+        _encode(reply.fingerprint),
     )

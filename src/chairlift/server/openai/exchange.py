@@ -1,7 +1,6 @@
 """What the OpenAI routes share: reading a body, naming the model, answering in JSON or as an event stream."""
 
-from collections.abc import Sequence
-from hashlib import sha256
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -9,19 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.server.context import context_of
-from chairlift.server.errors import request_id
-from chairlift.server.exchange import read_body
+from chairlift.server.exchange import read_body, until_gone
 from chairlift.server.ignored import ignore
 from chairlift.server.openai.chunks import HEADERS, Chunks, Frame
 from chairlift.server.openai.fields import read
-from chairlift.server.openai.job import Job, check_model
-from chairlift.server.openai.requests import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    SamplingRequest,
-    TokenizeRequest,
-)
+from chairlift.server.openai.reply import Choice, Reply, check_model
+from chairlift.server.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from chairlift.server.stream import ByteStream
 
 R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
@@ -36,19 +28,22 @@ async def read_request(http: Request, kind: type[R]) -> R:
     return request
 
 
-def user_of(http: Request, request: SamplingRequest) -> str:
-    """Who asks, for policies that share between users: the body's `user`, else the API key, so spelled that logs and
-    traces do not give it away."""
-    if request.user:
-        return request.user
-    kind, _, key = http.headers.get("authorization", "").partition(" ")
-    return "key-" + sha256(key.encode()).hexdigest()[:16] if kind.lower() == "bearer" and key else ""
-
-
 def json_response(content: msgspec.Struct, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def event_stream(http: Request, job: Job, frames: Sequence[Frame], *, is_chat: bool) -> ByteStream:
-    script = Chunks(job, frames, is_chat=is_chat, name=request_id(http))
-    return ByteStream(job.answers, script, headers=HEADERS)
+async def respond(
+    http: Request,
+    reply: Reply,
+    frame: Callable[[Reply, int], Frame],
+    complete: Callable[[Reply, list[Choice]], msgspec.Struct],
+) -> Response:
+    """`frame` makes the chunks of one of the choices, `complete` the body of a whole answer."""
+    if reply.request.stream:
+        frames = [frame(reply, index) for index in range(len(reply.answers) * reply.params.n)]
+        return ByteStream(reply.answers, Chunks(reply, frames), headers=HEADERS)
+    try:
+        choices = await until_gone(http.receive, reply.collect())
+    finally:
+        reply.close()
+    return json_response(complete(reply, choices))

@@ -13,9 +13,9 @@ from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import Most
 from chairlift.server.lock import key_of
 from chairlift.server.openai.exchange import json_response, read_request
-from chairlift.server.openai.job import check_model
 from chairlift.server.openai.logprobs import token_text
 from chairlift.server.openai.prompts import chat_prompt
+from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens, Version, Welcome
 

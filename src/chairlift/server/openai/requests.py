@@ -1,10 +1,43 @@
-"""The bodies of the OpenAI routes, field by field. Types only: what a value may be is checked where it is used."""
+"""The bodies of the OpenAI routes, field by field. Types only: what a value may be is checked where it is used.
 
-from typing import Any
+The fields of `SamplingParams` and `Attributes` are not written here: bodies that ask for text get them from there, each
+absent unless a client gives it, with the JSON type that stands for its own.
+"""
+
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
+from msgspec import Meta
 
+from chairlift.core.attributes import ATTRIBUTES
+from chairlift.core.param_types import Param
+from chairlift.core.params import PARAMS
 from chairlift.server.openai.fields import Int
+
+T = TypeVar("T", bound=msgspec.Struct)
+_JSON: dict[object, Any] = {
+    int: Int, float: float, bool: bool, str: str, tuple[str, ...]: str | list[str], tuple[int, ...]: list[Int],
+    dict[int, float]: dict[str, float],
+}  # fmt: skip
+
+
+def _asking(kind: type[T]) -> type[T]:
+    """With a field for each parameter and attribute that the body does not declare in a way of its own."""
+    known = kind.__struct_fields__
+    stated = [param for param in (PARAMS | ATTRIBUTES).values() if param.is_public and param.name not in known]
+    fields = [(param.name, _json_type(param), None) for param in stated]
+    more = msgspec.defstruct(kind.__name__, fields, bases=(kind,), module=kind.__module__, frozen=True, kw_only=True)
+    return cast(type[T], more)
+
+
+def _json_type(param: Param) -> Any:
+    # Whole numbers of more than 64 bits that mean something are refused by `SamplingParams`.
+    is_wide = param.type is int and param.most is not None and param.most >= 2**63
+    bounds = {"minimum": param.least, "maximum": param.most} if param.type in (int, float) else {}
+    shown = {name: bound for name, bound in bounds.items() if bound is not None}
+    return Annotated[
+        (int if is_wide else _JSON[param.type]) | None, Meta(description=param.help, extra_json_schema=shown)
+    ]
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -12,46 +45,21 @@ class StreamOptions(msgspec.Struct, frozen=True):
     continuous_usage_stats: bool | None = None
 
 
-class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What completions and chat completions have in common."""
 
     model: str | None = None
-    max_tokens: Int | None = None
-    min_tokens: Int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    n: Int | None = None
-    best_of: Int | None = None
     use_beam_search: bool | None = None
-    beam_width: Int | None = None
-    length_penalty: float | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[Int] | None = None
-    include_stop_str_in_output: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    prompt_logprobs: Int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    priority: Int | None = None
-    cache_salt: str | None = None
     return_token_ids: bool | None = None
-    user: str | None = None
-    deadline_s: float | None = None
     timeout: float | None = None
 
 
-class CompletionRequest(SamplingRequest, frozen=True, kw_only=True):
+@_asking
+class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     prompt: str | list[str | Int | list[Int]]
     echo: bool | None = None
-    logprobs: Int | None = None
     add_special_tokens: bool | None = None
 
 
@@ -70,7 +78,8 @@ class Message(msgspec.Struct, frozen=True):
     audio: Any = None
 
 
-class ChatRequest(SamplingRequest, frozen=True, kw_only=True):
+@_asking
+class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     messages: list[Message]
     max_completion_tokens: Int | None = None
     logprobs: bool | None = None

@@ -1,4 +1,4 @@
-"""One OpenAI request under way: its prompts in the engine, and what the answer must say about them."""
+"""One OpenAI response in the making: the answers to its prompts, and what it says about them."""
 
 import asyncio
 import secrets
@@ -6,16 +6,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chairlift.config.keys import ApiKey
+from starlette.requests import Request
+
+from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
 from chairlift.server.answer import Answer, Delta, start_all
-from chairlift.server.context import ServerContext
+from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
 from chairlift.server.gate import Time
-from chairlift.server.openai.params import attributes_of
-from chairlift.server.openai.requests import SamplingRequest
+from chairlift.server.lock import key_of
+from chairlift.server.openai.requests import GenerationRequest
 from chairlift.server.openai.responses import CachedTokens, Usage
+from chairlift.server.record import record_of
 
 
 @dataclass(slots=True)
@@ -37,40 +40,45 @@ class Choice:
             self.finish, self.stop = delta.finish, delta.stop
 
 
-class Job:
+class Reply:
     def __init__(
         self,
-        context: ServerContext,
-        request: SamplingRequest,
-        prefix: str,
-        prompts: Sequence[tuple[list[int], SamplingParams]],
-        *,
+        http: Request,
+        request: GenerationRequest,
+        prompts: Sequence[list[int]],
+        params: SamplingParams,
+        attributes: Attributes,
         time_left: Time,
-        user: str = "",
-        key: ApiKey | None = None,
+        *,
+        is_chat: bool,
         hides_output: bool = False,  # the engine's token is not part of the answer
+        default_tokens: int | None = None,
     ) -> None:
-        self.id = f"{prefix}-{secrets.token_hex(16)}"
+        context, record = context_of(http), record_of(http)
+        self.id = f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(16)}"
         self.created = int(time.time())
         self.model = request.model or context.model_names[0]
         engine = context.client.info
         self.fingerprint = None if engine is None else engine.fingerprint
         self.request = request
-        self.params = prompts[0][1]
+        self.params = params
+        self.is_chat = is_chat
         self.hides_output = hides_output
+        self.name = record.id
         # Tokens that never have text of their own; the text of any other is at most held back for a while.
-        self.silent_ids = context.tokenizer.special_ids if self.params.skip_special_tokens else frozenset()
-        attributes = attributes_of(request, user, time_left.given_s)
-        self.answers = [
+        self.silent_ids = context.tokenizer.special_ids if params.skip_special_tokens else frozenset()
+        self.answers = record.answers = [
             Answer(
                 context,
+                record,
                 prompt,
                 params,
                 attributes=attributes,
-                key=key,
+                key=key_of(http),
                 expires=time_left.expires,
+                default_tokens=default_tokens,
             )
-            for prompt, params in prompts
+            for prompt in prompts
         ]
 
     def close(self) -> None:
