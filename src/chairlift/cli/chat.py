@@ -29,7 +29,7 @@ def add_command(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--system", metavar="TEXT", help="instructions that come before the conversation")
-    add_sampling_flags(parser, max_tokens=None)
+    add_sampling_flags(parser, without=("n", "best_of"))  # there is one answer
     add_option_flags(parser, "model", "engine")
     parser.set_defaults(run=run)
 

@@ -1,23 +1,50 @@
-"""Sampling flags shared by `chat` and `generate`; what is not given comes from the model's own suggestions."""
+"""Sampling flags of `chat` and `generate`, one for each field of `SamplingParams` that they can show at work.
+
+What is not given comes from the model's own suggestions.
+"""
 
 import argparse
+from collections.abc import Collection
+from dataclasses import fields
 from typing import Any
 
-_NAMES = ("max_tokens", "temperature", "top_p", "top_k", "seed")
+from chairlift.config.model import SamplingDefaults
+from chairlift.core.param_types import Param
+from chairlift.core.params import PARAMS
+
+_NOT_SHOWN = ("logprobs", "prompt_logprobs")  # by these commands
+_SUGGESTED = tuple(field.name for field in fields(SamplingDefaults))
+_UNTIL = "until the model stops or its context is full"
+# type: (of what is given, its name, what is done with it); there is no flag for a field of another type
+_FLAGS: dict[object, tuple[type, str, str]] = {
+    int: (int, "N", "store"), float: (float, "X", "store"), tuple[str, ...]: (str, "TEXT", "append"),
+    tuple[int, ...]: (int, "N", "append"),
+}  # fmt: skip
 
 
-def add_sampling_flags(parser: argparse.ArgumentParser, max_tokens: int | None) -> None:
+def add_sampling_flags(
+    parser: argparse.ArgumentParser, max_tokens: int | None = None, without: Collection[str] = ()
+) -> None:
+    """`max_tokens`: where the flag is not given."""
     section = parser.add_argument_group("sampling (default: what the model suggests)")
-    shown = "until the model stops or its context is full" if max_tokens is None else str(max_tokens)
-    section.add_argument(
-        "--max-tokens", type=int, metavar="N", default=max_tokens, help=f"longest answer (default: {shown})"
-    )
-    section.add_argument("--temperature", type=float, metavar="X", help="0: always the most likely token")
-    section.add_argument("--top-p", type=float, metavar="X", help="draw from the most likely tokens of this total")
-    section.add_argument("--top-k", type=int, metavar="N", help="draw from the N most likely tokens; 0: from all")
-    section.add_argument("--seed", type=int, metavar="N", help="repeat the same draws")
+    for name, param in PARAMS.items():
+        if name not in (*_NOT_SHOWN, *without):
+            _add_flag(section, param, param.default if name != "max_tokens" else max_tokens or _UNTIL)
+    parser.set_defaults(max_tokens=max_tokens)
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
     """The fields of `SamplingParams` that were asked for."""
-    return {name: value for name in _NAMES if (value := getattr(options, name)) is not None}
+    return {name: value for name in PARAMS if (value := getattr(options, name, None)) is not None}
+
+
+def _add_flag(section: argparse._ArgumentGroup, param: Param, default: object) -> None:
+    flag = "--" + param.name.replace("_", "-")
+    if param.type is bool:
+        shown = f" (default: {'on' if default else 'off'})"
+        section.add_argument(flag, action=argparse.BooleanOptionalAction, help=param.help + shown)
+    elif param.type in _FLAGS:
+        kind, hint, action = _FLAGS[param.type]
+        shown = "" if default in (None, ()) or param.name in _SUGGESTED else f" (default: {default})"
+        repeat = "; may be given again" if action == "append" else ""
+        section.add_argument(flag, type=kind, metavar=hint, action=action, help=param.help + repeat + shown)

@@ -27,8 +27,8 @@ _NOT_IN_BEAMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    max_tokens: int | None = param(None, "Longest answer, in tokens (default: what the context leaves)", 1)
-    min_tokens: int = param(0, "Tokens before an end or stop token may come (default: 0)", 0)
+    max_tokens: int | None = param(None, "Longest answer in tokens", 1)
+    min_tokens: int = param(0, "Tokens before an end or stop token may come", 0)
     temperature: float = param(1.0, "Randomness; 0: always the most likely token", 0.0, 100.0)
     top_k: int = param(0, "Draw from this many of the most likely tokens; 0: from all", 0)
     top_p: float = param(1.0, "Draw from the most likely tokens of this total probability", 0.0, 1.0)
@@ -36,31 +36,25 @@ class SamplingParams:
     repetition_penalty: float = param(
         1.0, "Divide the logits of tokens that prompt or answer hold; 1: do not", 0.01, 100.0
     )
-    presence_penalty: float = param(0.0, "Lower the logits of tokens that the answer holds (default: 0)", -2.0, 2.0)
-    frequency_penalty: float = param(
-        0.0, "Lower the logits of tokens by how often the answer holds them (default: 0)", -2.0, 2.0
-    )
+    presence_penalty: float = param(0.0, "Lower the logits of tokens that the answer holds", -2.0, 2.0)
+    frequency_penalty: float = param(0.0, "Lower the logits of tokens by how often the answer holds them", -2.0, 2.0)
     logit_bias: dict[int, float] = param(  # noqa: RUF009  (a new one for each)
         dict, "Add to logits, by token id", -100.0, 100.0, max_size=MAX_BIASES
     )
-    n: int = param(1, "Answers to a prompt (default: 1)", 1, MAX_SAMPLES)
-    seed: int | None = param(None, "Repeat the same draws (default: a random one)", -(2**63), 2**64 - 1)
+    n: int = param(1, "Answers to a prompt", 1, MAX_SAMPLES)
+    seed: int | None = param(None, "Repeat the same draws; without it they differ each time", -(2**63), 2**64 - 1)
     stop: tuple[str, ...] = param((), "End the answer before this text, or the first of several")
     stop_token_ids: tuple[int, ...] = param((), "End the answer at any of these tokens", 0, max_size=MAX_STOP_IDS)
-    include_stop_str_in_output: bool = param(False, "Show the stop text or token that ended the answer (default: off)")
-    ignore_eos: bool = param(False, "Go on after the model's end tokens (default: off)")
-    skip_special_tokens: bool = param(True, "Leave special tokens out of the text (default: on)")
+    include_stop_str_in_output: bool = param(False, "Show the stop text or token that ended the answer")
+    ignore_eos: bool = param(False, "Go on after the model's end tokens")
+    skip_special_tokens: bool = param(True, "Leave special tokens out of the text")
     logprobs: int | None = param(
         None, "Log-probabilities of the chosen tokens and of this many most likely ones", 0, MAX_LOGPROBS
     )
     prompt_logprobs: int | None = param(None, "The same for the tokens of the prompt", 0, MAX_PROMPT_LOGPROBS)
-    best_of: int = param(
-        0, "Samples to make, of which the n likeliest per token are given (default: n)", 0, MAX_SAMPLES
-    )
-    beam_width: int = param(0, "Members of a beam search instead of sampling (default: none)", 0, MAX_BEAMS)
-    length_penalty: float = param(
-        1.0, "Divide scores of a beam search by length to this power (default: 1)", -10.0, 10.0
-    )
+    best_of: int = param(0, "Make this many samples and give the n likeliest per token; 0: n", 0, MAX_SAMPLES)
+    beam_width: int = param(0, "Search with this many beams instead of sampling; 0: do not", 0, MAX_BEAMS)
+    length_penalty: float = param(1.0, "Divide scores of a beam search by length to this power", -10.0, 10.0)
 
     def __post_init__(self) -> None:
         for stated, value in zip(_STATED, _values(self), strict=True):

@@ -6,6 +6,7 @@ repetition_penalty, which it accepted and ignored, count here.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -40,6 +41,15 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     return_protocol: str = "sse"
     seed: int = 0
     stop: list[str] = []
+
+
+_PARSERS: dict[object, Callable[[Any], Any]] = {bool: boolean, int: integer, float: number, str: text}
+_NULLABLE = ("max_new_tokens", "top_k", "top_p", "temperature", "repetition_penalty")  # null is as absent
+_READ = {
+    field.name: (at_least_one if field.name == "max_new_tokens" else _PARSERS[field.type], field.default)
+    for field in msgspec.structs.fields(Parameters)
+    if field.name != "stop"
+}
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,18 +110,11 @@ def decode(body: bytes | bytearray) -> dict[str, Any]:
 
 def _parameters(values: dict[str, Any], errors: list[dict[str, Any]]) -> Parameters:
     reader = Reader(("body", "parameters"), errors)
-    parameters = Parameters(
-        do_sample=reader.field(values, "do_sample", boolean, True),
-        max_new_tokens=reader.nullable(values, "max_new_tokens", at_least_one, 300),
-        top_k=reader.nullable(values, "top_k", integer, 3),
-        top_p=reader.nullable(values, "top_p", number, 1.0),
-        temperature=reader.nullable(values, "temperature", number, 1.0),
-        repetition_penalty=reader.nullable(values, "repetition_penalty", number, 1.0),
-        return_full_text=reader.field(values, "return_full_text", boolean, True),
-        return_protocol=reader.field(values, "return_protocol", text, "sse"),
-        seed=reader.field(values, "seed", integer, 0),
-        stop=reader.stops(values, "stop"),
-    )
+    read = {
+        name: (reader.nullable if name in _NULLABLE else reader.field)(values, name, parse, default)
+        for name, (parse, default) in _READ.items()
+    }
+    parameters = Parameters(**read, stop=reader.stops(values, "stop"))
     # Without effect, as ever, but of the right type.
     for name in ("top_n_tokens", "typical_p"):
         reader.field(values, name, integer, 0)
