@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chairlift.build import assemble_served, find_model, load
+from chairlift.build import assemble_watched, find_model, load
 from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
@@ -130,7 +130,7 @@ async def compare_request(folder: Path) -> None:
 def compare_model(turns: int, folder: Path) -> None:
     model = find_model(Settings())
     loaded = load(model)
-    switchboard, _ = assemble_served(model, loaded, folder, StepNote(folder / "steps"), 1)
+    switchboard, _ = assemble_watched(model, loaded, folder, StepNote(folder / "steps"), 1)
     engine = switchboard.engine
     runner, observer = engine.runner, engine.observer
     ratios: list[tuple[float, float]] = []

@@ -3,22 +3,23 @@
 import gc
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
-from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
 from chairlift.core.preemption import Preemption
-from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.live.messages import EngineInfo
 from chairlift.live.step_note import NotedRunner, StepNote
 from chairlift.live.switchboard import Switchboard
 from chairlift.runner.cuda.wake import wake
+from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.parent import ENGINE
@@ -29,6 +30,7 @@ from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View
 
 if TYPE_CHECKING:
+    from chairlift.live.engine_process import EngineProcess
     from chairlift.runner.load import Loaded
 
 
@@ -81,20 +83,43 @@ def assemble(model: Model, loaded: "Loaded") -> Switchboard:
     return Switchboard(engine, loaded.limits, model.config.eos_ids)
 
 
-def assemble_served(
+def assemble_watched(
     model: Model, loaded: "Loaded", metrics: Path, note: StepNote, start: int
 ) -> tuple[Switchboard, View]:
-    """An engine that a server watches: its steps are timed and noted, for whoever looks at the page, at the metrics in
-    that folder, or at what a dead engine was busy with. `start` counts the engines of the server, from 1."""
+    """An engine whose steps are timed and noted: for the page, for the metrics in that folder, and to know what a dead
+    engine was busy with. `start` counts the engines of a server, from 1."""
+    from chairlift.runner.watch import Layered
+
     rules = rules_of(model.settings, loaded)
     engine = join(loaded.runner, loaded.limits, rules)
     switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
     stopwatch = Stopwatch(loaded.runner, engine.clock)
     engine.runner = NotedRunner(stopwatch, note, switchboard.who)
+    if isinstance(loaded.runner, Layered):
+        loaded.runner.on_layer = note.beat
     view = View(engine.scheduler, engine.clock, stopwatch, start)
     counting = EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch)
     engine.observer = _together([counting, *_recorders(model, loaded, rules, engine), view])
     return switchboard, view
+
+
+def assemble_served(
+    model: Model, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int
+) -> "EngineProcess":
+    """A watched engine at its end of the wire, ready to run."""
+    from chairlift.live.engine_process import EngineProcess
+    from chairlift.runner.freed_memory import return_freed_memory
+    from chairlift.runner.warm_up import prepare
+
+    return EngineProcess(
+        address,
+        *assemble_watched(model, loaded, metrics, note, start),
+        EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint),
+        partial(prepare, loaded.runner),
+        note,
+        return_freed_memory,
+        model.settings.engine_timeout / 4 or None,
+    )
 
 
 def _recorders(model: Model, loaded: "Loaded", rules: Rules, engine: Engine) -> list[Observer]:
@@ -108,15 +133,7 @@ def _together(observers: list[Observer]) -> Observer | None:
 
 def join(runner: Runner, limits: Limits, rules: Rules) -> Engine:
     """An engine of this runner and a new scheduler, whose limits may be narrower than the runner's."""
-    scheduler = Scheduler(
-        limits,
-        make_policy(rules.policy),
-        make_prefill(rules.prefill),
-        make_admission(rules.admission),
-        rules.preemption,
-        has_prefix_index=rules.prefix_cache,
-    )
-    return Engine(scheduler, runner, WallClock())
+    return Engine(make_scheduler(limits, rules), runner, WallClock())
 
 
 def rules_of(settings: Settings, loaded: "Loaded") -> Rules:

@@ -19,7 +19,6 @@ from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.sim.profile import Profile
-    from chairlift.tune.real import Model
     from chairlift.tune.report import Found
     from chairlift.tune.search import Search
     from chairlift.tune.tuning import Tuning
@@ -80,19 +79,18 @@ def run(options: argparse.Namespace) -> int:
     fixed = {
         name for name, value in DEFAULTS.items() if given.get(name) is not None or getattr(settings, name) != value
     }
-    model, profiles, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
+    profiles, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
     profile = next(iter(profiles.values()))
     knobs = knobs_of(settings, profile, items, list(profiles) if len(profiles) > 1 else (), fixed)
     work = Work(settings, profiles, items, options.arrivals, number(options, "seed", whole(0)), targets)
-    will_verify = model is not None and not unverified
-    tuning = Tuning(work, knobs, (_SEARCH_SHARE if will_verify else 1.0) * max(1.0, ends - time.monotonic()))
+    tuning = Tuning(work, knobs, (1.0 if unverified else _SEARCH_SHARE) * max(1.0, ends - time.monotonic()))
     verification, is_partial = None, False
     try:
         with _progress() as watch:
             tuning.run(_say, watch)
-        if model is not None and will_verify:
+        if not unverified:
             verification = _planned(tuning, ends)
-            unverified = _verify(tuning, verification, model)
+            unverified = _verify(tuning, verification)
     except KeyboardInterrupt:
         if tuning.default is None:
             raise
@@ -104,21 +102,21 @@ def run(options: argparse.Namespace) -> int:
 
 def _profiles(
     options: argparse.Namespace, settings: Settings, has_threads: bool, seconds: float
-) -> "tuple[Model | None, dict[int, Profile], str]":
-    """The model if there is one to run, its profile for each number of threads, and why nothing will be measured."""
+) -> "tuple[dict[int, Profile], str]":
+    """The model's profile for each number of threads, and why nothing will be measured."""
+    from chairlift.build import find_model, let_threads_sleep
+
+    let_threads_sleep()
     if options.profile is None:
-        model = _model()
-        return model, _calibrated(model, settings, has_threads, seconds), "--no-verify was given" * options.no_verify
+        return _calibrated(settings, has_threads, seconds), "--no-verify was given" * options.no_verify
     from chairlift.sim.profile import load_profile
 
     profile = load_profile(options.profile)
     if settings.model is not None:
-        from chairlift.build import find_model
-
         profile.check_model(find_model(settings).name)
     if options.no_verify:
-        return None, {0: profile}, "--no-verify was given"
-    return _model(), {0: profile}, _why_not(profile, settings)
+        return {0: profile}, "--no-verify was given"
+    return {0: profile}, _why_not(profile, settings)
 
 
 def _why_not(profile: "Profile", settings: Settings) -> str:
@@ -133,16 +131,7 @@ def _why_not(profile: "Profile", settings: Settings) -> str:
     return "" if is_same_device(profile.device, here) else f"the profile is of {profile.device}, and this is {here}"
 
 
-def _model() -> "Model":
-    from chairlift import build
-
-    build.let_threads_sleep()
-    from chairlift.tune.real import Model
-
-    return Model(build.find_model, build.load, build.rules_of)
-
-
-def _calibrated(model: "Model", settings: Settings, has_threads: bool, seconds: float) -> "dict[int, Profile]":
+def _calibrated(settings: Settings, has_threads: bool, seconds: float) -> "dict[int, Profile]":
     from dataclasses import replace
 
     from chairlift.runner import hardware
@@ -156,7 +145,7 @@ def _calibrated(model: "Model", settings: Settings, has_threads: bool, seconds: 
     for count in counts:
         _say("calibrating" + (f" with {count} thread{'s' * (count > 1)}" if count else ""))
         asked = replace(settings, threads=count) if count else settings
-        profiles[count] = in_own_process(calibrated, model, asked, _REACH, seconds / len(counts))
+        profiles[count] = in_own_process(calibrated, asked, _REACH, seconds / len(counts))
     return profiles
 
 
@@ -166,12 +155,12 @@ def _planned(tuning: "Tuning", ends: float) -> "Verification":
     return plan(tuning.work, tuning.goal, tuning.candidates, ends - time.monotonic())
 
 
-def _verify(tuning: "Tuning", verification: "Verification", model: "Model") -> str:
+def _verify(tuning: "Tuning", verification: "Verification") -> str:
     """Why not everything was measured: what was found before is worth keeping."""
     from chairlift.tune.verify import carry_out
 
     try:
-        carry_out(verification, model, _say)
+        carry_out(verification, _say)
     except ChairliftError as error:
         return f"a real run failed: {error}"
     if tuning.pick is not None:

@@ -5,12 +5,10 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 from chairlift.build import Model, assemble_served, load
 from chairlift.core.ports import DeviceLost
 from chairlift.live.child import Report
-from chairlift.live.messages import EngineInfo
 from chairlift.live.step_note import StepNote
 from chairlift.server.reload import in_force
 from chairlift.serving.bits import has_right_bits
@@ -25,30 +23,10 @@ def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
     hear_of_settings()
     model = _with_trace(model, start)
     loaded = load(model)
-    from chairlift.live.engine_process import EngineProcess
-    from chairlift.runner.freed_memory import return_freed_memory
-    from chairlift.runner.warm_up import prepare
-    from chairlift.runner.watch import Layered
-
     if loaded.fingerprint is not None and not has_right_bits(place.bits, loaded.fingerprint):
         os._exit(1)  # another is started
-    note = StepNote(place.steps)
-    switchboard, view = assemble_served(model, loaded, place.metrics, note, start)
-    if isinstance(loaded.runner, Layered):
-        loaded.runner.on_layer = note.beat
-    max_sleep_s = model.settings.engine_timeout / 4 or None
     with outliving_parent(place), _ending_with_the_device():
-        info = EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint)
-        process = EngineProcess(
-            place.address,
-            switchboard,
-            view,
-            info,
-            partial(prepare, loaded.runner),
-            note,
-            return_freed_memory,
-            max_sleep_s,
-        )
+        process = assemble_served(model, loaded, place.address, place.metrics, StepNote(place.steps), start)
         collect_seldom()
         report(summary(loaded))
         process.run()

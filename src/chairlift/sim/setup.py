@@ -1,15 +1,19 @@
-"""A scheduler for a simulated run: limits and costs from the profile, rules from the settings."""
+"""A scheduler from its rules; and the rules of a simulated run, from the settings and the profile's costs."""
+
+from typing import TYPE_CHECKING
 
 from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
-from chairlift.sim.profile import Profile
 from chairlift.telemetry.lines import Rules
 
+if TYPE_CHECKING:
+    from chairlift.sim.profile import Profile
 
-def rules_of(settings: Settings, profile: Profile, limits: Limits) -> Rules:
+
+def rules_of(settings: Settings, profile: "Profile", limits: Limits) -> Rules:
     return Rules(
         policy=settings.policy,
         prefill=settings.prefill,
@@ -30,7 +34,7 @@ def make_scheduler(limits: Limits, rules: Rules) -> Scheduler:
     )
 
 
-def _preemption(settings: Settings, profile: Profile, limits: Limits) -> Preemption:
+def _preemption(settings: Settings, profile: "Profile", limits: Limits) -> Preemption:
     if settings.preemption == "recompute":
         return Preemption()
     block_bytes = limits.block_size * profile.kv_token_bytes

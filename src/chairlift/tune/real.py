@@ -1,17 +1,18 @@
 """The real model: how long its steps take, and what a setting really gives. Each in a process of its own.
 
 Always: nothing of a model stays behind in the calling process, so that settings can take turns on a device that holds
-one model at a time. Which model, and how it is loaded, the caller says.
+one model at a time.
 """
 
 import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from chairlift.build import find_model, load, rules_of
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
 from chairlift.runner import hardware
@@ -22,7 +23,6 @@ from chairlift.sim.calibration.calibrate import Calibrator, profile_of
 from chairlift.sim.live import run_live
 from chairlift.sim.profile import Profile
 from chairlift.sim.setup import make_scheduler
-from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.report import Report
 from chairlift.workload.arrivals import Arrivals, parse_arrivals
 from chairlift.workload.item import Item
@@ -31,15 +31,6 @@ T = TypeVar("T")
 
 _ROUNDS = 5  # of a calibration at most
 _MOST_WARM = 32  # requests that go before those that count
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """How a model is found, loaded and scheduled; all three can be found by their names in another process."""
-
-    find: Callable[[Settings], Any]
-    load: Callable[[Any], Loaded]
-    rules: Callable[[Settings, Loaded], Rules]
 
 
 def in_own_process(task: Callable[..., T], *arguments: object) -> T:
@@ -72,10 +63,10 @@ def _answer(pipe: Connection, task: Callable[..., object], arguments: tuple[obje
     pipe.send(answer)
 
 
-def calibrated(model: Model, settings: Settings, reach: int, seconds: float) -> Profile:
+def calibrated(settings: Settings, reach: int, seconds: float) -> Profile:
     """A quick calibration, over `reach` times as many requests and tokens a step as there are by default; as many
     rounds as fit into the seconds, but one at least."""
-    found = model.find(replace(settings, preemption="swap"))  # so that moving blocks is timed too
+    found = find_model(replace(settings, preemption="swap"))  # so that moving blocks is timed too
     usual = limits_without_pool(settings, found.config, hardware.pick_device(settings.device))
     wide = replace(
         settings,
@@ -83,7 +74,7 @@ def calibrated(model: Model, settings: Settings, reach: int, seconds: float) -> 
         max_running=reach * usual.max_running,
         max_step_tokens=reach * usual.max_step_tokens,
     )
-    loaded = model.load(model.find(wide))
+    loaded = load(find_model(wide))
     calibrator = Calibrator(loaded.runner, loaded.limits, loaded.num_host_blocks, is_quick=True)
     started = time.monotonic()
     calibrator.time(1)
@@ -95,21 +86,17 @@ def calibrated(model: Model, settings: Settings, reach: int, seconds: float) -> 
     return replace(profile, max_running=usual.max_running, max_step_tokens=usual.max_step_tokens)
 
 
-def measured(
-    model: Model, settings: Settings, items: Sequence[Item], num_warm: int, arrivals: str, seed: int
-) -> Report:
+def measured(settings: Settings, items: Sequence[Item], num_warm: int, arrivals: str, seed: int) -> Report:
     """One run of the workload, after the first of its requests have warmed everything up."""
-    loaded = model.load(model.find(settings))
+    loaded = load(find_model(settings))
     while prepare(loaded.runner):
         pass
-    _run(model, loaded, settings, items[: min(num_warm, _MOST_WARM)], parse_arrivals("none"), seed)
-    return _run(model, loaded, settings, items, parse_arrivals(arrivals), seed)
+    _run(loaded, settings, items[: min(num_warm, _MOST_WARM)], parse_arrivals("none"), seed)
+    return _run(loaded, settings, items, parse_arrivals(arrivals), seed)
 
 
-def _run(
-    model: Model, loaded: Loaded, settings: Settings, items: Sequence[Item], arrivals: Arrivals, seed: int
-) -> Report:
-    scheduler = make_scheduler(loaded.limits, model.rules(settings, loaded))
+def _run(loaded: Loaded, settings: Settings, items: Sequence[Item], arrivals: Arrivals, seed: int) -> Report:
+    scheduler = make_scheduler(loaded.limits, rules_of(settings, loaded))
     return run_live(loaded.runner, scheduler, items, arrivals, seed)
 
 

@@ -13,7 +13,7 @@ from chairlift.telemetry.report import Report
 from chairlift.tune.evaluate import Evaluator, Outcome, Point, Work, point_of
 from chairlift.tune.goal import Goal
 from chairlift.tune.knobs import Choice, shown, with_choice
-from chairlift.tune.real import Model, in_own_process, measured
+from chairlift.tune.real import in_own_process, measured
 
 _LOAD_S = 8.0  # a guess: a new process, and loading a model
 _WARM_SHARE = 0.25  # of a run goes before it
@@ -84,7 +84,7 @@ def plan(work: Work, goal: Goal, outcomes: Sequence[Outcome], seconds: float) ->
     return Verification(work, goal, each, num_rounds)
 
 
-def carry_out(verification: Verification, model: Model, say: Say) -> None:
+def carry_out(verification: Verification, say: Say) -> None:
     """Fills in what is measured; interrupted, what was measured by then is there."""
     for number, verified in _turns(verification.each, verification.num_rounds):
         work = verification.work
@@ -92,7 +92,7 @@ def carry_out(verification: Verification, model: Model, say: Say) -> None:
         say(f"verifying, {what}: {verified.predicted.total_s:.0f} s predicted, once it is loaded and warm")
         settings = with_choice(work.settings, verified.choice)
         num_warm = max(1, int(_WARM_SHARE * len(work.items)))
-        report = in_own_process(measured, model, settings, work.items, num_warm, work.arrivals, work.seed)
+        report = in_own_process(measured, settings, work.items, num_warm, work.arrivals, work.seed)
         verified.measured.append(report)
 
 

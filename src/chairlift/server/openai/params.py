@@ -103,7 +103,7 @@ def _suggested(defaults: SamplingDefaults) -> Given:
 
 def _search(given: Given) -> Given:
     """The width of a search is that of `best_of`, or `n`, where it is not given."""
-    width: int = given.get("beam_width", given.get("best_of", given.get("n", 1)))
+    width = next((given[name] for name in ("beam_width", "best_of", "n") if name in given), 1)
     if width < 1:
         raise InvalidRequest("beam_width", f"must be at least 1, got {width}")
     return {"best_of": 0, "beam_width": width}
