@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chairlift.core.attributes import ATTRIBUTES, Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import MAX_BIASES, MAX_STOP_IDS, SamplingParams
 
@@ -60,3 +61,29 @@ def test_as_many_biases_and_stop_tokens_as_allowed_are_taken_and_more_are_refuse
         SamplingParams(stop_token_ids=("unread",) * (MAX_STOP_IDS + 1))  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match=f"logit_bias: must hold at most {MAX_BIASES} token ids"):
         SamplingParams(logit_bias=dict.fromkeys(range(MAX_BIASES + 1), "unread"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("max_tokens", 0, "must be at least 1, got 0"),
+        ("top_p", 1.5, "must be between 0.0 and 1.0, got 1.5"),
+        ("min_p", float("nan"), "must be between 0.0 and 1.0, got nan"),
+        ("stop_token_ids", (3, -1), "must be at least 0, got -1"),
+        ("logit_bias", {-1: 0.5}, "must be at least 0, got -1"),
+        ("best_of", 1, "must be at least 2, got 1"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_with_the_bounds(field: str, value: Any, complaint: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        SamplingParams(**{"n": 2 if field == "best_of" else 1, field: value})
+    assert (refusal.value.field, refusal.value.message) == (field, complaint)
+
+
+def test_an_attribute_that_a_client_gives_has_bounds_and_one_that_the_server_sets_has_none() -> None:
+    with pytest.raises(InvalidRequest, match="deadline_s: must be above 0, got 0"):
+        ATTRIBUTES["deadline_s"].read(0)
+    with pytest.raises(InvalidRequest, match="user: must have at most 1024 characters, got 1025"):
+        ATTRIBUTES["user"].read("x" * 1025)
+    assert Attributes(deadline_s=-1.0).given == {"deadline_s": -1.0}  # one that is overdue
+    assert not ATTRIBUTES["share"].is_public

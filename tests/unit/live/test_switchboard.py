@@ -293,6 +293,13 @@ def test_samples_that_have_no_token_yet_start_together() -> None:
     assert [len(chunk.samples) for plan in switchboard.engine.runner.plans for chunk in plan.chunks] == [3]
 
 
+def test_an_engine_with_less_room_than_the_request_was_checked_against_makes_what_fits() -> None:
+    switchboard = ledger_switchboard(max_model_len=len(PROMPT) + 3)
+    switchboard.submit(HERE, submit(1, PROMPT, SamplingParams(max_tokens=9, seed=1)))
+    outputs = drain(switchboard)[HERE]
+    assert (len(tokens_of(outputs, 1)), outputs[-1].finish) == (3, "length")
+
+
 def test_a_request_that_had_more_room_in_another_engine_ends_at_once() -> None:
     switchboard = ledger_switchboard(max_model_len=20)
     switchboard.submit(HERE, submit(7, PROMPT, SamplingParams(), outputs={0: list(range(12))}))

@@ -31,7 +31,7 @@ def _asking(kind: type[T]) -> type[T]:
 
 
 def _json_type(param: Param) -> Any:
-    # Whole numbers of more than 64 bits that mean something are refused by `SamplingParams`.
+    # A seed may have 64 bits and no sign; what is larger is refused by `SamplingParams`.
     is_wide = param.type is int and param.most is not None and param.most >= 2**63
     bounds = {"minimum": param.least, "maximum": param.most} if param.type in (int, float) else {}
     shown = {name: bound for name, bound in bounds.items() if bound is not None}

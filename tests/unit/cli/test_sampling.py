@@ -1,0 +1,39 @@
+import argparse
+
+import pytest
+
+from chairlift.cli.sampling import add_sampling_flags, given
+from chairlift.core.params import PARAMS, SamplingParams
+
+
+def parser(**options: object) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(allow_abbrev=False)
+    add_sampling_flags(made, **options)  # type: ignore[arg-type]
+    return made
+
+
+def test_flags_are_the_fields_of_the_parameters_and_read_as_such() -> None:
+    flags = ["--top-k", "5", "--stop", "a", "--stop", "b", "--stop-token-ids", "7", "--ignore-eos", "--min-p", "0.5"]
+    found = given(parser().parse_args(flags))
+    assert found == {"top_k": 5, "stop": ["a", "b"], "stop_token_ids": [7], "ignore_eos": True, "min_p": 0.5}
+    assert SamplingParams(**found).stop == ("a", "b")
+
+
+def test_what_is_not_given_is_left_to_the_model_but_for_the_command_s_own_length() -> None:
+    assert given(parser().parse_args([])) == {}
+    assert given(parser(max_tokens=256).parse_args([])) == {"max_tokens": 256}
+    assert given(parser(max_tokens=256).parse_args(["--max-tokens", "3"])) == {"max_tokens": 3}
+
+
+def test_every_parameter_has_a_flag_but_for_those_that_nothing_would_come_of() -> None:
+    options = vars(parser(without=("n",)).parse_args([]))
+    assert PARAMS.keys() - options.keys() == {"n", "logprobs", "prompt_logprobs", "logit_bias"}
+
+
+def test_help_says_what_a_flag_does_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"--top-k N {PARAMS['top_k'].help}" in shown
+    assert "Longest answer in tokens (default: until the model stops or its context is full)" in shown
+    assert f"{PARAMS['n'].help} (default: 1)" in shown
