@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.gguf_header import read_header
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.config.source import load_model_config, locate
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
@@ -44,7 +44,7 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.text.load import load_tokenizer
 
-LLAMA_2_7B = ModelConfig(
+LLAMA_2_7B = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, head_dim=128,
     intermediate_size=11008, vocab_size=32000, max_model_len=4096, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Token
 from chairlift.core.ids import RequestId
@@ -37,11 +37,11 @@ BLOCK_SIZE = 16
 MAX_LEN = 4096
 _KV_BYTES = 64 << 30
 SHAPES = {
-    "llama2-7b": ModelConfig(
+    "llama2-7b": uniform_model(
         architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, head_dim=128,
         intermediate_size=11008, vocab_size=32000, max_model_len=MAX_LEN, rms_norm_eps=1e-5, rope_theta=10000.0,
     ),
-    "llama3-8b": ModelConfig(
+    "llama3-8b": uniform_model(
         architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=8, head_dim=128,
         intermediate_size=14336, vocab_size=128256, max_model_len=MAX_LEN, rms_norm_eps=1e-5, rope_theta=500000.0,
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from chairlift.build import join
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
@@ -22,7 +22,7 @@ from chairlift.verify.answer import Answers, Key
 from chairlift.verify.drive import Guest, OtherDepth, Outcome, drive
 from chairlift.verify.figures import Figures
 
-LLAMA = ModelConfig(
+LLAMA = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=96, num_layers=2, num_heads=6, num_kv_heads=2, head_dim=16,
     intermediate_size=200, vocab_size=301, max_model_len=400, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

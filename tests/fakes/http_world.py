@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import uvloop
 
-from chairlift.config.model import ModelConfig, SamplingDefaults
+from chairlift.config.model import ModelConfig, SamplingDefaults, uniform_model
 from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
 from chairlift.server.app import create_app
@@ -117,7 +117,7 @@ def _is_open(port: int) -> bool:
 
 
 def _config(vocab_size: int, eos_id: int, sampling: SamplingDefaults) -> ModelConfig:
-    return ModelConfig(
+    return uniform_model(
         architecture="LlamaForCausalLM",
         hidden_size=8,
         num_layers=1,

@@ -4,7 +4,7 @@ from collections import Counter
 
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Event, Preempted, Token
 from chairlift.core.ids import RequestId
@@ -24,7 +24,7 @@ from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.clocks import CountingClock
 
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8,
     intermediate_size=48, vocab_size=97, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner import measure
 from chairlift.runner.cuda import rehearsal
@@ -40,7 +40,7 @@ def taken(model: ModelConfig, limits: Limits) -> int:
 
 
 def main(shapes: list[list[dict[str, Any]]]) -> None:
-    print(json.dumps([taken(ModelConfig(**model), Limits(**limits)) for model, limits in shapes]))
+    print(json.dumps([taken(uniform_model(**model), Limits(**limits)) for model, limits in shapes]))
 
 
 if __name__ == "__main__":

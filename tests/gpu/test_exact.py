@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Preempted, PromptScored, Token
 from chairlift.core.limits import Limits
@@ -37,7 +37,7 @@ pytestmark = [
 
 DEVICE = torch.device("cuda")
 NUM_REQUESTS, NUM_TOKENS = 300, 36
-LARGE = ModelConfig(
+LARGE = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=4096, num_layers=2, num_heads=32, num_kv_heads=32, head_dim=128,
     intermediate_size=11008, vocab_size=32000, max_model_len=1024, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Event, Preempted, PromptScored, Token
 from chairlift.core.ids import BlockId
@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=512, num_layers=3, num_heads=8, num_kv_heads=8, head_dim=128,
     intermediate_size=512, vocab_size=997, max_model_len=1120, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config
 from chairlift.core.engine import Engine
@@ -43,7 +43,7 @@ pytestmark = [
 ]
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 FP8 = torch.float8_e4m3fn
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=256, num_layers=3, num_heads=8, num_kv_heads=4, head_dim=32,
     intermediate_size=512, vocab_size=997, max_model_len=1120, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source
 from chairlift.core.engine import Engine
@@ -30,7 +30,7 @@ pytestmark = [
 
 CUDA = torch.device("cuda")
 MIB, GIB = 2**20, 2**30
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=1024, num_layers=4, num_heads=8, num_kv_heads=8, head_dim=128,
     intermediate_size=8192, vocab_size=8000, max_model_len=4096, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -8,12 +8,13 @@ import math
 import struct
 from collections import Counter
 
+from chairlift.config.families.known import BY_GGUF
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.gguf_header import GgufHeader, TensorInfo
-from chairlift.config.model import BlockWeights, ModelConfig, RopeScaling, SamplingDefaults
+from chairlift.config.model import BlockWeights, ModelConfig, RopeScaling, SamplingDefaults, uniform_model
+from chairlift.config.tensors import GGUF_NAMES
 from chairlift.core.errors import InvalidConfig
 
-_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 # Quantised weights have no type to compute in; this one has the range of float32 at half its size.
 _QUANTISED = "bfloat16"
@@ -24,9 +25,10 @@ KEPT_TYPES = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", 
 def load_gguf(header: GgufHeader) -> ModelConfig:
     everything = Fields(str(header.path), header.metadata)
     name = header.metadata.get("general.architecture")
-    if name not in _ARCHITECTURES:
+    family = BY_GGUF.get(name) if isinstance(name, str) else None
+    if family is None:
         raise InvalidConfig(
-            f"{header.path}: general.architecture {name!r} is not supported; supported: {', '.join(_ARCHITECTURES)}"
+            f"{header.path}: general.architecture {name!r} is not supported; supported: {', '.join(BY_GGUF)}"
         )
     prefix = f"{name}."
     model = Fields(
@@ -46,8 +48,8 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
             raise model.bad(key, f"must equal the head size {head_dim}")
     theta = model.positive("rope.freq_base", 10000.0)
     eos = [everything.token_ids(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
-    return ModelConfig(
-        architecture=_ARCHITECTURES[name],
+    config = uniform_model(
+        architecture=family.architecture,
         hidden_size=hidden,
         num_layers=model.size("block_count", most=MAX_LAYERS),
         num_heads=heads,
@@ -68,7 +70,9 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         bos_id=everything.token_id("tokenizer.ggml.bos_token_id"),
         eos_ids=tuple(dict.fromkeys(token for ids in eos for token in ids)),
         sampling=_sampling(everything),
+        names=GGUF_NAMES,
     )
+    return family.from_gguf(model, config)
 
 
 def _refuse_unsupported(header: GgufHeader, model: Fields) -> None:

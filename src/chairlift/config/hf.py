@@ -1,27 +1,21 @@
 """A model description from a Hugging Face folder: config.json and generation_config.json.
 
-Always: an architecture, activation, bias, attention pattern or quantisation that the model code does not have is
-refused by name. Does not look at weights or tokenizers.
+Always: an architecture or quantisation that is not built is refused by name; the family refuses keys it does not
+understand. Does not look at weights or tokenizers.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.fields import MAX_LAYERS, Fields
+from chairlift.config.families.family import Family
+from chairlift.config.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
+from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig, SamplingDefaults
-from chairlift.config.rope import read_rope
 from chairlift.core.errors import InvalidConfig
 
-_BY_MODEL_TYPE = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
-ARCHITECTURES = tuple(_BY_MODEL_TYPE.values())
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-_MISTRAL_WINDOW = 4096  # what a Mistral configuration means when it does not say
 
 
 def load_hf(folder: Path) -> ModelConfig:
@@ -31,35 +25,12 @@ def load_hf(folder: Path) -> ModelConfig:
 def load_hf_file(path: Path) -> ModelConfig:
     """From a configuration, whatever the file is called."""
     config = Fields(str(path), _read_json(path))
-    architecture = _architecture(config)
-    _refuse_unsupported(config)
-    heads = config.size("num_attention_heads")
-    # Llama files from before grouped-query attention do not have these two keys.
-    is_llama = architecture == "LlamaForCausalLM"
-    kv_heads = config.size("num_key_value_heads", heads if is_llama or "num_key_value_heads" in config.values else None)
-    max_len = config.size("max_position_embeddings", 2048 if is_llama else None)
-    if heads % kv_heads:
-        raise config.bad("num_key_value_heads", f"must divide num_attention_heads {heads}")
-    theta, scaling = read_rope(config)
+    family = _family(config)
+    _refuse_quantised(config)
     generation_path = path.with_name("generation_config.json")
     generation = Fields(str(generation_path), _read_json(generation_path) if generation_path.exists() else {})
-    return ModelConfig(
-        architecture=architecture,
-        hidden_size=config.size("hidden_size"),
-        num_layers=config.size("num_hidden_layers", most=MAX_LAYERS),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=_head_dim(config, architecture, heads),
-        intermediate_size=config.size("intermediate_size"),
-        vocab_size=config.size("vocab_size"),
-        max_model_len=max_len,
-        rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
-        rope_theta=theta,
-        rope_scaling=scaling,
-        is_tied=config.flag("tie_word_embeddings", False),
-        has_qkv_bias=architecture == "Qwen2ForCausalLM",
-        has_qk_norm=architecture == "Qwen3ForCausalLM",
-        sliding_window=_sliding_window(config, architecture),
+    return replace(
+        family.read(config),
         dtype=_dtype(config),
         bos_id=config.token_id("bos_token_id"),
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
@@ -79,73 +50,27 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _architecture(config: Fields) -> str:
-    named = config.values.get("architectures")
+def _family(config: Fields) -> Family:
+    named, model_type = config.values.get("architectures"), config.values.get("model_type")
     if named:
         found = named[0] if isinstance(named, list) else named
+        family = BY_ARCHITECTURE.get(found) if isinstance(found, str) else None
     else:
-        model_type = config.values.get("model_type")
-        found = _BY_MODEL_TYPE.get(model_type, model_type) if isinstance(model_type, str) else model_type
+        found = model_type
+        family = BY_MODEL_TYPE.get(found) if isinstance(found, str) else None
     if found is None:
         raise InvalidConfig(f"{config.origin}: architectures is missing")
-    if not isinstance(found, str) or found not in ARCHITECTURES:
-        raise InvalidConfig(
-            f"{config.origin}: architecture {found!r} is not supported; supported: {', '.join(ARCHITECTURES)}"
-        )
-    return found
+    if family is None:
+        supported = ", ".join(BY_ARCHITECTURE)
+        raise InvalidConfig(f"{config.origin}: architecture {found!r} is not supported; supported: {supported}")
+    return family
 
 
-def _refuse_unsupported(config: Fields) -> None:
+def _refuse_quantised(config: Fields) -> None:
     quantization = config.values.get("quantization_config")
     if quantization is not None:
         method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
         raise InvalidConfig(f"{config.origin}: quantization_config ({method}) is not supported")
-    if config.values.get("hidden_act", "silu") != "silu":
-        raise config.bad("hidden_act", "must be 'silu'")
-    for key in ("attention_bias", "mlp_bias", "rope_interleaved"):
-        if config.flag(key, False):
-            raise InvalidConfig(f"{config.origin}: {key} true is not supported")
-
-
-def _head_dim(config: Fields, architecture: str, heads: int) -> int:
-    hidden = config.size("hidden_size")
-    if config.values.get("head_dim") is None:
-        # What a Qwen3 configuration means when it does not say is 128, whatever the hidden size.
-        if architecture == "Qwen3ForCausalLM":
-            return 128
-        if hidden % heads:
-            raise config.bad("hidden_size", f"must be a multiple of num_attention_heads {heads}")
-    head_dim = config.size("head_dim", hidden // heads)
-    if head_dim % 2:
-        raise config.bad("head_dim", "must be even")
-    return head_dim
-
-
-def _sliding_window(config: Fields, architecture: str) -> int:
-    """Tokens each position sees, the same in every layer; 0: all."""
-    if architecture == "LlamaForCausalLM":
-        return 0
-    layers = config.size("num_hidden_layers", most=MAX_LAYERS)
-    if architecture == "MistralForCausalLM":
-        has_window = config.values.get("sliding_window", _MISTRAL_WINDOW) is not None
-        sliding = [has_window] * layers
-    elif not config.flag("use_sliding_window", False):
-        sliding = [False] * layers
-    else:
-        first = config.values.get("max_window_layers")
-        if type(first) is not int:
-            raise config.bad("max_window_layers", "must be a whole number")
-        sliding = [layer >= first for layer in range(layers)]
-    types = config.values.get("layer_types")
-    if types is not None:
-        if not isinstance(types, list) or any(kind not in ("full_attention", "sliding_attention") for kind in types):
-            raise config.bad("layer_types", "must be full_attention or sliding_attention")
-        sliding = [kind == "sliding_attention" for kind in types]
-    if len(set(sliding)) > 1:
-        raise InvalidConfig(f"{config.origin}: layers with and without a sliding window together are not supported")
-    if not any(sliding):
-        return 0
-    return config.size("sliding_window", _MISTRAL_WINDOW if architecture == "MistralForCausalLM" else None)
 
 
 def _dtype(config: Fields) -> str:

@@ -1,10 +1,11 @@
-"""What a model is, as numbers: the one description that weights, kernels and tokenizer checks read.
+"""What a model is, as values: each layer, the ends around the layers, and the names of its tensors.
 
-Built from a Hugging Face `config.json` or from GGUF metadata. An architecture or RoPE variant that is not known is
-refused by name, never guessed.
+One declaration: loading, expected names, sizes, the memory forecast and kernels follow from it (`tensors.py` derives
+the tensors). Family files build it from a configuration and refuse what they do not understand by key.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,84 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_len: int = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """By which angles the pairs of a head turn with its position."""
+
+    theta: float
+    scaling: RopeScaling | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSpec:
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float  # of the product of a query and a key
+    rotation: Rotation | None  # None: heads are not rotated
+    window: int = 0  # positions that each one sees, its own included; 0: all before it
+    cap: float = 0.0  # a score s becomes cap * tanh(s / cap); 0: it stays
+    has_bias: bool = False  # of queries, keys and values
+    has_qk_norm: bool = False  # of each head of queries and keys
+
+    @property
+    def has_groups(self) -> bool:
+        """Several query heads share keys and values."""
+        return self.num_heads != self.num_kv_heads
+
+
+ACTIVATIONS = ("silu", "gelu_tanh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedForwardSpec:
+    """down(activation(gate(x)) * up(x))"""
+
+    width: int
+    activation: str = "silu"  # one of ACTIVATIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSpec:
+    """residual += factor * norm_after(branch(norm_before(residual))), for attention, then for the feed-forward."""
+
+    attention: AttentionSpec
+    feed_forward: FeedForwardSpec
+    has_norm_before: bool = True
+    has_norm_after: bool = False
+    residual_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What tensors are called in the files, without .weight or .bias, and how they are stored there.
+
+    {} stands for the layer's number. A matrix that a file keeps in parts has several names, in the order in which they
+    are stacked.
+    """
+
+    embedding: str = "model.embed_tokens"
+    norm: str = "model.norm"
+    head: str = "lm_head"
+    layer: str = "model.layers.{}."  # before each of the following
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    q_norm: str = "self_attn.q_norm"
+    k_norm: str = "self_attn.k_norm"
+    output: str = "self_attn.o_proj"
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    down: str = "mlp.down_proj"
+    before_attention: str = "input_layernorm"
+    after_attention: str = ""
+    before_feed_forward: str = "post_attention_layernorm"
+    after_feed_forward: str = ""
+    # Rows of a head's queries and keys are stored for interleaved rotation: 0, d/2, 1, d/2 + 1, ...
+    has_paired_rows: bool = False
+    norm_offset: float = 0.0  # what the stored weights of norms lack
+
+
+HF_NAMES = Names()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +121,45 @@ class BlockWeights:
 class ModelConfig:
     architecture: str  # "LlamaForCausalLM", ...
     hidden_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    intermediate_size: int
     vocab_size: int
     max_model_len: int
+    layers: tuple[LayerSpec, ...]
     rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: RopeScaling | None = None
+    embedding_factor: float = 1.0
+    logit_cap: float = 0.0  # as the cap of attention, over the logits
     is_tied: bool = False  # the output matrix is the embedding
-    has_qkv_bias: bool = False
-    has_qk_norm: bool = False
-    sliding_window: int = 0  # 0: none
+    names: Names = HF_NAMES
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a GGUF file has weights that can be kept quantised
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def kinds_of_layers(self) -> tuple[LayerSpec, ...]:
+        """Each once, in order of appearance."""
+        return tuple(dict.fromkeys(self.layers))
+
+
+def uniform_model(
+    *, num_layers: int, num_heads: int, num_kv_heads: int, head_dim: int, intermediate_size: int, rope_theta: float,
+    rope_scaling: RopeScaling | None = None, sliding_window: int = 0, has_qkv_bias: bool = False,
+    has_qk_norm: bool = False, **ends: Any,
+) -> ModelConfig:  # fmt: skip
+    """A model whose layers are all alike, as Llama's are; `ends`: the other fields of `ModelConfig`."""
+    attention = AttentionSpec(
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        scale=head_dim**-0.5,
+        rotation=Rotation(theta=rope_theta, scaling=rope_scaling),
+        window=sliding_window,
+        has_bias=has_qkv_bias,
+        has_qk_norm=has_qk_norm,
+    )
+    layer = LayerSpec(attention=attention, feed_forward=FeedForwardSpec(width=intermediate_size))
+    return ModelConfig(layers=(layer,) * num_layers, **ends)

@@ -10,7 +10,7 @@ run with the wrong rotation answers fluently and wrongly.
 from typing import Any
 
 from chairlift.config.fields import Fields
-from chairlift.config.model import RopeScaling
+from chairlift.config.model import RopeScaling, Rotation
 from chairlift.core.errors import InvalidConfig
 
 _DEFAULT_THETA = 10000.0
@@ -22,20 +22,23 @@ _KEYS = {
 }
 
 
-def read_rope(config: Fields) -> tuple[float, RopeScaling | None]:
-    """The rotary base and the scaling, if any."""
+def read_rotation(config: Fields) -> Rotation:
+    """The one rotation of all layers."""
     _refuse_partial(config)
     theta = config.positive("rope_theta", _DEFAULT_THETA)
     name = "rope_parameters" if config.values.get("rope_parameters") is not None else "rope_scaling"
+    return Rotation(theta=theta) if config.values.get(name) is None else rotation_at(config, name, theta)
+
+
+def rotation_at(config: Fields, name: str, theta: float | None = None) -> Rotation:
+    """From the map of this name; theta: where the map does not say."""
     values = config.values.get(name)
-    if values is None:
-        return theta, None
     if not isinstance(values, dict):
         raise config.bad(name, "must be a map")
     rope = Fields(f"{config.origin}: {name}", values)
     kind = _kind(rope, values)
     _refuse_partial(rope)
-    return rope.positive("rope_theta", theta), _scaling(rope, kind)
+    return Rotation(theta=rope.positive("rope_theta", theta), scaling=_scaling(rope, kind))
 
 
 def _kind(rope: Fields, values: dict[str, Any]) -> str:

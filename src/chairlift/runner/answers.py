@@ -8,7 +8,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.score import TokenScore
 from chairlift.runner.batching import known_tokens
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import Model
 from chairlift.runner.sampler import Row, sample
 from chairlift.runner.scores import Measure, score
 
@@ -28,7 +28,7 @@ def sampled_rows(plan: StepPlan, previous: Mapping[RequestId, int]) -> list[Row]
 
 
 def answer(plan: StepPlan, rows: list[Row], logits: Tensor, prompt_scores: dict[RequestId, tuple[TokenScore, ...]],
-           model: Decoder) -> StepResult:  # fmt: skip
+           model: Model) -> StepResult:  # fmt: skip
     """The result of a step whose samples have these logits [S, vocab]; may overwrite them."""
     wanted = [index for index, row in enumerate(rows) if row.request.params.logprobs is not None]
     raw = logits[wanted] if wanted else logits  # a copy: sampling overwrites
@@ -41,14 +41,14 @@ def answer(plan: StepPlan, rows: list[Row], logits: Tensor, prompt_scores: dict[
 
 
 def score_prompts(
-    plan: StepPlan, hidden: Tensor, model: Decoder, by: Measure | None = None
+    plan: StepPlan, hidden: Tensor, model: Model, by: Measure | None = None
 ) -> dict[RequestId, tuple[TokenScore, ...]]:
     """The scores of the prompt tokens that this step's rows [T, E] predict, for requests that ask."""
     return dict(_score_prompts(plan, hidden, model, by))
 
 
 def _score_prompts(
-    plan: StepPlan, hidden: Tensor, model: Decoder, by: Measure | None
+    plan: StepPlan, hidden: Tensor, model: Model, by: Measure | None
 ) -> Iterator[tuple[RequestId, tuple[TokenScore, ...]]]:
     low = 0
     for chunk in plan.chunks:

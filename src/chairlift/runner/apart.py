@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
 from chairlift.runner.ops import Batch
+from chairlift.runner.sdpa import weighted
 
 _TILE = 128
 _MAX_GATHERED = 1 << 26  # values of keys that decodes gather at once
@@ -22,15 +24,16 @@ _MAX_GATHERED = 1 << 26  # values of keys that decodes gather at once
 Tiles = tuple[int, int]  # the first position that is read, and the first beyond
 
 
-def attend_apart(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
-    """As `Ops.attention`."""
+def attend_apart(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
+    """As `TorchOps.attention`."""
+    window = spec.window
     out = torch.empty_like(q)  # [T, heads, head_dim]
     starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
     for tiles, owners in _alike(contexts[: batch.num_decodes], window):
         for some in owners.split(max(1, _MAX_GATHERED // ((tiles[1] - tiles[0]) * keys[0, :, 0].numel()))):
             places = torch.arange(*tiles).minimum(batch.contexts[some, None] - 1)  # [D, L]
             k, v = _gather(keys, places, batch.tables[some]), _gather(values, places, batch.tables[some])
-            out[some] = _attend(q[some], k, v, batch.contexts[some] - 1, tiles, scale, window)
+            out[some] = _attend(q[some], k, v, batch.contexts[some] - 1, tiles, spec)
     for r in range(batch.num_decodes, len(contexts)):
         past = contexts[r] - (starts[r + 1] - starts[r])
         for (first, end), positions in _runs(past, contexts[r], window):
@@ -39,7 +42,7 @@ def attend_apart(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: f
             rows = slice(starts[r] + positions.start - past, starts[r] + positions.stop - past)
             k, v = _gather(keys, places, table), _gather(values, places, table)
             own = torch.arange(positions.start, positions.stop)
-            out[rows] = _attend(q[rows], k, v, own, (first, end), scale, window)
+            out[rows] = _attend(q[rows], k, v, own, (first, end), spec)
     return out.flatten(1)
 
 
@@ -74,15 +77,19 @@ def _gather(cache: Tensor, places: Tensor, tables: Tensor) -> Tensor:
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, tiles: Tiles, scale: float, window: int
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, tiles: Tiles, spec: AttentionSpec
 ) -> Tensor:  # fmt: skip
     """q [D, heads, head_dim] at these positions, over k and v of D requests or of one. -> [D, heads, head_dim]"""
     at, own = torch.arange(*tiles), positions[:, None]
     seen = at <= own  # [D, L]
-    if window:
-        seen &= at > own - window
+    if spec.window:
+        seen &= at > own - spec.window
     # The heads that share a key head become its query rows.
     grouped = q.unflatten(1, (k.shape[1], -1))  # [D, kv_heads, group, head_dim]
     k, v = k.expand(len(q), -1, -1, -1), v.expand(len(q), -1, -1, -1)
-    out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=seen[:, None, None], scale=scale)
-    return out.flatten(1, 2)
+    seen = seen[:, None, None]
+    if not spec.cap:
+        return weighted(grouped, k, v, seen, spec).flatten(1, 2)
+    # Products of a batch may be shared out by its size: one query at a time.
+    each = [weighted(grouped[i : i + 1], k[i : i + 1], v[i : i + 1], seen[i : i + 1], spec) for i in range(len(q))]
+    return torch.cat(each).flatten(1, 2)

@@ -11,7 +11,7 @@ moment of a layer but all pieces that no earlier one had room for:
     logits x 3   with a copy for scores, and log-probabilities: each that fits none of the free pieces
 """
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.ladder import ladder
 from chairlift.runner.cuda.layout import NUM_COLUMNS
@@ -54,11 +54,19 @@ def step_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: i
 def _layer_pieces(
     config: ModelConfig, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int
 ) -> tuple[int, ...]:
-    inner, q = config.intermediate_size, config.num_heads * config.head_dim
-    qkv = q + 2 * config.num_kv_heads * config.head_dim
-    has_groups = config.num_heads != config.num_kv_heads
-    cut = tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), has_groups)
-    parts = 4 * num_decodes * config.num_heads * cut.num_splits * (config.head_dim + 2) * (cut.num_splits > 1)
+    """Each as the layer has it that needs most."""
+    kinds = [_pieces(config, layer, limits, num_tokens, num_decodes, itemsize) for layer in config.kinds_of_layers]
+    return tuple(map(max, *kinds)) if len(kinds) > 1 else kinds[0]
+
+
+def _pieces(
+    config: ModelConfig, layer: LayerSpec, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int
+) -> tuple[int, ...]:
+    spec, inner = layer.attention, layer.feed_forward.width
+    q = spec.num_heads * spec.head_dim
+    qkv = q + 2 * spec.num_kv_heads * spec.head_dim
+    cut = tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
+    parts = 4 * num_decodes * spec.num_heads * cut.num_splits * (spec.head_dim + 2) * (cut.num_splits > 1)
     widths = (*[max(config.hidden_size, q)] * 4, qkv, 2 * inner * (2 * inner > qkv), inner * (inner > qkv))
     return (_rounded(parts), *(_rounded(num_tokens * width * itemsize) for width in widths))
 

@@ -10,6 +10,7 @@ import torch
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source
+from chairlift.config.tensors import num_parameters
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.runner import hardware
@@ -22,7 +23,6 @@ from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.measure import largest_count
 from chairlift.runner.sizing import limits_without_pool, lowered, with_pool, with_step
-from chairlift.runner.weights.sizes import num_parameters
 
 _BF16, _FP8 = (8, 0), (8, 9)  # the first GPUs that have them
 
@@ -47,11 +47,12 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
         raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
     limits = limits_without_pool(settings, config, where)
-    fast = pick_kernels(settings.kernels, where, dtype, config.head_dim) if device.kind == "cpu" else "triton"
+    fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
     is_fp8 = settings.kv_dtype == "fp8"
     kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
     weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
-    weights += 4 * limits.max_model_len * config.head_dim  # the table of rotations
+    heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in config.layers}
+    weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
     block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)
     share = (settings.memory or SHARE) if device.kind == "cuda" else None
     num_fitting = None

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import torch
 
 from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import weight_bytes
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner import hardware
 from chairlift.runner.budget import Budget, check_weights
 from chairlift.runner.measure import measure
 from chairlift.runner.sizing import with_step
-from chairlift.runner.weights.sizes import weight_bytes
 
 SHARE = 0.9  # that may be used where nobody says otherwise
 ROUNDING = 2 * 2**20  # each tensor takes a multiple of this

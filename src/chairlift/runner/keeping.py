@@ -5,12 +5,12 @@ from functools import partial
 import torch
 
 from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import ends_size, layers_size, num_parameters, weight_bytes
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner import hardware
 from chairlift.runner.kernels import why_not_fp8
 from chairlift.runner.ops import Ops
 from chairlift.runner.weights.assemble import Keeping
-from chairlift.runner.weights.sizes import ends_size, layers_size, num_parameters, weight_bytes
 
 STORED = "stored"
 _INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # of a weight, its share of the scales included
@@ -57,13 +57,15 @@ def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
 
 
 def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:
-    widths, ways_out = (config.hidden_size, config.intermediate_size), "--quantize none"
+    widths = {config.hidden_size, *(layer.feed_forward.width for layer in config.layers)}
+    widths |= {layer.attention.num_heads * layer.attention.head_dim for layer in config.layers}
+    ways_out = "--quantize none"
     why_not = why_not_fp8(kernels)
     if not why_not and dtype is not torch.bfloat16:
         why_not = f"products come out in bfloat16, not {hardware.dtype_name(dtype)}"
         ways_out = f"--dtype bfloat16 or {ways_out}"
     if not why_not and any(width % 16 for width in widths):
-        why_not = f"the widths {widths[0]} and {widths[1]} are not both multiples of 16"
+        why_not = f"the widths {', '.join(map(str, sorted(widths)))} are not all multiples of 16"
     if why_not:
         raise InvalidConfig(f"quantize fp8: {why_not}; use {ways_out}")
     from chairlift.runner.cuda.fp8 import Fp8Weight

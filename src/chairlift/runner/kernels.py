@@ -30,24 +30,25 @@ _OLDEST = (8, 0)  # GPUs that our kernels run on
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, head_dim: int = 64) -> str:
+def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: ModelConfig | None = None) -> str:
     """The named ones, or the fastest that can do this; named ones that cannot are refused."""
     if name == "torch":
         return name
+    head_dims = sorted({layer.attention.head_dim for layer in config.layers}) if config else [64]
     if device.type == "cuda" and (found := hardware.capability(device)) < _OLDEST:
         raise InvalidConfig(
             f"kernels {name}: this GPU has compute capability {found[0]}.{found[1]} and our kernels are for 8.0 "
             "(Ampere) or above; use --kernels torch or --device cpu"
         )
     fast = fastest(device)
-    why_not = "" if _can_do(fast, dtype, head_dim) else "do not do this"
+    why_not = "" if all(_can_do(fast, dtype, head_dim) for head_dim in head_dims) else "do not do this"
     why_not = why_not or why_missing(fast)
     if name == "auto":
         return "torch" if why_not else fast
     if name != fast:
         why_not = f"do not run on {device.type}"
     if why_not:
-        what = f"{hardware.dtype_name(dtype)} on {device.type} with heads of {head_dim}"
+        what = f"{hardware.dtype_name(dtype)} on {device.type} with heads of {', '.join(map(str, head_dims))}"
         raise InvalidConfig(f"kernels {name}: they {why_not} ({what}); use --kernels torch")
     return name
 
@@ -105,15 +106,14 @@ def pick_attention(
 ) -> FlashKernels | None:  # fmt: skip
     """What FlashInfer is used for, compiled or being compiled; None: our own kernels compute all attention."""
     if kernels == "triton":
-        why_not = "" if name == "triton" else flash_kernels.why_not(dtype, kv_dtype, config.head_dim)
+        why_not = "" if name == "triton" else flash_kernels.why_not(dtype, kv_dtype, config)
     else:
         why_not = f"it is for the triton kernels, on a GPU, and the {kernels} ones are used; use --attention auto"
     if name != "auto" and why_not:
         raise InvalidConfig(f"attention {name}: {why_not}")
     if name == "triton" or why_not:
         return None
-    shape = Shape(config.num_heads, config.num_kv_heads, config.head_dim, block_size, config.sliding_window, dtype)
-    flash = FlashKernels(shape, device, is_whole=name == "flashinfer")
+    flash = FlashKernels(Shape.of(config.layers[0].attention, block_size, dtype), device, is_whole=name == "flashinfer")
     if flash.is_whole:
         flash.compile()
     elif torch.cuda.get_device_capability() in FASTER_ON:
@@ -167,7 +167,9 @@ def make_runner(
 
         return CudaRunner(model, kv, device, limits, flash, exact)
     if kernels == "native":
-        from chairlift.runner.native.tape import taped
+        from chairlift.runner.native.ops import NativeOps
+        from chairlift.runner.native.tape import Taped
 
-        model = taped(model)
+        assert isinstance(model.ops, NativeOps)
+        return TorchRunner(Taped(model, model.ops.calls), kv, device)
     return TorchRunner(model, kv, device)

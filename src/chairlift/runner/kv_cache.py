@@ -21,7 +21,8 @@ _SCALE_BYTES = 4  # of a head that is kept as bytes: a float behind them
 
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    return 2 * config.num_layers * config.num_kv_heads * block_size * _width(config.head_dim, dtype) * dtype.itemsize
+    heads = (layer.attention for layer in config.layers)
+    return 2 * block_size * dtype.itemsize * sum(spec.num_kv_heads * _width(spec.head_dim, dtype) for spec in heads)
 
 
 def head_dim_of(keys: Tensor) -> int:
@@ -44,9 +45,10 @@ class KvCache:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        shape = (num_blocks, config.num_kv_heads, block_size, _width(config.head_dim, dtype))
-        self.keys = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
-        self.values = [_zeros(shape, dtype, device) for _ in range(config.num_layers)]
+        heads = [layer.attention for layer in config.layers]
+        shapes = [(num_blocks, spec.num_kv_heads, block_size, _width(spec.head_dim, dtype)) for spec in heads]
+        self.keys = [_zeros(shape, dtype, device) for shape in shapes]
+        self.values = [_zeros(shape, dtype, device) for shape in shapes]
         self.tokens = _zeros((num_blocks, block_size), torch.int32, device)
         self._inside = (*self.keys, *self.values, self.tokens)
         self._outside = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._inside]

@@ -72,7 +72,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     dtype = hardware.resolve_dtype(settings.dtype, device, stored)
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
-    kernels = pick_kernels(settings.kernels, device, dtype, config.head_dim)
+    kernels = pick_kernels(settings.kernels, device, dtype, config)
     if settings.kernels == "auto" and (why := why_missing(fast := fastest(device))):
         _log.warning(
             "the %s kernels cannot be used: they %s; torch's operations take their place and are slower", fast, why
@@ -159,5 +159,5 @@ def open_tensors(
     if settings.load_format == "dummy":
         return DummyTensors(dtype, device)
     if source.kind == "gguf":
-        return GgufTensors(read_header(source.path), config, threads)
+        return GgufTensors(read_header(source.path), threads)
     return HfTensors(source.path)

@@ -1,20 +1,23 @@
-"""The decoder: one description for Llama, Mistral, SmolLM2, Qwen2 and Qwen3, driven by its configuration.
+"""The decoder: walks the layers that a model's configuration declares.
 
-Letters in shapes: T tokens of a step, S of them wanted as logits, E hidden, F inner width of the MLP, H heads, K heads
-of keys and values, D values per head. Knows nothing of requests, devices or files: it speaks in `Ops`.
+Letters in shapes: T tokens of a step, S of them wanted as logits, E hidden, F inner width of the feed-forward, H heads,
+K heads of keys and values, D values per head. Knows nothing of requests, devices or files: it speaks in `Ops`.
 
-    tokens -> rows of the embedding -> [ norm, attention, +, norm, MLP, + ] x layers -> norm -> head -> logits
+    tokens -> rows of the embedding -> [ attention, +, feed-forward, + ] x layers -> norm -> head -> logits
+
+What a branch computes is added where the next norm is taken, in one operation.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.ops import Batch, Ops, Weight
+from chairlift.runner.ops import Attention, Batch, Ops, Weight
 
 OnLayer = Callable[[], None]  # told of each layer before it is computed
 
@@ -23,16 +26,36 @@ def nothing() -> None:
     """Where nobody wants to know."""
 
 
+class Model(Protocol):
+    """What runners compute steps with."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def ops(self) -> Ops: ...
+
+    def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
+        """Writes the keys and values of every token and returns what the head reads of each. -> [T, E]"""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[S, E] -> [S, vocab], in float32 at least."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
-    attention_norm: Tensor  # [E]
-    qkv: Weight  # [(H + 2K) * D, E]: rows of q, then k, then v; with a bias in Qwen2
-    q_norm: Tensor | None  # [D], Qwen3
-    k_norm: Tensor | None  # [D]
+    spec: LayerSpec
+    attention: Attention
+    qkv: Weight  # [(H + 2K) * D, E]: rows of q, then k, then v
     output: Weight  # [E, H * D]
-    mlp_norm: Tensor  # [E]
     gate_up: Weight  # [2F, E]: rows of the gate, then of the up projection
     down: Weight  # [E, F]
+    # Norms [E]; None: there is none.
+    before_attention: Tensor | None
+    after_attention: Tensor | None
+    before_feed_forward: Tensor | None
+    after_feed_forward: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +66,10 @@ class Decoder:
     layers: tuple[Layer, ...]
     norm: Tensor  # [E]
     head: Weight  # [vocab, E]; the embedding itself when tied
-    rotation: Tensor  # [max_len, D]
-
-    def forward(self, batch: Batch, kv: KvCache) -> Tensor:
-        """Writes the keys and values of every token and returns the logits of the wanted rows. -> [S, vocab]"""
-        return self.logits(self.hidden(batch, kv)[batch.logit_rows])
+    embedding_factor: float  # rounded as the model's numbers are
+    dtype: torch.dtype  # of what goes from layer to layer
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
-        """What the head reads, of every token. -> [T, E]"""
         # Not by a name here: that would keep the rows while the layers run, beside all that those need.
         return self.through_layers(self.embedding.rows(batch.tokens), None, batch, kv, on_layer)
 
@@ -60,27 +79,19 @@ class Decoder:
         """From the rows of the embedding [T, E] and zeros (None: made here) to what the head reads; overwrites both."""
         ops, eps = self.ops, self.config.rms_norm_eps
         residual = torch.zeros_like(x) if residual is None else residual
-        for index, layer in enumerate(self.layers):
+        factor = self.embedding_factor
+        for layer, keys, values in zip(self.layers, kv.keys, kv.values, strict=True):
             on_layer()
-            x, residual = ops.add_rms_norm(x, residual, layer.attention_norm, eps)
-            x = self.attend(layer, x, kv.keys[index], kv.values[index], batch)
-            x, residual = ops.add_rms_norm(x, residual, layer.mlp_norm, eps)
-            x = self.feed_forward(layer, x)
-        x, _ = ops.add_rms_norm(x, residual, self.norm, eps)
+            x, residual = ops.add_rms_norm(x, residual, layer.before_attention, eps, factor)
+            x = layer.output.linear(ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch))
+            x = x if layer.after_attention is None else ops.rms_norm(x, layer.after_attention, eps)
+            factor = layer.spec.residual_factor
+            x, residual = ops.add_rms_norm(x, residual, layer.before_feed_forward, eps, factor)
+            x = layer.down.linear(ops.gated(layer.gate_up, x, layer.spec.feed_forward.activation))
+            x = x if layer.after_feed_forward is None else ops.rms_norm(x, layer.after_feed_forward, eps)
+        x, _ = ops.add_rms_norm(x, residual, self.norm, eps, factor)
         return x
 
-    def attend(self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
-        config, ops = self.config, self.ops
-        qkv = layer.qkv.linear(x)  # [T, (H + 2K) * D]
-        q = ops.rotate_and_store(
-            qkv, self.rotation, keys, values, batch, config.num_heads, layer.q_norm, layer.k_norm, config.rms_norm_eps
-        )  # [T, H, D]; k and v are in the cache now
-        x = ops.attention(q, keys, values, batch, config.head_dim**-0.5, config.sliding_window)  # [T, H * D]
-        return layer.output.linear(x)
-
-    def feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
-        return layer.down.linear(self.ops.silu_mul(layer.gate_up.linear(x)))  # [T, 2F] -> [T, F] -> [T, E]
-
     def logits(self, hidden: Tensor) -> Tensor:
-        """[S, E] -> [S, vocab], in float32 at least."""
-        return self.head.logits(hidden)
+        logits, cap = self.head.logits(hidden), self.config.logit_cap
+        return self.ops.cap(logits, cap) if cap else logits

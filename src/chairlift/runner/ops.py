@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -46,34 +48,45 @@ class Weight(Protocol):
 MakeWeight = Callable[[Tensor, Tensor | None], Weight]  # of a matrix and a bias, as `Ops.weight` does
 
 
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What attention needs of a layer beside its matrices."""
+
+    spec: AttentionSpec
+    rotation: Tensor  # float32 [max_len, head_dim]: head_dim / 2 cosines, then as many sines, of the half-split form
+    q_norm: Tensor | None  # [head_dim]
+    k_norm: Tensor | None
+    eps: float
+
+
 class Ops(Protocol):
+    """Gains of norms are float32 at least, whatever else is kept in."""
+
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         """Takes a matrix over, in the layout that is fastest here; the caller drops its own."""
         ...
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor: ...
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """(norm(x + residual), x + residual); may overwrite its arguments."""
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """(norm(residual + factor * x), residual + factor * x), without a gain the sum twice; may overwrite its
+        arguments."""
         ...
 
-    def rotate_and_store(
-        self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
-        heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
-    ) -> Tensor:  # fmt: skip
-        """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises q and k per head where gains are given, rotates
-        both by rotation[positions] (float32 [max_len, head_dim]: head_dim / 2 cosines, then as many sines, of the
-        half-split form), writes k and v
-        to their slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]) and returns q
-        [T, heads, head_dim]; may overwrite qkv."""
+    def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
+        slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and answers each chunk's queries over
+        its own context. -> [T, heads * head_dim]; may overwrite qkv."""
         ...
 
-    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
-        """Causal attention of each chunk over its own context; window 0: no limit. -> [T, heads * head_dim]"""
+    def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        """weight [2 * F, E], x [T, E] -> activation(first half of the product) * second half, [T, F]."""
         ...
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        """[T, 2 * F] -> silu(first half) * second half, [T, F]."""
+    def cap(self, logits: Tensor, cap: float) -> Tensor:
+        """cap * tanh(logits / cap), float32 [T, V]; may overwrite them."""
         ...
 
     def argmax(self, logits: Tensor) -> Tensor:

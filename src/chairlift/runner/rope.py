@@ -8,16 +8,16 @@ import math
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig, RopeScaling
+from chairlift.config.model import RopeScaling, Rotation
 from chairlift.core.errors import InvalidConfig
 
 
-def rotation_table(config: ModelConfig, max_len: int, dtype: torch.dtype) -> Tensor:
-    """[max_len, head_dim]"""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).to(dtype) / config.head_dim
-    frequencies = 1.0 / (config.rope_theta**exponents)  # [head_dim / 2]
-    if config.rope_scaling is not None:
-        frequencies = _scaled(frequencies, config.rope_scaling)
+def rotation_table(rotation: Rotation | None, head_dim: int, max_len: int, dtype: torch.dtype) -> Tensor:
+    """[max_len, head_dim]; without a rotation nothing turns."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(dtype) / head_dim
+    frequencies = torch.zeros_like(exponents) if rotation is None else 1.0 / (rotation.theta**exponents)  # [dim / 2]
+    if rotation is not None and rotation.scaling is not None:
+        frequencies = _scaled(frequencies, rotation.scaling)
     angles = torch.arange(max_len, dtype=dtype)[:, None] * frequencies
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
 

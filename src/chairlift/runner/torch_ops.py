@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
 from chairlift.runner.apart import attend_apart
 from chairlift.runner.fixed_rows import FixedRowsWeight, Found
 from chairlift.runner.instructions import architecture
-from chairlift.runner.ops import Batch, Weight
-from chairlift.runner.sdpa import without_cudnn
+from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.sdpa import weighted, without_cudnn
 
 # Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
 _MAX_GATHERED = 1 << 26
@@ -106,46 +107,63 @@ class TorchOps:
         return FixedRowsWeight(TorchWeight, matrix, bias, self._found) if self._exact else TorchWeight(matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), gain, eps)
+        return F.rms_norm(x.to(gain.dtype), (x.shape[-1],), gain, eps).to(x.dtype)
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        residual += x
-        return self.rms_norm(residual, gain, eps), residual
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        residual += x if factor == 1.0 else x * factor
+        return residual if gain is None else self.rms_norm(residual, gain, eps), residual
+
+    def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        q = self.rotate_and_store(qkv, attention, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch)
 
     def rotate_and_store(
-        self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
-        heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
+        self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor:  # fmt: skip
+        """Queries [T, heads, head_dim]; keys and values are in the cache then."""
         _, kv_heads, block_size, head_dim = keys.shape
-        q, k, v = qkv.view(len(qkv), -1, head_dim).split([heads, kv_heads, kv_heads], dim=1)  # [T, h, head_dim]
-        if q_gain is not None and k_gain is not None:
-            q, k = self.rms_norm(q, q_gain, eps), self.rms_norm(k, k_gain, eps)
-        cos, sin = rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
+        parts = [attention.spec.num_heads, kv_heads, kv_heads]
+        q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
+        if attention.q_norm is not None and attention.k_norm is not None:
+            q = self.rms_norm(q, attention.q_norm, attention.eps)
+            k = self.rms_norm(k, attention.k_norm, attention.eps)
+        cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
         blocks, offsets = batch.slots // block_size, batch.slots % block_size
         keys[blocks, :, offsets] = _rotate(k, cos, sin)
         values[blocks, :, offsets] = v
         return _rotate(q, cos, sin)
 
-    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         if self._exact:
-            return attend_apart(q, keys, values, batch, scale, window)
+            return attend_apart(q, keys, values, batch, spec)
         with without_cudnn(q.device):
-            return _attend(q, keys, values, batch, scale, window).flatten(1)
+            return _attend(q, keys, values, batch, spec).flatten(1)
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
+    def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        return self.activate(weight.linear(x), activation)
+
+    def activate(self, gate_up: Tensor, activation: str) -> Tensor:
         if self._exact and gate_up.numel() >= _UNSPLIT:
             parts = gate_up.split(max(1, (_UNSPLIT - 1) // gate_up.shape[1]))
-            return torch.cat([_silu_mul(part) for part in parts])
-        return _silu_mul(gate_up)
+            return torch.cat([_activate(part, activation) for part in parts])
+        return _activate(gate_up, activation)
+
+    def cap(self, logits: Tensor, cap: float) -> Tensor:
+        for rows in logits.split(1) if self._exact else (logits,):  # threads share a row as they do alone
+            rows.div_(cap).tanh_().mul_(cap)
+        return logits
 
     def argmax(self, logits: Tensor) -> Tensor:
         largest, first = logits.max(dim=-1)  # a NaN is larger than any number
         return first.masked_fill_(largest.isnan(), -1)
 
 
-def _silu_mul(gate_up: Tensor) -> Tensor:
+def _activate(gate_up: Tensor, activation: str) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate) * up
+    return (F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")) * up
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -154,31 +172,31 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
     out = torch.empty_like(q)  # [T, heads, head_dim]
     width = -(-batch.max_context // keys.shape[2])
     group = max(1, _MAX_GATHERED // (width * keys[0].numel()))
     for low in range(0, batch.num_decodes, group):
         high = min(low + group, batch.num_decodes)
-        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, scale, window)
+        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec)
     if batch.num_decodes < len(batch.contexts):
         starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
         for r in range(batch.num_decodes, len(contexts)):
             rows = slice(starts[r], starts[r + 1])
-            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], scale, window)
+            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec)
     return out
 
 
 def _attend_decodes(
-    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, scale: float, window: int
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec
 ) -> Tensor:
     """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
     contexts = batch.contexts[low:high, None]  # [D, 1]
     kv_heads, block_size, head_dim = keys.shape[1:]
     at = torch.arange(int(contexts.max()), device=q.device)
     seen = at < contexts  # [D, L]
-    if window:
-        seen &= at >= contexts - window
+    if spec.window:
+        seen &= at >= contexts - spec.window
     # What lies beyond a context is another request's memory, perhaps not even numbers. Masking alone would let those
     # through (0 * NaN), so unseen places repeat the request's own last token.
     places = torch.where(seen, at, contexts - 1)
@@ -189,19 +207,16 @@ def _attend_decodes(
     v = F.embedding(rows, values.view(-1, head_dim))
     # The heads that share a key head become its query rows.
     grouped = q[low:high].unflatten(1, (kv_heads, -1))  # [D, kv_heads, group, head_dim]
-    out = F.scaled_dot_product_attention(grouped, k, v, attn_mask=seen[:, None, None], scale=scale)
-    return out.flatten(1, 2)
+    return weighted(grouped, k, v, seen[:, None, None], spec).flatten(1, 2)
 
 
-def _attend_chunk(
-    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, scale: float, window: int
-) -> Tensor:
+def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec) -> Tensor:
     """The last len(q) positions of one context. q [n, heads, head_dim] -> [n, heads, head_dim]"""
     count, heads, _ = q.shape
     block_size = keys.shape[2]
     past = context - count
     # A window lets the blocks before it go unread.
-    first = max(0, past - window + 1) // block_size if window else 0
+    first = max(0, past - spec.window + 1) // block_size if spec.window else 0
     table = table[first : -(-context // block_size)]
     origin = first * block_size
     group = heads // keys.shape[1]
@@ -213,12 +228,10 @@ def _attend_chunk(
         high = min(low + _MAX_QUERIES, count)
         own = torch.arange(past + low, past + high, device=q.device)[:, None]
         seen = at[: past + high - origin] <= own  # [queries, L]
-        if window:
-            seen &= at[: past + high - origin] > own - window
+        if spec.window:
+            seen &= at[: past + high - origin] > own - spec.window
         reach = slice(0, past + high - origin)
         rows = q[low:high].transpose(0, 1)  # [heads, queries, head_dim]
-        out = F.scaled_dot_product_attention(
-            rows[None], k[None, :, reach], v[None, :, reach], attn_mask=seen, scale=scale
-        )
+        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec)
         pieces.append(out[0].transpose(0, 1))
     return torch.cat(pieces)

@@ -19,7 +19,7 @@ from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
 from chairlift.runner.answers import answer, sampled_rows, score_prompts
 from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder, OnLayer, nothing
+from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
 from chairlift.runner.watch import LogitsSeen
 
@@ -27,7 +27,7 @@ _FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class TorchRunner:
-    def __init__(self, model: Decoder, kv: KvCache, device: torch.device) -> None:
+    def __init__(self, model: Model, kv: KvCache, device: torch.device) -> None:
         self._model = model
         self._kv = kv
         self._device = device

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import LayerSpec, ModelConfig, Rotation
+from chairlift.config.tensors import LayerTensors, Part, end_tensors, layer_tensors
+from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.verify.answer import Row
 
@@ -27,81 +29,88 @@ def logits_of(
     rounded = getattr(torch, dtype)
     wide = torch.float64 if rounded is torch.float64 else torch.float32
 
-    def read(name: str, *shape: int) -> Tensor:
-        return tensors.read(name, shape).to(device).to(rounded).to(wide, copy=True)  # it is good until the next is read
+    def read(part: Part) -> Tensor:
+        tensor = in_order(tensors.read(part.name, part.shape), part.paired_heads)
+        return tensor.to(device).to(rounded).to(wide, copy=True)  # it is good until the next is read
 
     with torch.inference_mode():
-        embedding = read("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
-        states = [embedding[torch.tensor(tokens, device=device)] for tokens in sequences]  # [T, E] each
-        head = embedding if config.is_tied else None
+        ends = end_tensors(config)
+        offset = config.names.norm_offset
+        embedding = read(ends.embedding.parts[0])
+        head = embedding if ends.head is None else None
+        factor = torch.tensor(config.embedding_factor).to(rounded).item()
+        states = [embedding[torch.tensor(tokens, device=device)] * factor for tokens in sequences]  # [T, E] each
         del embedding
-        for index in range(config.num_layers):
+        for index, spec in enumerate(config.layers):
             watch(index, config.num_layers)
-            layer = _Layer(config, index, read)
+            layer = _Layer(spec, layer_tensors(config, index), config.rms_norm_eps, offset, read)
             states = [layer.through(x) for x in states]
-        gain = read("model.norm.weight", config.hidden_size)
+        gain = read(ends.norm) + offset
         if head is None:
-            head = read("lm_head.weight", config.vocab_size, config.hidden_size)
-        ends = [_normed(x[len(x) - n :], gain, config.rms_norm_eps) for x, n in zip(states, num_wanted, strict=True)]
-        return [list((x @ head.T).cpu().numpy()) for x in ends]
+            assert ends.head is not None
+            head = read(ends.head.parts[0])
+        last = [_normed(x[len(x) - n :], gain, config.rms_norm_eps) for x, n in zip(states, num_wanted, strict=True)]
+        return [list(_capped(x @ head.T, config.logit_cap).cpu().numpy()) for x in last]
 
 
 class _Layer:
-    def __init__(self, config: ModelConfig, index: int, read: Callable[..., Tensor]) -> None:
-        self._config = config
-        hidden, inner, size = config.hidden_size, config.intermediate_size, config.head_dim
-        rows = {"q": config.num_heads * size, "k": config.num_kv_heads * size, "v": config.num_kv_heads * size}
-        place = f"model.layers.{index}"
-        self._weights = {p: read(f"{place}.self_attn.{p}_proj.weight", n, hidden) for p, n in rows.items()}
-        biases = rows if config.has_qkv_bias else {}
-        self._biases = {p: read(f"{place}.self_attn.{p}_proj.bias", n) for p, n in biases.items()}
-        normed = "qk" if config.has_qk_norm else ""
-        self._gains = {p: read(f"{place}.self_attn.{p}_norm.weight", size) for p in normed}
-        self._output = read(f"{place}.self_attn.o_proj.weight", hidden, rows["q"])
-        self._before = read(f"{place}.input_layernorm.weight", hidden)
-        self._between = read(f"{place}.post_attention_layernorm.weight", hidden)
-        self._gate = read(f"{place}.mlp.gate_proj.weight", inner, hidden)
-        self._up = read(f"{place}.mlp.up_proj.weight", inner, hidden)
-        self._down = read(f"{place}.mlp.down_proj.weight", hidden, inner)
+    def __init__(
+        self, spec: LayerSpec, tensors: LayerTensors, eps: float, offset: float, read: Callable[[Part], Tensor]
+    ) -> None:
+        self._spec = spec
+        self._eps = eps
+        self._qkv, self._output, self._gate_up, self._down = (
+            torch.cat([read(part) for part in matrix.parts]) for matrix in tensors.matrices
+        )
+        self._bias = torch.cat([read(part) for part in tensors.qkv.bias]) if tensors.qkv.bias else None
+        self._gains = {role: read(part) + offset for role, part in tensors.norms.items()}
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""
-        eps = self._config.rms_norm_eps
-        x = x + self._attention(_normed(x, self._before, eps))
-        y = _normed(x, self._between, eps)
-        gate = y @ self._gate.T
-        return x + (gate / (1.0 + torch.exp(-gate)) * (y @ self._up.T)) @ self._down.T
+        for name, branch in (("attention", self._attention), ("feed_forward", self._feed_forward)):
+            y = self._norm(f"after_{name}", branch(self._norm(f"before_{name}", x)))
+            x = x + self._spec.residual_factor * y
+        return x
+
+    def _norm(self, role: str, x: Tensor) -> Tensor:
+        return _normed(x, self._gains[role], self._eps) if role in self._gains else x
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        gate, up = (x @ self._gate_up.T).chunk(2, dim=1)
+        if self._spec.feed_forward.activation == "silu":
+            active = gate / (1.0 + torch.exp(-gate))
+        else:
+            active = 0.5 * gate * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate**3)))
+        return (active * up) @ self._down.T
 
     def _attention(self, x: Tensor) -> Tensor:
-        config, count = self._config, len(x)
-        q, k, v = (self._heads(part, x) for part in "qkv")  # [H or K, T, D]
-        angles = _angles(config, count).to(x.device)
-        q, k = _turned(q, angles), _turned(k, angles)
-        group = config.num_heads // config.num_kv_heads
+        spec, count = self._spec.attention, len(x)
+        lines = x @ self._qkv.T if self._bias is None else x @ self._qkv.T + self._bias
+        heads = lines.reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
+        q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])
+        q, k = self._norm("q_norm", q), self._norm("k_norm", k)
+        if spec.rotation is not None:
+            angles = _angles(spec.rotation, spec.head_dim, count).to(x.device)
+            q, k = _turned(q, angles), _turned(k, angles)
+        group = spec.num_heads // spec.num_kv_heads
         own, other = torch.arange(count, device=x.device)[:, None], torch.arange(count, device=x.device)
         is_hidden = other > own
-        if config.sliding_window:
-            is_hidden |= other <= own - config.sliding_window
+        if spec.window:
+            is_hidden |= other <= own - spec.window
         outs = []
-        for head in range(config.num_heads):
-            scores = q[head] @ k[head // group].T / math.sqrt(config.head_dim)
-            scores = scores.masked_fill(is_hidden, -math.inf)
+        for head in range(spec.num_heads):
+            scores = _capped(q[head] @ k[head // group].T * spec.scale, spec.cap).masked_fill(is_hidden, -math.inf)
             weights = torch.exp(scores - scores.max(dim=1, keepdim=True).values)
             outs.append((weights / weights.sum(dim=1, keepdim=True)) @ v[head // group])
         return torch.cat(outs, dim=1) @ self._output.T
 
-    def _heads(self, part: str, x: Tensor) -> Tensor:
-        y = x @ self._weights[part].T
-        if part in self._biases:
-            y = y + self._biases[part]
-        y = y.reshape(len(x), -1, self._config.head_dim)
-        if part in self._gains:
-            y = _normed(y, self._gains[part], self._config.rms_norm_eps)
-        return y.transpose(0, 1)
-
 
 def _normed(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return x / torch.sqrt((x * x).mean(dim=-1, keepdim=True) + eps) * gain
+
+
+def _capped(x: Tensor, cap: float) -> Tensor:
+    return cap * torch.tanh(x / cap) if cap else x
 
 
 def _turned(x: Tensor, angles: Tensor) -> Tensor:
@@ -112,16 +121,16 @@ def _turned(x: Tensor, angles: Tensor) -> Tensor:
     return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
 
 
-def _angles(config: ModelConfig, count: int) -> Tensor:
+def _angles(rotation: Rotation, head_dim: int, count: int) -> Tensor:
     """float64 [T, D / 2]"""
-    steps = torch.tensor([_frequency(config, 2 * i) for i in range(config.head_dim // 2)], dtype=torch.float64)
+    steps = torch.tensor([_frequency(rotation, 2 * i / head_dim) for i in range(head_dim // 2)], dtype=torch.float64)
     return torch.arange(count, dtype=torch.float64)[:, None] * steps
 
 
-def _frequency(config: ModelConfig, place: int) -> float:
-    """Radians per position of the pair that begins at this value of a head."""
-    plain: float = config.rope_theta ** (-place / config.head_dim)
-    scaling = config.rope_scaling
+def _frequency(rotation: Rotation, share: float) -> float:
+    """Radians per position of the pair that begins after this share of a head."""
+    plain: float = rotation.theta**-share
+    scaling = rotation.scaling
     if scaling is None:
         return plain
     if scaling.kind == "linear":
@@ -133,5 +142,5 @@ def _frequency(config: ModelConfig, place: int) -> float:
     if length > scaling.original_max_len / scaling.low_freq_factor:
         return plain / scaling.factor
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    share = (scaling.original_max_len / length - low) / (high - low)
-    return (1 - share) * plain / scaling.factor + share * plain
+    kept = (scaling.original_max_len / length - low) / (high - low)
+    return (1 - kept) * plain / scaling.factor + kept * plain

@@ -1,11 +1,12 @@
 """Hugging Face transformers as a second reference, where it is installed.
 
-A folder is opened by transformers itself; for a GGUF file and for random weights a model is built from our description
-and filled with our tensors. In float32 on the CPU, with weights rounded to what the runner keeps them in.
+A folder is opened by transformers itself; for a GGUF file and for random weights it reads the configuration and is
+filled with our tensors. In float32 on the CPU, with weights rounded to what the runner keeps them in.
 """
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import torch
 
 from chairlift.build import Model
-from chairlift.config.model import ModelConfig
+from chairlift.config.families.known import BY_ARCHITECTURE
+from chairlift.config.model import ModelConfig, Rotation
+from chairlift.config.tensors import expected_parts, weight_bytes
 from chairlift.runner import hardware
-from chairlift.runner.weights.assemble import expected_names
-from chairlift.runner.weights.sizes import weight_bytes
+from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.verify.answer import Row
 
@@ -65,50 +67,36 @@ def _opened(model: Model, tensors: Callable[[], TensorSource], rounded: torch.dt
             for parameter in reference.parameters():
                 parameter.copy_(parameter.to(rounded))
         return reference.eval()
-    return _built(transformers, model.config, tensors(), rounded)
+    return _built(transformers, model, tensors(), rounded)
 
 
-def _built(transformers: Any, config: ModelConfig, tensors: TensorSource, rounded: torch.dtype) -> Any:
-    kind = config.architecture.removesuffix("ForCausalLM")
-    facts = getattr(transformers, f"{kind}Config")(**_facts(config), attn_implementation="eager")
+def _built(transformers: Any, model: Model, tensors: TensorSource, rounded: torch.dtype) -> Any:
+    config, path = model.config, model.source.path
+    folder, file = (path, None) if model.source.kind == "folder" else (path.parent, path.name)
+    facts = transformers.AutoConfig.from_pretrained(folder, gguf_file=file, local_files_only=True)
+    facts._attn_implementation = "eager"
+    rotations = {layer.attention.rotation for layer in config.layers}
+    if file is not None and len(rotations) == 1 and (rotation := rotations.pop()) is not None:
+        facts.rope_parameters = _rope(rotation)  # scaling is a tensor in such a file, which transformers leaves aside
     with torch.device("meta"):  # nothing is drawn that is replaced at once
-        reference = getattr(transformers, config.architecture)(facts)
-    shapes = {name: tuple(tensor.shape) for name, tensor in reference.state_dict().items()}
-    weights = {
-        name: tensors.read(name, shapes[name]).to(_CPU).to(rounded).float().clone() for name in expected_names(config)
-    }
+        reference = transformers.AutoModelForCausalLM.from_config(facts)
+    names = BY_ARCHITECTURE[config.architecture].names
+    weights = {}
+    for wanted, part in zip(expected_parts(replace(config, names=names)), expected_parts(config), strict=True):
+        tensor = in_order(tensors.read(part.name, part.shape), part.paired_heads).to(_CPU).to(rounded).float().clone()
+        is_norm = len(part.shape) == 1 and wanted.name.endswith(".weight")
+        weights[wanted.name] = tensor + (config.names.norm_offset - names.norm_offset) if is_norm else tensor
     if config.is_tied:
-        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        weights[f"{names.head}.weight"] = weights[f"{names.embedding}.weight"]
     reference.load_state_dict(weights, assign=True)
     # Tables that are computed, not stored, were made of nothing too.
     reference.model.rotary_emb = type(reference.model.rotary_emb)(facts)
     return reference.eval()
 
 
-def _facts(config: ModelConfig) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_model_len,
-        "rms_norm_eps": config.rms_norm_eps,
-        "tie_word_embeddings": config.is_tied,
-        "rope_parameters": _rope(config),
-    }
-    if config.sliding_window:
-        facts |= {"sliding_window": config.sliding_window, "use_sliding_window": True, "max_window_layers": 0}
-    elif config.architecture == "MistralForCausalLM":
-        facts["sliding_window"] = None
-    return facts
-
-
-def _rope(config: ModelConfig) -> dict[str, Any]:
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rope_theta}
-    scaling = config.rope_scaling
+def _rope(rotation: Rotation) -> dict[str, Any]:
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": rotation.theta}
+    scaling = rotation.scaling
     if scaling is None:
         return rope
     rope |= {"rope_type": scaling.kind, "factor": scaling.factor}

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from chairlift.build import Model, find_model, join, load, rules_of
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
@@ -12,6 +14,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.preemption import Preemption
 from chairlift.runner import hardware
+from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.load import Loaded
 from chairlift.runner.sizing import limits_without_pool
 from chairlift.runner.watch import Watched
@@ -160,7 +163,7 @@ def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) ->
         # The cases, and neighbours whose prompts take two steps together.
         own = sum(case.params.n * -(-(len(case.prompt) + num_tokens) // size) for case in cases)
         num_blocks = own + -(-(2 * limits.max_step_tokens + batch * (num_tokens + size + 4)) // size)
-    block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * size * 4  # in the widest type
+    block_bytes = kv_bytes_per_block(config, size, torch.float32)  # the widest type
     host_memory = settings.host_memory or _HOST_BLOCKS * block_bytes
     return replace(settings, max_running=batch, num_blocks=num_blocks, preemption="swap", host_memory=host_memory)
 

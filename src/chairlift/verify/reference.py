@@ -46,7 +46,11 @@ def against_reference(settings: Settings, asked: Asked, watch: Watch) -> Report:
         def tensors(device: str) -> TensorSource:
             dtype, where = getattr(torch, loaded.dtype), torch.device(device)
             source = open_tensors(settings, model.source, model.config, dtype, where, hardware.num_cpus())
-            return RoundedTensors(source, loaded.quantize) if loaded.quantize in ("int8", "int4") else source
+            return (
+                RoundedTensors(source, model.config.names, loaded.quantize)
+                if loaded.quantize in ("int8", "int4")
+                else source
+            )
 
         own = dense.logits_of(
             model.config, tensors(loaded.device), loaded.dtype, loaded.device, texts, counts,

@@ -5,15 +5,16 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+from chairlift.config.model import Names
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.native.quantised import INT4, INT8
-from chairlift.runner.weights.assemble import EMBEDDING, HEAD
 from chairlift.runner.weights.source import TensorSource
 
 
 class RoundedTensors:
-    def __init__(self, source: TensorSource, quantize: str) -> None:
+    def __init__(self, source: TensorSource, names: Names, quantize: str) -> None:
         self._source = source
+        self._ends = (f"{names.embedding}.weight", f"{names.head}.weight")
         self._layers = INT8 if quantize == "int8" else INT4
 
     @property
@@ -27,5 +28,5 @@ class RoundedTensors:
         tensor = self._source.read(name, shape)
         if len(shape) != 2:
             return tensor
-        kind = INT8 if name in (EMBEDDING, HEAD) else self._layers
+        kind = INT8 if name in self._ends else self._layers
         return NativeOps(torch.get_num_threads()).rounded_weight(kind, tensor.float()).rows(torch.arange(shape[0]))

@@ -12,7 +12,7 @@ import pytest
 import torch
 import triton
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda import compile_ahead, rehearsal
 from chairlift.runner.cuda.compile_ahead import CompileAhead
@@ -20,7 +20,7 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.kernels import make_runner
 from chairlift.runner.weights.assemble import Keeping
 
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
     intermediate_size=96, vocab_size=192, max_model_len=256, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Preempted, Token
 from chairlift.core.limits import Limits
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 CPU = torch.device("cpu")
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16,
     intermediate_size=32, vocab_size=61, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

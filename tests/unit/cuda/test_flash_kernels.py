@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.kernels import pick_attention
 from fakes.flashinfer_library import Spec, make_library
 from fakes.patience import wait_until
 
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=256, num_layers=1, num_heads=4, num_kv_heads=4, head_dim=64,
     intermediate_size=512, vocab_size=99, max_model_len=128, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner import footprint
 from chairlift.runner.measure import largest_count
@@ -31,7 +31,7 @@ CASES = {
     "logits fit nowhere": ({"vocab_size": 128_256}, {"vocab_size": 128_256}),
     "half as wide": ({"hidden_size": 2048, "head_dim": 64, "intermediate_size": 8192}, {"max_running": 128}),
 }
-WHOLE = ModelConfig(**MODEL), Limits(**LIMITS)
+WHOLE = uniform_model(**MODEL), Limits(**LIMITS)
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_a_step_takes_what_was_reckoned() -> None:
     )  # fmt: skip
     assert told.returncode == 0, told.stderr
     for name, (model, limits), taken in zip(CASES, shapes, json.loads(told.stdout), strict=True):
-        config, bounds = ModelConfig(**model), Limits(**limits)
+        config, bounds = uniform_model(**model), Limits(**limits)
         reckoned = footprint.activation_bytes(config, bounds, largest_count(bounds), 2) - footprint._STEP_CODE
         assert taken == pytest.approx(reckoned, rel=0.08), name
 

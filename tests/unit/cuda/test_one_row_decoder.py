@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.runner.cuda.one_row_decoder import OneRowDecoder, attend_one_row, for_one_row
 from chairlift.runner.cuda.ops import CudaOps, CudaWeight
 from chairlift.runner.kv_cache import KvCache
@@ -78,7 +78,7 @@ def test_the_activation_is_part_of_the_product(width: int) -> None:
     torch.testing.assert_close(weight.gated(x), want, atol=5e-2, rtol=2e-2)
 
 
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=4, head_dim=16,
     intermediate_size=48, vocab_size=61, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

@@ -17,14 +17,14 @@ import torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner import kernels
 from chairlift.runner.cuda import rehearsal
 from chairlift.runner.weights.assemble import Keeping
 
 TARGET = GPUTarget("cuda", 90, 32)
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=int(sys.argv[1]),
     head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=2048, rms_norm_eps=1e-5, rope_theta=10000.0,
     is_tied=sys.argv[1] == "2",

@@ -15,7 +15,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.limits import Limits
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(
 
 CPU = torch.device("cpu")
 VOCAB, LONGEST = 61, 48
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=8,
     intermediate_size=8, vocab_size=VOCAB, max_model_len=LONGEST, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

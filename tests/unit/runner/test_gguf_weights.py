@@ -7,7 +7,7 @@ import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
 from chairlift.config.gguf_header import read_header
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_ops import TorchOps
@@ -15,7 +15,7 @@ from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.gguf import GgufTensors, supported_types
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
-CONFIG = ModelConfig(
+CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=256, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=64,
     intermediate_size=256, vocab_size=64, max_model_len=32, rms_norm_eps=1e-5, rope_theta=1e4, is_tied=True,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.gpu_memory import GpuMemory
@@ -14,7 +14,7 @@ from chairlift.runner.measure import NUM_GRAPHS
 from fakes.gpu import GIB, MIB, FakeGpu, maker
 
 CUDA = torch.device("cuda")
-LLAMA_7B = ModelConfig(
+LLAMA_7B = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, head_dim=128,
     intermediate_size=11008, vocab_size=32000, max_model_len=4096, rms_norm_eps=1e-5, rope_theta=10000.0,
 )  # fmt: skip

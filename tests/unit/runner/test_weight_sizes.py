@@ -6,7 +6,7 @@ import torch
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.hf import HfTensors
-from chairlift.runner.weights.sizes import weight_bytes
+from chairlift.config.tensors import weight_bytes
 from unit.runner.twins import CPU, FAMILIES, make_twin
 
 

@@ -102,7 +102,8 @@ def run(decoder: Decoder, kv: KvCache, chunks: list[Chunk]) -> torch.Tensor:
     """The logits of each sampled chunk's last token, in the order of `chunks`."""
     plan = step(chunks)
     with torch.inference_mode():
-        logits = decoder.forward(batch_of(plan, kv.block_size, {}, decoder.rotation.device), kv)
+        batch = batch_of(plan, kv.block_size, {}, decoder.norm.device)
+        logits = decoder.logits(decoder.hidden(batch, kv)[batch.logit_rows])
     rows = {c.request.id: row for c, row in zip((c for c in plan.chunks if c.samples), logits, strict=True)}
     return torch.stack([rows[c.request.id] for c in chunks if c.samples])
 

@@ -14,6 +14,8 @@ Into how many a context is split is no constant of theirs: every length that com
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.kernels import capped
+
 LOG2_E = tl.constexpr(1.4426950408889634)  # for powers of two instead of e's: they are faster
 _FEWEST = 16  # rows that tensor cores take
 
@@ -25,9 +27,9 @@ def group(heads: int, kv_heads: int) -> int:
 
 @triton.jit(do_not_specialize=["num_splits"])
 def partial_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width, num_splits,
+    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
@@ -61,6 +63,8 @@ def partial_kernel(
         v = tl.load(values + offsets[:, None] + dims[None, :], mask=is_seen[:, None], other=0.0)
         k, v = k.to(queries.dtype), v.to(queries.dtype)
         scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale  # [GROUP, TILE]
+        if HAS_CAP:
+            scores = capped(scores, cap)
         scores = tl.where(is_seen[None, :], scores, float("-inf"))
         largest = tl.maximum(top, tl.max(scores, axis=1))
         shrink = tl.exp(top - largest)
@@ -80,9 +84,9 @@ def partial_kernel(
 
 @triton.jit(do_not_specialize=["num_splits"])
 def single_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width, num_splits,
+    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """The same where every query head has keys of its own: there is nothing for the tensor cores to share."""
     row = tl.program_id(0).to(tl.int64)
@@ -109,7 +113,10 @@ def single_kernel(
         offsets = ((blocks * HEADS + head) * SIZE + places % SIZE)[:, None] * DIM + dims[None, :]  # [TILE, DIM]
         k = tl.load(keys + offsets, mask=is_seen[:, None], other=0.0)
         v = tl.load(values + offsets, mask=is_seen[:, None], other=0.0)
-        scores = tl.where(is_seen, tl.sum(query[None, :] * k.to(tl.float32), axis=1), float("-inf"))
+        scores = tl.sum(query[None, :] * k.to(tl.float32), axis=1)
+        if HAS_CAP:
+            scores = capped(scores, cap)
+        scores = tl.where(is_seen, scores, float("-inf"))
         largest = tl.maximum(top, tl.max(scores, axis=0))
         shrink = tl.exp(top - largest)
         shares = tl.exp(scores - largest)

@@ -14,13 +14,14 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.attention import LOG2_E
+from chairlift.runner.cuda.kernels import capped
 
 
 @triton.jit(do_not_specialize=["num_splits"])
 def exact_rows_kernel(
-    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, window, width, num_splits,
+    q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, TILE: tl.constexpr, IS_WHOLE: tl.constexpr,
+    SPLIT: tl.constexpr, TILE: tl.constexpr, IS_WHOLE: tl.constexpr, HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """A row and a head of keys a program, and unless IS_WHOLE a stretch."""
     row = tl.program_id(0).to(tl.int64)
@@ -47,6 +48,7 @@ def exact_rows_kernel(
     table = tables + tl.load(table_rows + row).to(tl.int64) * width
     own = tl.zeros([GROUP], dtype=tl.int32) + position
     steep = scale * LOG2_E
+    steep_cap = cap * LOG2_E
     top, total, summed = nothing(GROUP, DIM)
     all_top, all_total, all_summed = nothing(GROUP, DIM)
     for low in range(start // TILE * TILE, end, TILE):
@@ -54,8 +56,8 @@ def exact_rows_kernel(
             all_top, all_total, all_summed = join(all_top, all_total, all_summed, top, total, summed)
             top, total, summed = nothing(GROUP, DIM)
         top, total, summed = walk(
-            queries, keys, values, table, low, first, end, own, steep, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, True,
+            queries, keys, values, table, low, first, end, own, steep, steep_cap, window, top, total, summed,
+            kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
     if IS_WHOLE:
         _, total, summed = join(all_top, all_total, all_summed, top, total, summed)
@@ -109,9 +111,9 @@ def fold(partials, stats, place, first, last, DIM: tl.constexpr):
 
 @triton.jit
 def exact_prompt_kernel(
-    q, keys, values, tables, tiles, out, scale, window, width,
+    q, keys, values, tables, tiles, out, scale, cap, window, width,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    QUERIES: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr,
+    QUERIES: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """A tile of queries of a prompt chunk and a head a program.
 
@@ -129,6 +131,7 @@ def exact_prompt_kernel(
     own = position + members
     kv_head = head // (HEADS // KV_HEADS)
     steep = scale * LOG2_E
+    steep_cap = cap * LOG2_E
     first = 0
     full = (position + 1) // TILE * TILE  # keys before this are seen by every query
     if window > 0:
@@ -142,16 +145,16 @@ def exact_prompt_kernel(
             all_top, all_total, all_summed = join(all_top, all_total, all_summed, top, total, summed)
             top, total, summed = nothing(QUERIES, DIM)
         top, total, summed = walk(
-            queries, keys, values, table, low, first, end, own, steep, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, False,
+            queries, keys, values, table, low, first, end, own, steep, steep_cap, window, top, total, summed,
+            kv_head, KV_HEADS, DIM, SIZE, TILE, False, HAS_CAP,
         )  # fmt: skip
     for low in range(tl.maximum(full, first // TILE * TILE), end, TILE):
         if low % SPLIT == 0:
             all_top, all_total, all_summed = join(all_top, all_total, all_summed, top, total, summed)
             top, total, summed = nothing(QUERIES, DIM)
         top, total, summed = walk(
-            queries, keys, values, table, low, first, end, own, steep, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, True,
+            queries, keys, values, table, low, first, end, own, steep, steep_cap, window, top, total, summed,
+            kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
     _, total, summed = join(all_top, all_total, all_summed, top, total, summed)
     total = tl.where(is_query, total, 1.0)  # rows beyond the chunk may have seen nothing
@@ -178,12 +181,13 @@ def join(top, total, summed, next_top, next_total, next_summed):
 
 @triton.jit
 def walk(
-    queries, keys, values, table, low, first, end, own, steep, window, top, total, summed, kv_head,
+    queries, keys, values, table, low, first, end, own, steep, steep_cap, window, top, total, summed, kv_head,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
+    HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """One more tile of keys, of which first..end may be read; at the edge not every query sees every key."""
     k, v = read(keys, values, table, low, first, end, kv_head, KV_HEADS, DIM, SIZE, TILE, IS_EDGE)
-    return weigh(queries, k, v, low, own, steep, window, top, total, summed, TILE, IS_EDGE)
+    return weigh(queries, k, v, low, own, steep, steep_cap, window, top, total, summed, TILE, IS_EDGE, HAS_CAP)
 
 
 @triton.jit
@@ -211,11 +215,14 @@ def read(
 
 @triton.jit
 def weigh(
-    queries, k, v, low, own, steep, window, top, total, summed, TILE: tl.constexpr, IS_EDGE: tl.constexpr
+    queries, k, v, low, own, steep, steep_cap, window, top, total, summed, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
+    HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """What is known of the keys so far, and a tile of them that begins at `low`."""
     places = low + tl.arange(0, TILE)
     scores = tl.dot(queries, tl.trans(k.to(queries.dtype)), input_precision="ieee") * steep
+    if HAS_CAP:
+        scores = capped(scores, steep_cap)
     if IS_EDGE:
         is_seen = places[None, :] <= own[:, None]
         if window > 0:

@@ -7,14 +7,14 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.handover import await_others, let_next_begin
-from chairlift.runner.cuda.kernels import silu_times
+from chairlift.runner.cuda.kernels import activated
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def product_kernel(
     x, weight, out, num_rows, num_outputs, width,
     OUTPUTS: tl.constexpr, NUM_FULL: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr,
-    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, IS_GATED: tl.constexpr, IS_EARLY: tl.constexpr,
+    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, ACTIVATION: tl.constexpr, IS_EARLY: tl.constexpr,
 ):  # fmt: skip
     """x [num_rows, width], weight [num_outputs, width] -> out [num_rows, num_outputs]
 
@@ -23,8 +23,8 @@ def product_kernel(
     idle, it takes fewer (NUM_FULL), and the other lines are empty. IS_FULL: no line is; IS_EVEN: all stretches are as
     long.
 
-    IS_GATED: weight [2 * num_outputs, width] -> silu(first half of the product) * second half, as `silu_mul_kernel` has
-    it. Half of a program's lines are of the first half, the others those that go with them.
+    ACTIVATION, unless it is empty: weight [2 * num_outputs, width] -> activation(first half of the product) * second
+    half, as `activate_kernel` has it. Half of a program's lines are of the first half, the others go with them.
     """
     let_next_begin(IS_EARLY)
     await_others(IS_EARLY)
@@ -34,7 +34,7 @@ def product_kernel(
     is_row = rows < num_rows
     lines = tl.arange(0, OUTPUTS)
     HALF: tl.constexpr = OUTPUTS // 2
-    if IS_GATED:
+    if ACTIVATION != "":
         outputs = program // num_blocks * HALF + lines % HALF
         is_output = outputs < num_outputs
         places = outputs + lines // HALF * num_outputs
@@ -52,11 +52,11 @@ def product_kernel(
         second = _load(from_x + low, is_row[:, None], low + columns < width, False, IS_EVEN, "")
         sums = tl.dot(first, tl.trans(second), sums, input_precision="ieee")
     kind = out.dtype.element_ty
-    if IS_GATED:
+    if ACTIVATION != "":
         # Rounded as the product would be if it were kept.
         both = tl.reshape(sums.to(kind).to(tl.float32), [2, HALF, ROWS])
         gate, up = tl.split(tl.permute(both, (1, 2, 0)))
-        sums = silu_times(gate, up)
+        sums = activated(gate, up, ACTIVATION)
         outputs = program // num_blocks * HALF + tl.arange(0, HALF)
         is_output = outputs < num_outputs
     target = out + rows[None, :].to(tl.int64) * num_outputs + outputs[:, None]

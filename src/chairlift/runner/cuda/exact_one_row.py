@@ -19,9 +19,9 @@ from chairlift.runner.cuda.kernels import kept
 @triton.jit(do_not_specialize=["num_splits"])
 def exact_one_row_kernel(
     qkv, rotation, positions, slots, table_rows, tables, keys, values, partials, stats, counters, out,
-    scale, window, width, num_splits,
+    scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, TILE: tl.constexpr, IS_EARLY: tl.constexpr,
+    SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, IS_EARLY: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = DIM // 2
     num_members: tl.constexpr = HEADS // KV_HEADS
@@ -63,18 +63,19 @@ def exact_one_row_kernel(
         tl.store(values + memory, own_v)
     own = tl.zeros([GROUP], dtype=tl.int32) + position
     steep = scale * LOG2_E
+    steep_cap = cap * LOG2_E
     top, total, summed = nothing(GROUP, DIM)
     if start < low + TILE:
         is_own = (low + tl.arange(0, TILE) == position)[:, None]
         top, total, summed = weigh(
-            queries, tl.where(is_own, own_k, k1), tl.where(is_own, own_v, v1), low, own, steep, window,
-            top, total, summed, TILE, True,
+            queries, tl.where(is_own, own_k, k1), tl.where(is_own, own_v, v1), low, own, steep, steep_cap,
+            window, top, total, summed, TILE, True, HAS_CAP,
         )  # fmt: skip
     if low + TILE < end:
         is_own = (low + TILE + tl.arange(0, TILE) == position)[:, None]
         top, total, summed = weigh(
-            queries, tl.where(is_own, own_k, k2), tl.where(is_own, own_v, v2), low + TILE, own, steep, window,
-            top, total, summed, TILE, True,
+            queries, tl.where(is_own, own_k, k2), tl.where(is_own, own_v, v2), low + TILE, own, steep, steep_cap,
+            window, top, total, summed, TILE, True, HAS_CAP,
         )  # fmt: skip
     place = heads * num_splits + split
     tl.store(stats + place * 2, top, mask=is_member)

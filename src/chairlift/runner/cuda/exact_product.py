@@ -23,6 +23,7 @@ from chairlift.runner.cuda.exact_kernels import product_kernel
 from chairlift.runner.cuda.handover import early
 from chairlift.runner.cuda.target import shared_memory
 
+Activate = Callable[[Tensor, str], Tensor]  # as `CudaOps.activate`
 Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
 
 _FEW = 16  # rows up to which ours is the fastest
@@ -74,19 +75,23 @@ class ExactWeight:
     def linear(self, x: Tensor) -> Tensor:
         return self._multiply(x, x.dtype)
 
-    def gated(self, x: Tensor, activate: Callable[[Tensor], Tensor]) -> Tensor:
-        """activate(linear(x)), which is silu(first half) * second half; of a few rows in one kernel, where that gives
-        the same bits."""
+    def gated(self, x: Tensor, activation: str, activate: Activate) -> Tensor:
+        """activate(linear(x), activation); of a few rows in one kernel, where that gives the same bits."""
         if self._bias is not None or len(x) > _FEW or x.dtype is torch.float32:
-            return activate(self.linear(x))
-        kind = (self._matrix.shape, self._matrix.dtype)
+            return activate(self.linear(x), activation)
+        kind = (self._matrix.shape, self._matrix.dtype, activation)
         if kind not in self._found.gates:
-            self._found.gates[kind] = not self._matrix.is_cuda or self._can_be_gated(activate)
-        return gated(x, self._matrix) if self._found.gates[kind] else activate(self.linear(x))
+            self._found.gates[kind] = not self._matrix.is_cuda or self._can_be_gated(activation, activate)
+        if self._found.gates[kind]:
+            return gated(x, self._matrix, activation)
+        return activate(self.linear(x), activation)
 
-    def _can_be_gated(self, activate: Callable[[Tensor], Tensor]) -> bool:
+    def _can_be_gated(self, activation: str, activate: Activate) -> bool:
         x = _numbers(0, _FEW, self._matrix)
-        return all(torch.equal(gated(rows, self._matrix), activate(self.linear(rows))) for rows in (x, x[:1]))
+        return all(
+            torch.equal(gated(rows, self._matrix, activation), activate(self.linear(rows), activation))
+            for rows in (x, x[:1])
+        )
 
     def logits(self, x: Tensor) -> Tensor:
         return self._multiply(x, torch.float32)
@@ -175,26 +180,26 @@ def _uncut() -> Iterator[None]:
 def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile) -> Tensor:
     """x [T, in], matrix [out, in] -> [T, out]"""
     out = torch.empty(len(x), len(matrix), dtype=dtype, device=x.device)
-    _launch(x, matrix, out, tile, is_gated=False)
+    _launch(x, matrix, out, tile)
     return out
 
 
-def gated(x: Tensor, matrix: Tensor) -> Tensor:
-    """x [T, in], matrix [2 * out, in] -> silu(first half of the product) * second half, [T, out]"""
+def gated(x: Tensor, matrix: Tensor, activation: str) -> Tensor:
+    """x [T, in], matrix [2 * out, in] -> activation(first half of the product) * second half, [T, out]"""
     out = torch.empty(len(x), len(matrix) // 2, dtype=x.dtype, device=x.device)
-    _launch(x, matrix, out, _GATED, is_gated=True)
+    _launch(x, matrix, out, _GATED, activation)
     return out
 
 
-def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, is_gated: bool) -> None:
+def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, activation: str = "") -> None:
     (num_rows, width), num_outputs = x.shape, out.shape[1]
-    num_full = tile.outputs // 2 if is_gated else tile.num_full
+    num_full = tile.outputs // 2 if activation else tile.num_full
     is_full = tile.num_full == tile.outputs and num_outputs % num_full == 0
     grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_outputs, num_full),)
     product_kernel[grid](
         x, matrix, out, num_rows, num_outputs, width,
         OUTPUTS=tile.outputs, NUM_FULL=num_full, ROWS=tile.rows, STRETCH=tile.stretch, IS_FULL=is_full,
-        IS_EVEN=width % tile.stretch == 0, IS_GATED=is_gated, num_warps=tile.warps,
+        IS_EVEN=width % tile.stretch == 0, ACTIVATION=activation, num_warps=tile.warps,
         num_stages=tile.num_stages(x.element_size()),
         **early(num_rows == 1),
     )  # fmt: skip

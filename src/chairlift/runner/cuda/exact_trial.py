@@ -8,16 +8,18 @@ Always: the kernels are launched as steps launch them, so what is tried is what 
 """
 
 import logging
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.exact_attend import attend_one_row, attend_prompts, attend_rows
 from chairlift.runner.cuda.layout import QUERIES
-from chairlift.runner.cuda.ops import CudaBatch
-from chairlift.runner.cuda.tiling import tiling
-from chairlift.runner.model import Decoder
+from chairlift.runner.cuda.tiling import Tiling, tiling
+from chairlift.runner.ops import Attention, Batch
 
 _NUM_TOKENS = 256  # of a text: a kernel that differs shows it in one of some ten thousand numbers
 _MANY = 1 << 20  # rows, so that a program walks all of one's context
@@ -25,20 +27,33 @@ _MANY = 1 << 20  # rows, so that a program walks all of one's context
 _log = logging.getLogger(__name__)
 
 
+class RotatesAndStores(Protocol):
+    def rotate_and_store(
+        self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
+    ) -> Tensor: ...
+
+
 class Trial:
     """A text of random numbers in a cache of its own; every token is a query."""
 
-    def __init__(self, model: Decoder, block_size: int, width: int, device: torch.device) -> None:
+    def __init__(
+        self, ops: RotatesAndStores, attention: Attention, dtype: torch.dtype, block_size: int, width: int,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         """width: of block tables, which kernels are compiled for."""
-        config, dtype = model.config, model.norm.dtype
-        self._model = model
-        self._count = count = min(_NUM_TOKENS, len(model.rotation), block_size * width)
+        spec = attention.spec
+        # Norms of heads are taken by the same kernel in any step.
+        self._attention = attention = replace(
+            attention, spec=replace(spec, has_qk_norm=False), q_norm=None, k_norm=None
+        )
+        self._spec = attention.spec
+        self._count = count = min(_NUM_TOKENS, len(attention.rotation), block_size * width)
         source = torch.Generator(device).manual_seed(0)
-        lines = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        lines = (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
         # Large, so that shares differ much and what is different in a score is seen in them.
         self._qkv = (2 * torch.randn(count, lines, generator=source, device=device)).to(dtype)
         blocks = -(-count // block_size)
-        shape = (blocks, config.num_kv_heads, block_size, config.head_dim)
+        shape = (blocks, spec.num_kv_heads, block_size, spec.head_dim)
         self._keys, self._values = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
         self._tables = torch.zeros(1, width, dtype=torch.int32, device=device)
         self._tables[0, :blocks] = torch.arange(blocks, device=device)
@@ -46,51 +61,39 @@ class Trial:
         self._apart = torch.zeros(2, count, 4, dtype=torch.int32, device=device)
         self._apart[0, :, 0] = torch.arange(count, device=device)
         self._positions, self._rows = self._apart[:, :, 0].contiguous()
-        self._counters = torch.zeros(config.num_kv_heads, dtype=torch.int32, device=device)
-        self._q = self._rotated()
+        self._counters = torch.zeros(spec.num_kv_heads, dtype=torch.int32, device=device)
+        batch = self._batch(self._positions, self._rows, tiling(1, 1, False, exact=True))
+        self._q = ops.rotate_and_store(self._qkv, attention, self._keys, self._values, batch)
 
-    def _rotated(self) -> Tensor:
-        nothing = self._positions[:0]
-        batch = CudaBatch(
-            tokens=nothing, positions=self._positions, slots=self._positions, starts=nothing, contexts=nothing,
-            tables=self._tables, num_decodes=0, max_context=0, logit_rows=nothing, table_rows=self._rows,
-            tiling=tiling(1, 1, False, exact=True), tiles=None, short_positions=nothing,
+    def _batch(self, positions: Tensor, rows: Tensor, cut: Tiling) -> CudaBatch:
+        nothing = positions[:0]
+        return CudaBatch(
+            tokens=nothing, positions=positions, slots=positions, starts=nothing, contexts=nothing,
+            tables=self._tables, num_decodes=0, max_context=0, logit_rows=nothing, table_rows=rows,
+            tiling=cut, tiles=None, short_positions=nothing,
         )  # fmt: skip
-        config = self._model.config
-        return self._model.ops.rotate_and_store(
-            self._qkv, self._model.rotation, self._keys, self._values, batch, config.num_heads, None, None, 0.0
-        )
 
     def by_rows(self, num_rows: int) -> Tensor:
         """Each token by itself, cut as it is among so many."""
-        config, out = self._model.config, self._out()
-        cut = tiling(num_rows, self._count, config.num_heads != config.num_kv_heads, exact=True)
-        attend_rows(
-            self._q, self._keys, self._values, self._tables, self._rows, self._positions, cut, self._scale,
-            config.sliding_window, out,
-        )  # fmt: skip
+        out, cut = self._out(), tiling(num_rows, self._count, self._spec.has_groups, exact=True)
+        attend_rows(self._q, self._keys, self._values, self._tables, self._rows, self._positions, cut, self._spec, out)
         return out
 
     def by_tiles(self) -> Tensor:
         out = self._out()
-        tiles = [(low, min(QUERIES, self._count - low), low, 0) for low in range(0, self._count, QUERIES)]
-        attend_prompts(
-            self._q, self._keys, self._values, self._tables, torch.tensor(tiles, dtype=torch.int32, device=out.device),
-            self._scale, self._model.config.sliding_window, out,
-        )  # fmt: skip
+        places = [(low, min(QUERIES, self._count - low), low, 0) for low in range(0, self._count, QUERIES)]
+        tiles = torch.tensor(places, dtype=torch.int32, device=out.device)
+        attend_prompts(self._q, self._keys, self._values, self._tables, tiles, self._spec, out)
         return out
 
     def fused(self, at: int) -> Tensor:
         """One token by the kernel that rotates and stores too."""
-        config = self._model.config
         position, row = self._apart[:, at, :1]
-        cut = tiling(1, 1 << at.bit_length(), config.num_heads != config.num_kv_heads, exact=True)
+        cut = tiling(1, 1 << at.bit_length(), self._spec.has_groups, exact=True)
         # A copy, so that a kernel which waits lies between two of these, as in steps: they read keys before they wait.
         qkv = self._qkv[at : at + 1].clone()
-        return attend_one_row(
-            qkv, self._model.rotation, self._keys, self._values, position, position, row,
-            self._tables, cut, config.num_heads, self._scale, config.sliding_window, self._counters,
-        )  # fmt: skip
+        batch = self._batch(position, row, cut)
+        return attend_one_row(qkv, self._attention, self._keys, self._values, batch, self._counters)
 
     def is_fused_equal(self, wanted: Tensor) -> bool:
         """What is stored counts too."""
@@ -103,15 +106,13 @@ class Trial:
     def _out(self) -> Tensor:
         return torch.empty(len(self._q), self._q[0].numel(), dtype=self._q.dtype, device=self._q.device)
 
-    @property
-    def _scale(self) -> float:
-        return self._model.config.head_dim**-0.5
-
 
 @torch.inference_mode()
-def can_fuse(model: Decoder, block_size: int, width: int, device: torch.device) -> bool:
+def can_fuse(
+    ops: RotatesAndStores, attention: Attention, dtype: torch.dtype, block_size: int, width: int, device: torch.device
+) -> bool:
     """Whether a single token may be answered by one kernel. Where others differ nothing is exact, which is refused."""
-    trial = Trial(model, block_size, width, device)
+    trial = Trial(ops, attention, dtype, block_size, width, device)
     wanted = trial.by_rows(1)
     for name, found in (("rows", trial.by_rows(_MANY)), ("prompts", trial.by_tiles())):
         if not torch.equal(found, wanted):
@@ -119,7 +120,7 @@ def can_fuse(model: Decoder, block_size: int, width: int, device: torch.device) 
                 f"exact: as this device computes attention, {name} come out with other bits than single rows; "
                 "leave --exact out"
             )
-    if model.config.has_qk_norm:  # is summed by a kernel of its own
+    if attention.spec.has_qk_norm:  # is summed by a kernel of its own
         return False
     is_equal = trial.is_fused_equal(wanted)
     if not is_equal:

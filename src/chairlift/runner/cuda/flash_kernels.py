@@ -8,13 +8,14 @@ captures.
 import logging
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from threading import Event, Thread, get_native_id
 from typing import Any
 
 import torch
 
+from chairlift.config.model import AttentionSpec, ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner import hardware
 
@@ -39,6 +40,10 @@ class Shape:
     window: int  # 0: no limit
     dtype: torch.dtype
 
+    @classmethod
+    def of(cls, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> "Shape":
+        return cls(spec.num_heads, spec.num_kv_heads, spec.head_dim, block_size, spec.window, dtype)
+
     @property
     def window_left(self) -> int:
         """Keys before its own that a query sees; -1: all."""
@@ -49,12 +54,16 @@ class Shape:
         return self.heads // self.kv_heads >= _MIN_GROUP
 
 
-def why_not(dtype: torch.dtype, kv_dtype: torch.dtype, head_dim: int) -> str:
+def why_not(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> str:
     """Why FlashInfer cannot be used and what to do instead; empty if it can."""
+    kinds = {replace(layer.attention, rotation=None, has_qk_norm=False, has_bias=False) for layer in config.layers}
+    spec = config.layers[0].attention
+    if len(kinds) > 1 or spec.cap or spec.scale != spec.head_dim**-0.5:
+        return f"it is used where attention is the same in all layers, uncapped and plainly scaled; {_OTHERWISE}"
     if dtype not in _DTYPES or kv_dtype is not dtype:
         return f"it is used in bfloat16 and float16 only, cache included; {_OTHERWISE}"
-    if head_dim not in _HEAD_DIMS:
-        return f"it has no kernels for heads of {head_dim}; {_OTHERWISE}"
+    if spec.head_dim not in _HEAD_DIMS:
+        return f"it has no kernels for heads of {spec.head_dim}; {_OTHERWISE}"
     if find_spec("flashinfer") is None:
         return f"it is not installed; pip install 'chairlift[gpu]' or {_OTHERWISE}"
     return ""

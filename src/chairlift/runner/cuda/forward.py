@@ -8,11 +8,11 @@ import torch
 import triton
 from torch import Tensor
 
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.flash import Planned
 from chairlift.runner.cuda.history import remember_kernel
 from chairlift.runner.cuda.keys import Key
 from chairlift.runner.cuda.likeliest import likeliest_kernel
-from chairlift.runner.cuda.ops import CudaBatch
 from chairlift.runner.cuda.step_memory import StepMemory
 from chairlift.runner.cuda.tiling import Tiling
 from chairlift.runner.kv_cache import KvCache

@@ -21,22 +21,31 @@ def whole_row(width: int) -> dict[str, int]:
 
 
 @triton.jit
-def add_rms_norm_kernel(x, residual, gain, out, width, eps, BLOCK: tl.constexpr, IS_EARLY: tl.constexpr):
-    """residual += x; out = residual / rms(residual) * gain. One row a program."""
+def add_rms_norm_kernel(
+    x, residual, gain, out, width, eps, factor,
+    BLOCK: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_GAIN: tl.constexpr, IS_EARLY: tl.constexpr,
+):  # fmt: skip
+    """residual += factor * x; out = residual / rms(residual) * gain. One row a program.
+
+    Without a residual the norm is x's; without a gain there is no norm."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < width
-    gains = tl.load(gain + columns, mask=mask, other=0.0).to(tl.float32)
+    if HAS_GAIN:
+        gains = tl.load(gain + columns, mask=mask, other=0.0)
     let_next_begin(IS_EARLY)
     await_others(IS_EARLY)
     summed = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
-    summed += tl.load(residual + row * width + columns, mask=mask, other=0.0).to(tl.float32)
-    # What the next layer adds to is the rounded sum, so the norm is taken of that.
-    rounded = summed.to(residual.dtype.element_ty)
-    tl.store(residual + row * width + columns, rounded, mask=mask)
-    summed = rounded.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(summed * summed, axis=0) / width + eps)
-    tl.store(out + row * width + columns, (summed * scale * gains).to(out.dtype.element_ty), mask=mask)
+    if HAS_RESIDUAL:
+        summed *= factor
+        summed += tl.load(residual + row * width + columns, mask=mask, other=0.0).to(tl.float32)
+        # What the next layer adds to is the rounded sum, so the norm is taken of that.
+        rounded = summed.to(residual.dtype.element_ty)
+        tl.store(residual + row * width + columns, rounded, mask=mask)
+        summed = rounded.to(tl.float32)
+    if HAS_GAIN:
+        scale = tl.rsqrt(tl.sum(summed * summed, axis=0) / width + eps)
+        tl.store(out + row * width + columns, (summed * scale * gains).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -52,19 +61,38 @@ def round_rows_kernel(x, out, scales, width, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def silu_mul_kernel(gate_up, out, width, BLOCK: tl.constexpr):
-    """out = silu(first half) * second half, a stretch of a row a program."""
+def activate_kernel(gate_up, out, width, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr):
+    """out = activation(first half) * second half, a stretch of a row a program."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < width
     gate = tl.load(gate_up + row * 2 * width + columns, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + columns, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out + row * width + columns, silu_times(gate, up).to(out.dtype.element_ty), mask=mask)
+    tl.store(out + row * width + columns, activated(gate, up, ACTIVATION).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def silu_times(gate, up):
-    return gate / (1.0 + tl.exp(-gate)) * up
+def activated(gate, up, ACTIVATION: tl.constexpr):
+    """gelu by its tanh is x / (1 + exp(-2u)) too, with u = sqrt(2 / pi) * (x + 0.044715 x^3)."""
+    exponent = -gate
+    if ACTIVATION == "gelu_tanh":
+        exponent = gate * (gate * gate * -0.0713548162726 - 1.59576912160573)
+    return gate / (1.0 + tl.exp(exponent)) * up
+
+
+@triton.jit
+def cap_kernel(x, width, cap, BLOCK: tl.constexpr):
+    """x = cap * tanh(x / cap), a stretch of a row a program."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    places = x + row * width + columns
+    tl.store(places, capped(tl.load(places, mask=columns < width, other=0.0), cap), mask=columns < width)
+
+
+@triton.jit
+def capped(x, cap):
+    """cap * tanh(x / cap)"""
+    return cap * (1.0 - 2.0 / (tl.exp(x * (2.0 / cap)) + 1.0))
 
 
 @triton.jit
@@ -136,8 +164,8 @@ def normalise(first, second, gain, low, eps, DIM: tl.constexpr):
     second = second.to(tl.float32)
     squares = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
     scale = tl.rsqrt(squares / DIM + eps)[:, None]
-    first = first * scale * tl.load(gain + low).to(tl.float32)[None, :]
-    second = second * scale * tl.load(gain + DIM // 2 + low).to(tl.float32)[None, :]
+    first = first * scale * tl.load(gain + low)[None, :]
+    second = second * scale * tl.load(gain + DIM // 2 + low)[None, :]
     return first.to(kind), second.to(kind)
 
 

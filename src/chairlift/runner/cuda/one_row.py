@@ -28,13 +28,14 @@ def one_row(x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, 
     return out
 
 
-def gated(x: Tensor, matrix: Tensor) -> Tensor:
-    """x [1, in], matrix [2 * out, in] -> silu(first half of the product) * second half, [1, out]"""
+def gated(x: Tensor, matrix: Tensor, activation: str) -> Tensor:
+    """x [1, in], matrix [2 * out, in] -> activation(first half of the product) * second half, [1, out]"""
     num_outputs, width = len(matrix) // 2, x.shape[1]
     out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
     gated_kernel[(num_outputs,)](
-        x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=_stretch(width), num_warps=4, **early(True)
-    )
+        x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=_stretch(width), ACTIVATION=activation,
+        num_warps=4, **early(True),
+    )  # fmt: skip
     return out
 
 

@@ -12,15 +12,15 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.handover import await_others, let_next_begin
-from chairlift.runner.cuda.kernels import kept, normalise, rotate
+from chairlift.runner.cuda.kernels import capped, kept, normalise, rotate
 
 
 @triton.jit
 def attend_kernel(
     qkv, rotation, positions, slots, table_rows, tables, keys, values, q_gain, k_gain, partials, stats, counters, out,
-    scale, window, width, eps,
+    scale, cap, window, width, eps,
     HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr,
-    TILE: tl.constexpr, HAS_NORM: tl.constexpr, IS_EARLY: tl.constexpr,
+    TILE: tl.constexpr, HAS_NORM: tl.constexpr, HAS_CAP: tl.constexpr, IS_EARLY: tl.constexpr,
 ):  # fmt: skip
     """Halves of heads are kept apart, as rotation pairs them."""
     HALF: tl.constexpr = DIM // 2
@@ -74,6 +74,8 @@ def attend_kernel(
         wide_v1 = tl.where(is_own[:, None], own_v1.to(tl.float32), v1.to(tl.float32))
         wide_v2 = tl.where(is_own[:, None], own_v2.to(tl.float32), v2.to(tl.float32))
         scores = tl.sum(q1 * wide_k1 + q2 * wide_k2, axis=1)  # [TILE]
+        if HAS_CAP:
+            scores = capped(scores, cap)
         scores = tl.where((places <= position) & (places >= first), scores, float("-inf"))
         largest = tl.maximum(top, tl.max(scores, axis=0))
         safe = tl.where(largest == float("-inf"), 0.0, largest)  # a window may begin behind the tile

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.handover import await_others, let_next_begin
-from chairlift.runner.cuda.kernels import silu_times
+from chairlift.runner.cuda.kernels import activated
 
 
 @triton.jit
@@ -33,9 +33,10 @@ def one_row_kernel(
 @triton.jit
 def gated_kernel(
     x, weight, out, num_outputs,
-    WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, IS_EARLY: tl.constexpr,
+    WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, ACTIVATION: tl.constexpr,
+    IS_EARLY: tl.constexpr,
 ):  # fmt: skip
-    """x [WIDTH], weight [2 * num_outputs, WIDTH] -> silu(first half of the products) * second half [num_outputs]"""
+    """x [WIDTH], weight [2 * num_outputs, WIDTH] -> activation(first half of products) * second half [num_outputs]"""
     let_next_begin(IS_EARLY)
     await_others(IS_EARLY)
     rows = tl.arange(0, 2 * OUTPUTS)  # the two of an output side by side
@@ -45,7 +46,7 @@ def gated_kernel(
     # Rounded before they are multiplied, as where the products are kept.
     gate, up = tl.split(tl.reshape(total.to(kind).to(tl.float32), [OUTPUTS, 2]))
     outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    tl.store(out + outputs, silu_times(gate, up).to(kind), mask=outputs < num_outputs)
+    tl.store(out + outputs, activated(gate, up, ACTIVATION).to(kind), mask=outputs < num_outputs)
 
 
 @triton.jit

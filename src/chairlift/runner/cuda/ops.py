@@ -1,38 +1,34 @@
 """`CudaOps`: the model's operations by Triton kernels and cuBLAS, for steps laid out as a `CudaBatch`."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 import triton
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
+from chairlift.runner.cuda import exact_attend
 from chairlift.runner.cuda.attention import combine_kernel, group, partial_kernel, single_kernel
-from chairlift.runner.cuda.exact_attend import attend_prompts, attend_rows
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.exact_product import ExactWeight, Found
-from chairlift.runner.cuda.flash import Planned
+from chairlift.runner.cuda.exact_trial import can_fuse
 from chairlift.runner.cuda.handover import early
-from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel, whole_row
+from chairlift.runner.cuda.kernels import (
+    activate_kernel,
+    add_rms_norm_kernel,
+    cap_kernel,
+    rotate_store_kernel,
+    whole_row,
+)
 from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import gated, is_one_row, one_row
+from chairlift.runner.cuda.one_row_attend import attend_one_row
 from chairlift.runner.cuda.prefill import prefill_kernel
-from chairlift.runner.cuda.tiling import Tiling
-from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.torch_ops import TorchOps
 
 _TILE = 64  # keys that a tile of queries looks at in one go
 _STRETCH = 1024  # of a row, whose activation one program computes
-
-
-@dataclass(frozen=True, slots=True)
-class CudaBatch(Batch):
-    """A step whose tables stay on the device: each token names the row of its request. Padding has position -1."""
-
-    table_rows: Tensor  # int32 [T]
-    tiling: Tiling  # of the short rows
-    tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
-    # int32 [up to T]: positions of the first rows again, -1 where others answer: the tiles, or who has planned
-    short_positions: Tensor
-    planned: Planned | None = None  # rows that FlashInfer answers
 
 
 class CudaWeight:
@@ -45,10 +41,10 @@ class CudaWeight:
             return one_row(x, self._matrix, self._bias, x.dtype)
         return torch.nn.functional.linear(x, self._matrix, self._bias)
 
-    def gated(self, x: Tensor) -> Tensor:
-        """Of a single row: silu(first half of the product) * second half."""
+    def gated(self, x: Tensor, activation: str) -> Tensor:
+        """Of a single row: activation(first half of the product) * second half."""
         assert self._bias is None
-        return gated(x, self._matrix)
+        return gated(x, self._matrix, activation)
 
     def logits(self, x: Tensor) -> Tensor:
         # Not rounded to 16 bits: close logits would become equal and the wrong one win.
@@ -69,71 +65,102 @@ class CudaOps:
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
         self._found = Found()
+        self._fused: dict[AttentionSpec, bool] = {}  # whether a single row is answered by one kernel
+        self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
+
+    def settle(
+        self, attentions: Sequence[Attention], dtype: torch.dtype, block_size: int, width: int, device: torch.device
+    ) -> None:
+        """Chooses the kernels of single rows, for these layers, before any step; width: of block tables."""
+        self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
+        for attention in {a.spec: a for a in attentions}.values():
+            spec = attention.spec
+            if not self._exact:
+                self._fused[spec] = not spec.has_groups
+            elif device.type == "cuda":
+                self._fused[spec] = can_fuse(self, attention, dtype, block_size, width, device)
+            else:  # without a device there is nothing to find out
+                self._fused[spec] = not spec.has_qk_norm
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._found) if self._exact else CudaWeight(matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        if self._exact:
-            return self.add_rms_norm(x, torch.zeros_like(x), gain, eps)[0]
-        return torch.nn.functional.rms_norm(x, (x.shape[-1],), gain, eps)
-
-    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        width = x.shape[-1]
         out = torch.empty_like(x)
-        add_rms_norm_kernel[(len(x),)](x, residual, gain, out, width, eps, **whole_row(width), **early(len(x) == 1))
+        self._norm(x, None, gain, out, eps, 1.0)
+        return out
+
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        out = residual if gain is None else torch.empty_like(x)
+        self._norm(x, residual, gain, out, eps, factor)
         return out, residual
 
-    def rotate_and_store(
-        self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
-        heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
-    ) -> Tensor:  # fmt: skip
+    @staticmethod
+    def _norm(x: Tensor, residual: Tensor | None, gain: Tensor | None, out: Tensor, eps: float, factor: float) -> None:
+        width = x.shape[-1]
+        add_rms_norm_kernel[(len(x),)](
+            x, residual, gain, out, width, eps, factor,
+            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, **whole_row(width), **early(len(x) == 1),
+        )  # fmt: skip
+
+    def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        assert isinstance(batch, CudaBatch)
+        if len(qkv) == 1 and self._counters is not None and self._fused[attention.spec]:
+            if self._exact and batch.tiles is None:
+                return exact_attend.attend_one_row(qkv, attention, keys, values, batch, self._counters)
+            if not self._exact and is_one_row(qkv) and batch.planned is None:
+                return attend_one_row(qkv, attention, keys, values, batch, self._counters)
+        q = self.rotate_and_store(qkv, attention, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch)
+
+    def rotate_and_store(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Queries [T, heads, head_dim]; keys and values are in the cache then."""
         _, kv_heads, block_size, head_dim = keys.shape
+        heads = attention.spec.num_heads
         out = torch.empty(len(qkv), heads, head_dim, dtype=qkv.dtype, device=qkv.device)
         rotate_store_kernel[(len(qkv),)](
-            qkv, out, rotation, batch.positions, batch.slots, keys, values, q_gain, k_gain, eps,
+            qkv, out, attention.rotation, batch.positions, batch.slots, keys, values, attention.q_norm,
+            attention.k_norm, attention.eps,
             HEADS=heads, KV_HEADS=kv_heads, Q_ROWS=triton.next_power_of_2(heads),
-            KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size, HAS_NORM=q_gain is not None,
+            KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size,
+            HAS_NORM=attention.q_norm is not None,
             num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
         )  # fmt: skip
         return out
 
-    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Causal attention of each row over its own context. -> [T, heads * head_dim]"""
         assert isinstance(batch, CudaBatch)
         num_rows, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
         if self._exact:
-            self._attend_exactly(q, keys, values, batch, scale, window, out)
+            if batch.tiles is not None:
+                exact_attend.attend_prompts(q, keys, values, batch.tables, batch.tiles, spec, out)
+            exact_attend.attend_rows(
+                q, keys, values, batch.tables, batch.table_rows, batch.short_positions, batch.tiling, spec, out
+            )
             return out
         if batch.planned is not None:
             batch.planned.attend(q, keys, values, out)
             if batch.planned.high - batch.planned.low == num_rows:
                 return out
-        width = batch.tables.shape[1]
         if batch.tiles is not None:
             prefill_kernel[(heads, len(batch.tiles))](
-                q, keys, values, batch.tables, batch.tiles, out, scale, window, width,
-                HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=_TILE, num_warps=4,
-                num_stages=2,
+                q, keys, values, batch.tables, batch.tiles, out, spec.scale, spec.cap, spec.window,
+                batch.tables.shape[1],
+                HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=_TILE,
+                HAS_CAP=spec.cap > 0, num_warps=4, num_stages=2,
             )  # fmt: skip
         if len(batch.short_positions):
-            self._attend_by_row(q, keys, values, batch, scale, window, out)
+            self._attend_by_row(q, spec, keys, values, batch, out)
         return out
 
     @staticmethod
-    def _attend_exactly(
-        q: Tensor, keys: Tensor, values: Tensor, batch: CudaBatch, scale: float, window: int, out: Tensor
-    ) -> None:
-        if batch.tiles is not None:
-            attend_prompts(q, keys, values, batch.tables, batch.tiles, scale, window, out)
-        attend_rows(
-            q, keys, values, batch.tables, batch.table_rows, batch.short_positions, batch.tiling, scale, window, out
-        )  # fmt: skip
-
-    @staticmethod
     def _attend_by_row(
-        q: Tensor, keys: Tensor, values: Tensor, batch: CudaBatch, scale: float, window: int, out: Tensor
+        q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor
     ) -> None:
         _, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
@@ -145,29 +172,48 @@ class CudaOps:
             partials = torch.empty(num_rows, heads, splits, head_dim, dtype=torch.float32, device=q.device)
             stats = torch.empty(num_rows, heads, splits, 2, dtype=torch.float32, device=q.device)
         common = (
-            q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, scale, window, width,
-            splits,
+            q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, spec.scale, spec.cap,
+            spec.window, width, splits,
         )  # fmt: skip
         if heads == kv_heads:
             single_kernel[(num_rows, heads, splits)](
                 *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1,
-                TILE=tile, num_warps=warps,
+                TILE=tile, HAS_CAP=spec.cap > 0, num_warps=warps,
             )  # fmt: skip
         else:
             partial_kernel[(num_rows, kv_heads, splits)](
                 *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim,
-                SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1, TILE=tile, num_warps=warps, num_stages=3,
+                SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1, TILE=tile, HAS_CAP=spec.cap > 0,
+                num_warps=warps, num_stages=3,
             )  # fmt: skip
         if splits > 1:
             combine_kernel[(num_rows, heads)](
-                partials, stats, positions, out, window, splits, HEADS=heads, DIM=head_dim, SPLIT=split, num_warps=2
+                partials, stats, positions, out, spec.window, splits, HEADS=heads, DIM=head_dim, SPLIT=split,
+                num_warps=2,
             )  # fmt: skip
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
+    def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        if isinstance(weight, ExactWeight):
+            return weight.gated(x, activation, self.activate)
+        if isinstance(weight, CudaWeight) and is_one_row(x):
+            return weight.gated(x, activation)
+        return self.activate(weight.linear(x), activation)
+
+    def activate(self, gate_up: Tensor, activation: str) -> Tensor:
+        """[T, 2 * F] -> activation(first half) * second half, [T, F]."""
         width = gate_up.shape[-1] // 2
         out = torch.empty(len(gate_up), width, dtype=gate_up.dtype, device=gate_up.device)
-        silu_mul_kernel[(len(gate_up), triton.cdiv(width, _STRETCH))](gate_up, out, width, BLOCK=_STRETCH, num_warps=4)
+        activate_kernel[(len(gate_up), triton.cdiv(width, _STRETCH))](
+            gate_up, out, width, BLOCK=_STRETCH, ACTIVATION=activation, num_warps=4
+        )
         return out
+
+    def cap(self, logits: Tensor, cap: float) -> Tensor:
+        logits = logits.contiguous()
+        cap_kernel[(len(logits), triton.cdiv(logits.shape[1], _STRETCH))](
+            logits, logits.shape[1], cap, BLOCK=_STRETCH, num_warps=4
+        )
+        return logits
 
     def argmax(self, logits: Tensor) -> Tensor:
         return TorchOps().argmax(logits)

@@ -4,13 +4,14 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.attention import LOG2_E
+from chairlift.runner.cuda.kernels import capped
 
 
 @triton.jit
 def prefill_kernel(
-    q, keys, values, tables, tiles, out, scale, window, width,
+    q, keys, values, tables, tiles, out, scale, cap, window, width,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    QUERIES: tl.constexpr, TILE: tl.constexpr,
+    QUERIES: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """tiles [N, 4]: first row of the step, number of queries, position of the first, row of the block table."""
     tile = tl.num_programs(1) - 1 - tl.program_id(1)  # later tiles see more keys: they begin first
@@ -26,6 +27,7 @@ def prefill_kernel(
     own = position + members
     kv_head = head // (HEADS // KV_HEADS)
     steep = scale * LOG2_E
+    steep_cap = cap * LOG2_E
     top = tl.full([QUERIES], float("-inf"), dtype=tl.float32)
     total = tl.zeros([QUERIES], dtype=tl.float32)
     summed = tl.zeros([QUERIES, DIM], dtype=tl.float32)
@@ -36,13 +38,13 @@ def prefill_kernel(
         full = first
     for low in range(first, full, TILE):
         top, total, summed = _walk(
-            queries, keys, values, table, low, position + count, own, steep, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, False,
+            queries, keys, values, table, low, position + count, own, steep, steep_cap, window, top, total, summed,
+            kv_head, KV_HEADS, DIM, SIZE, TILE, False, HAS_CAP,
         )  # fmt: skip
     for low in range(full, position + count, TILE):
         top, total, summed = _walk(
-            queries, keys, values, table, low, position + count, own, steep, window, top, total, summed,
-            kv_head, KV_HEADS, DIM, SIZE, TILE, True,
+            queries, keys, values, table, low, position + count, own, steep, steep_cap, window, top, total, summed,
+            kv_head, KV_HEADS, DIM, SIZE, TILE, True, HAS_CAP,
         )  # fmt: skip
     total = tl.where(is_query, total, 1.0)  # rows beyond the chunk may have seen nothing
     tl.store(out + place, (summed / total[:, None]).to(out.dtype.element_ty), mask=is_query[:, None])
@@ -50,8 +52,9 @@ def prefill_kernel(
 
 @triton.jit
 def _walk(
-    queries, keys, values, table, low, end, own, steep, window, top, total, summed, kv_head,
+    queries, keys, values, table, low, end, own, steep, steep_cap, window, top, total, summed, kv_head,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
+    HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys; at the edge not every query sees every key."""
     places = low + tl.arange(0, TILE)
@@ -69,6 +72,8 @@ def _walk(
         k = tl.load(keys + offsets)
         v = tl.load(values + offsets)
     scores = tl.dot(queries, tl.trans(k.to(queries.dtype)), input_precision="ieee") * steep
+    if HAS_CAP:
+        scores = capped(scores, steep_cap)
     if IS_EDGE:
         is_seen = places[None, :] <= own[:, None]
         if window > 0:

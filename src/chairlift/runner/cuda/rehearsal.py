@@ -2,8 +2,8 @@
 
 The steps that are run before serving, and those that are captured ahead, are laid out and launched in memory that
 nobody writes to and that therefore takes none. Triton asks before it compiles a kernel; the answer here is no, and what
-it was about to compile is noted. What torch would compute from it is left out too. All layers launch the same, so there
-is one.
+it was about to compile is noted. What torch would compute from it is left out too. Layers that are declared alike
+launch the same, so there is one of each kind.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ def kernels_of_start(
     keeping: Keeping, limits: Limits, target: GPUTarget,
 ) -> list[str]:  # fmt: skip
     """Each as Triton's own words for a launch, in the order of first launches."""
-    config = replace(config, num_layers=1)
+    config = replace(config, layers=config.kinds_of_layers)
     ops = deepcopy(ops)  # what they may learn about a device they would learn about none
     limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
     with _noting(target) as noted, _Idle():

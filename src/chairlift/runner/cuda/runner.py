@@ -23,14 +23,13 @@ from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.runner.answers import score_prompts
 from chairlift.runner.cuda import exact_scores
 from chairlift.runner.cuda.asks import Asks, StepAsks
-from chairlift.runner.cuda.exact_decoder import exact_decoder
 from chairlift.runner.cuda.flash import Planned, Planner
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.cuda.forward import Forward
 from chairlift.runner.cuda.graphs import Graphs
 from chairlift.runner.cuda.keys import Keys
 from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, Layout, lay_out
-from chairlift.runner.cuda.one_row_decoder import OneRowDecoder, for_one_row
+from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.cuda.sampling import Sampling
 from chairlift.runner.cuda.step_memory import StepMemory
@@ -53,14 +52,14 @@ class CudaRunner:
     ) -> None:  # fmt: skip
         """exact: of a model whose operations are."""
         width = -(-limits.max_model_len // kv.block_size)
-        if exact:
-            self._model = exact_decoder(model, kv.block_size, width, device)
-        else:
-            self._model = for_one_row(model, device, OneRowDecoder)
+        self._model = model
+        if isinstance(model.ops, CudaOps):
+            attentions = [layer.attention for layer in model.layers]
+            model.ops.settle(attentions, model.dtype, kv.block_size, width, device)
         self._measure = exact_scores.measure if exact else measure
         self._kv = kv
         self._device = device
-        self._keys = Keys(limits, model.config.num_heads != model.config.num_kv_heads, exact)
+        self._keys = Keys(limits, any(layer.attention.has_groups for layer in model.config.layers), exact)
         most = max(limits.max_step_tokens, self._keys.max_tokens)
         num_rows = 2 * limits.max_running + 16
         self._rows = Rows(num_rows - 1)  # the last is nobody's

@@ -155,6 +155,12 @@ AMX static void score_keys(const attention_job *job, const attention_item *item,
     }
 }
 
+/* Products become scores that are capped. What lies beyond the context may be no number; it is hidden later. */
+AMX static void cap_scores(float *scores, int count, float scale, float cap) {
+    float factor = scale / cap;
+    for (int i = 0; i < count; i++) scores[i] = cap * hyperbolic_tangent(scores[i] * factor, 1);
+}
+
 /* Hides what a lane may not see, and finds the largest score of each. A vector holds 16 / width keys. */
 AMX static __m512 mask_and_max(const attention_job *job, const attention_item *item, int begin, int end, int lanes,
                                int width, float *scores) {
@@ -353,8 +359,9 @@ AMX void attend_amx(const attention_job *job, const attention_item *item) {
     uint16_t *copy = (uint16_t *)(queries + steps * 256);
     pack_queries(job, item, lanes, width, queries);
     score_keys(job, item, begin, end, width, queries, copy, scores);
+    if (job->cap > 0.0f) cap_scores(scores, num_tiles * TILE_KEYS * width, job->scale, job->cap);
     __m512 largest = mask_and_max(job, item, begin, end, lanes, width, scores);
-    weigh(scores, num_tiles, largest, job->scale, width, weights);
+    weigh(scores, num_tiles, largest, job->cap > 0.0f ? 1.0f : job->scale, width, weights);
     sum_values(job, item, begin, end, lanes, width, weights);
     _tile_release();
 }

@@ -68,7 +68,7 @@ typedef struct {
     const int32_t *starts, *contexts, *tables;
     int64_t table_width;
     int num_chunks, heads, kv_heads, head_dim, block_size, window, kv_is_int8;
-    float scale;
+    float scale, cap; /* a score s becomes cap * tanh(s / cap), unless the cap is 0 */
     const int *item_starts; /* [num_chunks + 1]: items of chunk r are item_starts[r] .. item_starts[r + 1] */
     int num_items, items_per_run;
     int tile_tokens, tile_heads, head_tiles;
@@ -136,6 +136,12 @@ INLINE float exponential(float x, const int has_fma) {
     bits = (bits - 0x4b400000 + 127) << 23;
     memcpy(&scale, &bits, 4);
     return p * scale; /* 2^-127 is 0 here */
+}
+
+/* tanh, by what exp(-2|x|) leaves of 1; an error of a few units in the last place of 1. A NaN stays one. */
+INLINE float hyperbolic_tangent(float x, const int has_fma) {
+    float e = exponential(-2.0f * (x < 0.0f ? -x : x), has_fma), t = (1.0f - e) / (1.0f + e);
+    return x < 0.0f ? -t : t;
 }
 
 /* The best of a kernel's forms that this processor can run: CHOOSE by element type, CHOOSE_SET without one. */

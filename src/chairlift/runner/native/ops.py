@@ -10,16 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.runner.kv_cache import head_dim_of
+from chairlift.config.model import ACTIVATIONS, AttentionSpec
 from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.ops import Batch, Draws, Weight
+from chairlift.runner.ops import Attention, Batch, Draws, Weight
 from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 512  # as in vector.c
+_ACTIVATIONS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as in vector.c
 
 
 def available() -> bool:
@@ -36,7 +37,7 @@ class NativeOps:
         self._arena = Arena()
         self.calls = Calls(library)
         # Looked up once: a step makes some 270 calls.
-        self._norm, self._silu_mul = self.calls.norm, self.calls.silu_mul
+        self._norm, self._activate = self.calls.norm, self.calls.activate
         self._rotate, self._attention = self.calls.rotate, self.calls.attention
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
@@ -55,39 +56,49 @@ class NativeOps:
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         out = self.calls.empty(x.shape, x.dtype)
-        self._norm_into(x, None, gain, out, eps)
+        self._norm_into(x, None, gain, out, eps, 1.0)
         return out
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        self._norm_into(x, residual.data_ptr(), gain, x, eps)
-        return x, residual
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        self._norm_into(x, residual.data_ptr(), gain, x, eps, factor)
+        return residual if gain is None else x, residual
 
-    def _norm_into(self, x: Tensor, residual: int | None, gain: Tensor, out: Tensor, eps: float) -> None:
+    def _norm_into(
+        self, x: Tensor, residual: int | None, gain: Tensor | None, out: Tensor, eps: float, factor: float
+    ) -> None:
         width = x.shape[-1]
         self._norm(
-            x.data_ptr(), residual, gain.data_ptr(), out.data_ptr(),
-            x.numel() // width, width, eps, x.dtype is torch.bfloat16,
+            x.data_ptr(), residual, None if gain is None else gain.data_ptr(), out.data_ptr(),
+            x.numel() // width, width, eps, factor, x.dtype is torch.bfloat16,
         )  # fmt: skip
 
+    def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        q = self.rotate_and_store(qkv, attention, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch)
+
     def rotate_and_store(
-        self, qkv: Tensor, rotation: Tensor, keys: Tensor, values: Tensor, batch: Batch,
-        heads: int, q_gain: Tensor | None, k_gain: Tensor | None, eps: float,
+        self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor:  # fmt: skip
+        """Queries [T, heads, head_dim]; keys and values are in the cache then."""
         _, kv_heads, block_size, _ = keys.shape
-        head_dim = head_dim_of(keys)
+        heads, head_dim = attention.spec.num_heads, attention.spec.head_dim
         assert head_dim <= MAX_HEAD_DIM
+        q_norm, k_norm = attention.q_norm, attention.k_norm
         num_rows = qkv.size(0)
         q = self.calls.empty((num_rows, heads, head_dim), qkv.dtype)
         self._rotate(
-            qkv.data_ptr(), rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
+            qkv.data_ptr(), attention.rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
             q.data_ptr(), keys.data_ptr(), values.data_ptr(),
-            None if q_gain is None else q_gain.data_ptr(), None if k_gain is None else k_gain.data_ptr(),
-            num_rows, heads, kv_heads, head_dim, block_size, eps, qkv.dtype is torch.bfloat16,
+            None if q_norm is None else q_norm.data_ptr(), None if k_norm is None else k_norm.data_ptr(),
+            num_rows, heads, kv_heads, head_dim, block_size, attention.eps, qkv.dtype is torch.bfloat16,
             keys.dtype is torch.int8,
         )  # fmt: skip
         return q
 
-    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch: Batch, scale: float, window: int) -> Tensor:
+    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         _, kv_heads, block_size, _ = keys.shape
         num_rows, heads, head_dim = q.shape
         out = self.calls.empty((num_rows, heads * head_dim), q.dtype)
@@ -95,16 +106,27 @@ class NativeOps:
         self._attention(
             q.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(),
             batch.starts.data_ptr(), batch.contexts.data_ptr(), tables.data_ptr(), tables.stride(0), tables.size(0),
-            heads, kv_heads, head_dim, block_size, scale, window, q.dtype is torch.bfloat16,
+            heads, kv_heads, head_dim, block_size, spec.scale, spec.cap, spec.window, q.dtype is torch.bfloat16,
             keys.dtype is torch.int8,
         )  # fmt: skip
         return out
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
+    def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        return self.activate(weight.linear(x), activation)
+
+    def activate(self, gate_up: Tensor, activation: str) -> Tensor:
         num_rows, width = gate_up.shape
         out = self.calls.empty((num_rows, width // 2), gate_up.dtype)
-        self._silu_mul(gate_up.data_ptr(), out.data_ptr(), num_rows, width // 2, gate_up.dtype is torch.bfloat16)
+        self._activate(
+            gate_up.data_ptr(), out.data_ptr(), num_rows, width // 2, _ACTIVATIONS[activation],
+            gate_up.dtype is torch.bfloat16,
+        )  # fmt: skip
         return out
+
+    def cap(self, logits: Tensor, cap: float) -> Tensor:
+        logits = logits.contiguous()
+        self._library.chairlift_cap(logits.data_ptr(), len(logits), logits.shape[1], cap)
+        return logits
 
     def argmax(self, logits: Tensor) -> Tensor:
         logits = logits.contiguous()

@@ -10,7 +10,7 @@ written down when it first comes, up to MAX_ROWS, whose tensors stay.
 
 from collections.abc import Callable
 from ctypes import CDLL
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ from chairlift.runner.ops import Batch
 MAX_ROWS = 8  # beyond, kernels take longer than Python does
 
 # As in tape.c.
-_KERNELS = ("product", "product_rows", "quant_product", "quant_rows", "norm", "silu_mul", "rotate", "attention")
-_CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 17), ("number", np.float64)])
+_KERNELS = ("product", "product_rows", "quant_product", "quant_rows", "norm", "activate", "rotate", "attention")
+_CALL = np.dtype([("kernel", np.int64), ("at", np.int64, 18)])  # a number that is not whole as its bits
 
 
 class Calls:
@@ -66,9 +66,10 @@ class Calls:
         calls = np.zeros(len(noted), _CALL)
         for call, (kernel, arguments) in zip(calls, noted, strict=True):
             call["kernel"] = kernel
+            reals = call["at"].view(np.float64)
             for index, argument in enumerate(arguments):
                 if isinstance(argument, float):
-                    call["number"] = argument
+                    reals[index] = argument
                 else:
                     call["at"][index] = argument or 0
         return calls, kept
@@ -86,44 +87,40 @@ class Tape:
     kept: list[Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class TapedDecoder(Decoder):
-    calls: Calls
-    tapes: dict[int, Tape] = field(default_factory=dict)  # by number of rows
+class Taped:
+    """A decoder on native operations whose small steps are played."""
+
+    def __init__(self, decoder: Decoder, calls: Calls) -> None:
+        self._decoder = decoder
+        self._calls = calls
+        self._tapes: dict[int, Tape] = {}  # by number of rows
+        self.config, self.ops, self.logits = decoder.config, decoder.ops, decoder.logits
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         num_rows = len(batch.tokens)
         if num_rows > MAX_ROWS or num_rows != batch.num_decodes:
-            return Decoder.hidden(self, batch, kv, on_layer)
-        tape = self.tapes.get(num_rows)
+            return self._decoder.hidden(batch, kv, on_layer)
+        tape = self._tapes.get(num_rows)
         if tape is None or tape.kv is not kv:
-            tape = self.tapes[num_rows] = self._write_down(batch, kv)
+            tape = self._tapes[num_rows] = self._write_down(batch, kv)
             return tape.hidden
         _copy(batch, tape.batch)
         tape.residual.zero_()
-        self.calls.play(tape.calls.ctypes.data, len(tape.calls))
+        self._calls.play(tape.calls.ctypes.data, len(tape.calls))
         return tape.hidden
 
     def _write_down(self, batch: Batch, kv: KvCache) -> Tape:
-        own = _room_for(batch, -(-len(self.rotation) // kv.block_size))
+        decoder = self._decoder
+        own = _room_for(batch, -(-len(decoder.layers[0].attention.rotation) // kv.block_size))
         _copy(batch, own)
-        self.calls.begin()
+        self._calls.begin()
         try:
-            x = self.embedding.rows(own.tokens)
+            x = decoder.embedding.rows(own.tokens)
             residual = torch.zeros_like(x)
-            hidden = self.through_layers(x, residual, own, kv)
+            hidden = decoder.through_layers(x, residual, own, kv)
         finally:
-            calls, kept = self.calls.end()
+            calls, kept = self._calls.end()
         return Tape(kv, own, residual, hidden, calls, kept)
-
-
-def taped(model: Decoder) -> Decoder:
-    """A model on native operations whose small steps are played."""
-    from chairlift.runner.native.ops import NativeOps
-
-    assert isinstance(model.ops, NativeOps)
-    parts = {each.name: getattr(model, each.name) for each in fields(Decoder)}
-    return TapedDecoder(**parts, calls=model.ops.calls)
 
 
 def _room_for(batch: Batch, width: int) -> Batch:

@@ -9,15 +9,18 @@ enum {
     ATTEND_KEYS = 32,   /* keys that are read at once */
 };
 
+enum { SILU, GELU_TANH }; /* as in config/model.py */
+
 /* Values of a head, up to a whole number of the widest registers. */
 #define ATTEND_PADDED(head_dim) (((head_dim) + 15) / 16 * 16)
 
 typedef struct {
-    const void *x, *gain;
-    void *residual, *out; /* residual may be NULL */
+    const void *x;
+    const float *gain;
+    void *residual, *out; /* residual may be NULL, and with one the gain */
     int64_t n;
     int rows, rows_per_chunk;
-    float eps;
+    float eps, factor;
 } norm_job;
 
 typedef struct {
@@ -25,11 +28,11 @@ typedef struct {
     void *out;
     int64_t n;
     int rows, rows_per_chunk;
-} silu_job;
+} activate_job;
 
 typedef struct {
-    const void *qkv, *q_gain, *k_gain;
-    const float *rotation;
+    const void *qkv;
+    const float *q_gain, *k_gain, *rotation;
     const int64_t *positions, *slots;
     void *q, *keys, *values;
     int rows, rows_per_chunk, heads, kv_heads, head_dim, block_size, kv_is_int8;
@@ -128,19 +131,44 @@ static int share(int rows, int64_t row_items) {
     return max_int(max_int(1, enough), ceil_div(rows, pool_threads() * 4));
 }
 
-EXPORT void chairlift_norm(const void *x, void *residual, const void *gain, void *out, int rows, int64_t n, float eps,
-                           int is_bf16) {
-    norm_job job = {x, gain, residual, out, n, rows, share(rows, n), eps};
+EXPORT void chairlift_norm(const void *x, void *residual, const float *gain, void *out, int rows, int64_t n, float eps,
+                           float factor, int is_bf16) {
+    norm_job job = {x, gain, residual, out, n, rows, share(rows, n), eps, factor};
     pool_run(CHOOSE(norm_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
 }
 
-EXPORT void chairlift_silu_mul(const void *x, void *out, int rows, int64_t n, int is_bf16) {
-    silu_job job = {x, out, n, rows, share(rows, 2 * n)};
-    pool_run(CHOOSE(silu_chunk, is_bf16), &job, ceil_div(rows, job.rows_per_chunk));
+EXPORT void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16) {
+    activate_job job = {x, out, n, rows, share(rows, 2 * n)};
+    chunk_fn run = activation == GELU_TANH ? CHOOSE(gelu_chunk, is_bf16) : CHOOSE(silu_chunk, is_bf16);
+    pool_run(run, &job, ceil_div(rows, job.rows_per_chunk));
+}
+
+typedef struct {
+    float *x;
+    int64_t n;
+    float cap;
+} cap_job;
+
+#define CAP(set, attribute)                                    \
+    attribute static void cap_##set(void *arg, int r) {        \
+        const cap_job *job = arg;                              \
+        cap_all_##set##_float(job->x + r * job->n, job->n, job->cap); \
+    }
+#if defined(__x86_64__)
+CAP(avx512, AVX512)
+CAP(avx2, AVX2)
+CAP(baseline, BASELINE)
+#else
+CAP(neon, NEON)
+#endif
+
+EXPORT void chairlift_cap(float *x, int rows, int64_t n, float cap) {
+    cap_job job = {x, n, cap};
+    pool_run(CHOOSE_SET(cap), &job, rows);
 }
 
 EXPORT void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots,
-                             void *q, void *keys, void *values, const void *q_gain, const void *k_gain, int rows,
+                             void *q, void *keys, void *values, const float *q_gain, const float *k_gain, int rows,
                              int heads, int kv_heads, int head_dim, int block_size, float eps, int is_bf16,
                              int kv_is_int8) {
     rotate_job job = {qkv, q_gain, k_gain, rotation, positions, slots, q, keys, values, rows, 0, heads, kv_heads,
@@ -193,12 +221,12 @@ static void attention_chunk(void *arg, int index) {
 
 EXPORT void chairlift_attention(const void *q, const void *keys, const void *values, void *out, const int32_t *starts,
                                 const int32_t *contexts, const int32_t *tables, int64_t table_width, int num_chunks,
-                                int heads, int kv_heads, int head_dim, int block_size, float scale, int window,
-                                int is_bf16, int kv_is_int8) {
+                                int heads, int kv_heads, int head_dim, int block_size, float scale, float cap,
+                                int window, int is_bf16, int kv_is_int8) {
     int group = heads / kv_heads;
     int *item_starts = scratch(SCRATCH_ITEMS, (size_t)(num_chunks + 1) * sizeof(int));
     attention_run run = {{q, keys, values, out, starts, contexts, tables, table_width, num_chunks, heads, kv_heads,
-                          head_dim, block_size, window, kv_is_int8, scale, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
+                          head_dim, block_size, window, kv_is_int8, scale, cap, item_starts, 0, 1, 1, min_int(group, MAX_LANES), 1},
                          CHOOSE(attend, is_bf16)};
     attention_job *job = &run.job;
 #if defined(__x86_64__)

@@ -4,25 +4,25 @@ Always: every tensor of the source is used or known to be redundant; anything el
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import LayerSpec, ModelConfig, Rotation
+from chairlift.config.tensors import LayerTensors, Matrix, Part, end_tensors, expected_parts, layer_tensors
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.model import Decoder, Layer
-from chairlift.runner.ops import MakeWeight, Ops, Weight
+from chairlift.runner.ops import Attention, MakeWeight, Ops, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
-# Rotary tables that some files carry and everyone computes from the configuration.
+# Rotary tables that some files carry and the model computes from its configuration.
 _COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_freqs\.weight)$")
 
 
@@ -62,80 +62,76 @@ class Assembly:
     def build(self, max_len: int) -> Decoder:
         config = self._config
         self._refuse_unknown(self._source.names)
-        embedding = self._end(EMBEDDING)
-        layers = tuple(self._layer(index) for index in range(config.num_layers))
-        norm = self._read("model.norm.weight", (config.hidden_size,))
-        head = embedding if config.is_tied else self._end(HEAD)
-        return Decoder(config, self._ops, embedding, layers, norm, head, self._rotation(max_len))
+        tensors = end_tensors(config)
+        embedding = self._matrix(tensors.embedding, self._keeping.ends)
+        rotation = cache(partial(self._rotation, max_len))
+        layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
+        norm = self._gain(tensors.norm)
+        head = embedding if tensors.head is None else self._matrix(tensors.head, self._keeping.ends)
+        factor = torch.tensor(config.embedding_factor).to(self._dtype).item()
+        return Decoder(config, self._ops, embedding, layers, norm, head, factor, self._dtype)
 
-    def _layer(self, index: int) -> Layer:
-        config = self._config
-        hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
-        q_rows, kv_rows = config.num_heads * head_dim, config.num_kv_heads * head_dim
-        attention, mlp = f"model.layers.{index}.self_attn", f"model.layers.{index}.mlp"
-        projections = {
-            f"{attention}.{name}_proj": rows for name, rows in (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
-        }
-        weights = {f"{name}.weight": rows for name, rows in projections.items()}
-        biases = {f"{name}.bias": rows for name, rows in projections.items()} if config.has_qkv_bias else None
-        norms = config.has_qk_norm
+    def _layer(
+        self, spec: LayerSpec, tensors: LayerTensors, rotation: Callable[[Rotation | None, int], Tensor]
+    ) -> Layer:
+        norms = {role: self._gain(part) for role, part in tensors.norms.items()}
+        heads = spec.attention
+        table = rotation(heads.rotation, heads.head_dim)
+        make = self._keeping.layers
         return Layer(
-            attention_norm=self._read(f"model.layers.{index}.input_layernorm.weight", (hidden,)),
-            qkv=self._weight(weights, hidden, biases),
-            q_norm=self._read(f"{attention}.q_norm.weight", (head_dim,)) if norms else None,
-            k_norm=self._read(f"{attention}.k_norm.weight", (head_dim,)) if norms else None,
-            output=self._weight({f"{attention}.o_proj.weight": hidden}, q_rows),
-            mlp_norm=self._read(f"model.layers.{index}.post_attention_layernorm.weight", (hidden,)),
-            gate_up=self._weight({f"{mlp}.gate_proj.weight": inner, f"{mlp}.up_proj.weight": inner}, hidden),
-            down=self._weight({f"{mlp}.down_proj.weight": hidden}, inner),
+            spec=spec,
+            attention=Attention(heads, table, norms.get("q_norm"), norms.get("k_norm"), self._config.rms_norm_eps),
+            qkv=self._matrix(tensors.qkv, make),
+            output=self._matrix(tensors.output, make),
+            gate_up=self._matrix(tensors.gate_up, make),
+            down=self._matrix(tensors.down, make),
+            before_attention=norms.get("before_attention"),
+            after_attention=norms.get("after_attention"),
+            before_feed_forward=norms.get("before_feed_forward"),
+            after_feed_forward=norms.get("after_feed_forward"),
         )
 
-    def _weight(self, parts: dict[str, int], columns: int, biases: dict[str, int] | None = None) -> Weight:
-        """One matrix of a layer, of the named parts (name -> rows) stacked."""
-        bias = self._stack({name: (rows,) for name, rows in biases.items()}) if biases else None
-        return self._matrix({name: (rows, columns) for name, rows in parts.items()}, bias, self._keeping.layers)
-
-    def _end(self, name: str) -> Weight:
-        """The embedding or the head."""
-        return self._matrix({name: (self._config.vocab_size, self._config.hidden_size)}, None, self._keeping.ends)
-
-    def _matrix(self, parts: dict[str, tuple[int, int]], bias: Tensor | None, make: MakeWeight | None) -> Weight:
-        blocks = kept_blocks(self._source, self._ops, parts) if self._keeping.as_stored else None
+    def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
+        bias = self._stack(matrix.bias) if matrix.bias else None
+        blocks = kept_blocks(self._source, self._ops, matrix.parts) if self._keeping.as_stored else None
         if blocks is None:
-            return (make or self._ops.weight)(self._stack(parts), bias)
+            return (make or self._ops.weight)(self._stack(matrix.parts), bias)
         assert isinstance(self._ops, KeepsBlocks)
         return self._ops.blocks_weight(blocks, bias, self._dtype)
 
-    def _stack(self, parts: Mapping[str, tuple[int, ...]]) -> Tensor:
-        rows = sum(shape[0] for shape in parts.values())
-        columns = next(iter(parts.values()))[1:]
-        stacked = torch.empty((rows, *columns), dtype=self._dtype, device=self._device)
+    def _stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
+        rows = sum(part.shape[0] for part in parts)
+        stacked = torch.empty((rows, *parts[0].shape[1:]), dtype=dtype or self._dtype, device=self._device)
         low = 0
-        for name, shape in parts.items():
-            self._transfer.copy(self._source.read(name, shape), stacked[low : low + shape[0]])
-            low += shape[0]
+        for part in parts:
+            tensor = in_order(self._source.read(part.name, part.shape), part.paired_heads)
+            self._transfer.copy(tensor, stacked[low : low + part.shape[0]])
+            low += part.shape[0]
         return stacked
 
-    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return self._stack({name: shape})
+    def _gain(self, part: Part) -> Tensor:
+        """What a norm multiplies by: in float32 at least, as a sum of 1 and a weight loses too much in 16 bits."""
+        gain = self._stack((part,), self._wide)
+        return gain.add_(offset) if (offset := self._config.names.norm_offset) else gain
 
-    def _rotation(self, max_len: int) -> Tensor:
-        dtype = torch.float64 if self._dtype is torch.float64 else torch.float32
-        return rotation_table(self._config, max_len, dtype).to(self._device)
+    @property
+    def _wide(self) -> torch.dtype:
+        return torch.float64 if self._dtype is torch.float64 else torch.float32
+
+    def _rotation(self, max_len: int, rotation: Rotation | None, head_dim: int) -> Tensor:
+        return rotation_table(rotation, head_dim, max_len, self._wide).to(self._device)
 
     def _refuse_unknown(self, names: Collection[str]) -> None:
-        expected = expected_names(self._config)
+        expected = {part.name for part in expected_parts(self._config)}
+        head = f"{self._config.names.head}.weight"  # of a model that is tied, where some files have it too
         for name in sorted(names):
-            if name not in expected and name != HEAD and not _COMPUTED.search(name):
+            if name not in expected and name != head and not _COMPUTED.search(name):
                 file = self._source.file_of(name)
                 raise InvalidConfig(f"{file}: tensor {name} has no place in {self._config.architecture}")
 
 
-def expected_names(config: ModelConfig) -> set[str]:
-    names = {EMBEDDING, "model.norm.weight"} | (set() if config.is_tied else {HEAD})
-    parts = ["input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.o_proj.weight"]
-    parts += [f"mlp.{p}_proj.weight" for p in ("gate", "up", "down")]
-    parts += [f"self_attn.{p}_proj.weight" for p in "qkv"]
-    parts += [f"self_attn.{p}_proj.bias" for p in "qkv"] if config.has_qkv_bias else []
-    parts += [f"self_attn.{p}_norm.weight" for p in "qk"] if config.has_qk_norm else []
-    return names | {f"model.layers.{i}.{part}" for i in range(config.num_layers) for part in parts}
+def in_order(tensor: Tensor, paired_heads: int) -> Tensor:
+    """Rows of a head that are stored in pairs, 0, d/2, 1, d/2 + 1, ..., as 0, 1, ..., d/2, d/2 + 1, ..."""
+    if not paired_heads:
+        return tensor
+    return tensor.view(paired_heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)

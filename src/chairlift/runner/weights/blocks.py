@@ -1,7 +1,7 @@
 """Quantised matrices as a file has them: blocks of integers with scales, not yet made into numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.config.tensors import Part
 from chairlift.runner.ops import Weight
 
 
@@ -16,7 +17,7 @@ from chairlift.runner.ops import Weight
 class Blocks:
     name: str  # of tensor and file, for messages
     type: int  # of its blocks, GGUF's number
-    shape: tuple[int, int]  # [out, in]
+    shape: tuple[int, ...]  # [out, in]
     rows: NDArray[np.int64]  # [out]: the address of each row's first block
     memory: NDArray[np.uint8]  # what these addresses are in
 
@@ -25,7 +26,7 @@ class Blocks:
 class BlockSource(Protocol):
     """A source of tensors that can hand some of them out as blocks."""
 
-    def blocks(self, name: str, shape: tuple[int, int]) -> Blocks | None:
+    def blocks(self, name: str, shape: tuple[int, ...]) -> Blocks | None:
         """None: the tensor is not kept in blocks."""
         ...
 
@@ -42,10 +43,16 @@ class KeepsBlocks(Protocol):
         ...
 
 
-def kept_blocks(source: object, ops: object, parts: dict[str, tuple[int, int]]) -> list[Blocks] | None:
+def kept_blocks(source: object, ops: object, parts: Sequence[Part]) -> list[Blocks] | None:
     """The parts of a matrix as blocks, if the source has all of them in types that the operations keep."""
     if not isinstance(source, BlockSource) or not isinstance(ops, KeepsBlocks):
         return None
-    found = [source.blocks(name, shape) for name, shape in parts.items()]
-    kept = [blocks for blocks in found if blocks is not None and blocks.type in ops.block_types]
-    return kept if len(kept) == len(parts) else None
+    kept = []
+    for part in parts:
+        blocks = source.blocks(part.name, part.shape)
+        if blocks is None or blocks.type not in ops.block_types:
+            return None
+        if part.paired_heads:  # as `in_order` has it
+            blocks = replace(blocks, rows=blocks.rows.reshape(part.paired_heads, -1, 2).swapaxes(1, 2).ravel())
+        kept.append(blocks)
+    return kept

@@ -1,4 +1,4 @@
-"""Where tensors come from: one small protocol for every kind of file, in Hugging Face's tensor names."""
+"""Where tensors come from: one small protocol for every kind of file, in the names of that file."""
 
 from collections.abc import Collection
 from typing import Protocol

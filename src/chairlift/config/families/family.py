@@ -1,0 +1,22 @@
+"""What a family of models is: how its configurations become declarations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chairlift.config.fields import Fields
+from chairlift.config.model import HF_NAMES, ModelConfig, Names
+
+
+def _as_read(metadata: Fields, config: ModelConfig) -> ModelConfig:
+    return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    architecture: str  # in config.json
+    model_type: str  # there too, where no architecture is named
+    read: Callable[[Fields], ModelConfig]  # config.json to a declaration, but for token ids and number type
+    names: Names = HF_NAMES  # of tensors in its Hugging Face files
+    gguf: str = ""  # general.architecture of its GGUF files; empty: they are not read
+    # What the family's GGUF files mean beyond keys that all have: the metadata without prefix, and all layers alike.
+    from_gguf: Callable[[Fields, ModelConfig], ModelConfig] = _as_read

@@ -1,0 +1,90 @@
+"""Keys of config.json that most families share, read into the parts of a declaration.
+
+Always: a key that changes what the model computes is read or must have its neutral value; anything else is refused by
+key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chairlift.config.fields import MAX_LAYERS, Fields
+from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.config.rope import read_rotation
+from chairlift.core.errors import InvalidConfig
+
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+
+
+def num_layers(config: Fields) -> int:
+    return config.size("num_hidden_layers", most=MAX_LAYERS)
+
+
+def read_attention(
+    config: Fields, *, num_kv_heads: int | None = None, head_dim: int | None = None, rotation: Rotation | None = None
+) -> AttentionSpec:
+    """Of every layer. Defaults are what the family means where its configuration does not say."""
+    heads = config.size("num_attention_heads")
+    if "num_key_value_heads" in config.values:
+        num_kv_heads = heads  # null there means so
+    kv_heads = config.size("num_key_value_heads", num_kv_heads)
+    if heads % kv_heads:
+        raise config.bad("num_key_value_heads", f"must divide num_attention_heads {heads}")
+    dim = _head_dim(config, heads, head_dim)
+    rotation = read_rotation(config) if rotation is None else rotation
+    return AttentionSpec(
+        num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation
+    )  # fmt: skip
+
+
+def _head_dim(config: Fields, heads: int, default: int | None) -> int:
+    hidden = config.size("hidden_size")
+    if config.values.get("head_dim") is None and default is None and hidden % heads:
+        raise config.bad("hidden_size", f"must be a multiple of num_attention_heads {heads}")
+    head_dim = config.size("head_dim", default or hidden // heads)
+    if head_dim % 2:
+        raise config.bad("head_dim", "must be even")
+    return head_dim
+
+
+def with_windows(
+    config: Fields, attention: AttentionSpec, sliding: Sequence[bool], default: int | None = None
+) -> tuple[AttentionSpec, ...]:
+    """One for each layer; layer_types, where they are given, say which layers have a window."""
+    types = config.values.get("layer_types")
+    if types is not None:
+        if not isinstance(types, list) or any(kind not in (_FULL, _SLIDING) for kind in types):
+            raise config.bad("layer_types", f"must be {_FULL} or {_SLIDING}")
+        if len(types) != len(sliding):
+            raise config.bad("layer_types", f"must name each of the {len(sliding)} layers")
+        sliding = [kind == _SLIDING for kind in types]
+    window = config.size("sliding_window", default) if any(sliding) else 0
+    return tuple(replace(attention, window=window) if is_sliding else attention for is_sliding in sliding)
+
+
+def read_model(
+    config: Fields, architecture: str, attentions: Sequence[AttentionSpec], max_len: int | None = None
+) -> ModelConfig:
+    """A declaration of plain layers with these attentions; a family replaces in it what differs."""
+    refuse_true(config, "attention_bias", "mlp_bias", "rope_interleaved")
+    feed_forward = FeedForwardSpec(width=config.size("intermediate_size"))
+    return ModelConfig(
+        architecture=architecture,
+        hidden_size=config.size("hidden_size"),
+        vocab_size=config.size("vocab_size"),
+        max_model_len=config.size("max_position_embeddings", max_len),
+        layers=tuple(LayerSpec(attention=attention, feed_forward=feed_forward) for attention in attentions),
+        rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
+        is_tied=config.flag("tie_word_embeddings", False),
+    )
+
+
+def refuse_true(config: Fields, *keys: str) -> None:
+    for key in keys:
+        if config.flag(key, False):
+            raise InvalidConfig(f"{config.origin}: {key} true is not supported")
+
+
+def require(config: Fields, key: str, *allowed: str) -> None:
+    """Refuses values other than these, of which the first is meant where the key is absent."""
+    if config.values.get(key, allowed[0]) not in allowed:
+        raise config.bad(key, f"must be {' or '.join(map(repr, allowed))}")
