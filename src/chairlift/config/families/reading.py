@@ -62,11 +62,12 @@ def with_windows(
 
 
 def read_model(
-    config: Fields, architecture: str, attentions: Sequence[AttentionSpec], max_len: int | None = None
-) -> ModelConfig:
+    config: Fields, architecture: str, attentions: Sequence[AttentionSpec], *, max_len: int | None = None,
+    is_tied: bool = False, activation: str = "silu",
+) -> ModelConfig:  # fmt: skip
     """A declaration of plain layers with these attentions; a family replaces in it what differs."""
     refuse_true(config, "attention_bias", "mlp_bias", "rope_interleaved")
-    feed_forward = FeedForwardSpec(width=config.size("intermediate_size"))
+    feed_forward = FeedForwardSpec(width=config.size("intermediate_size"), activation=activation)
     return ModelConfig(
         architecture=architecture,
         hidden_size=config.size("hidden_size"),
@@ -74,7 +75,7 @@ def read_model(
         max_model_len=config.size("max_position_embeddings", max_len),
         layers=tuple(LayerSpec(attention=attention, feed_forward=feed_forward) for attention in attentions),
         rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
-        is_tied=config.flag("tie_word_embeddings", False),
+        is_tied=config.flag("tie_word_embeddings", is_tied),
     )
 
 
