@@ -47,6 +47,19 @@ def test_chunks_and_decodes_in_shuffled_blocks_give_the_logits_of_transformers(t
             torch.testing.assert_close(logits[i], expected[i][done[i] - 1], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "llama3-rope"])
+def test_in_float64_all_logits_equal_those_of_transformers(tmp_path: Path, family: str) -> None:
+    twin = make_twin(tmp_path, family, head_dim=16)
+    decoder = twin.decoder(torch.float64)
+    tokens = random_tokens(40)
+    (table,) = shuffled_tables([40], 4, 40)
+    expected = twin.reference_logits_in_float64(tokens)
+    kv = cache(decoder, torch.float64)
+    for start, count in ((0, 1), (1, 22), (23, 1), (24, 15), (39, 1)):
+        logits = run(decoder, kv, [chunk(tokens, start, count, table, request(tokens))])
+        torch.testing.assert_close(logits[0], expected[start + count - 1], atol=1e-10, rtol=1e-10)
+
+
 def test_float64_stays_float64_to_the_logits(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "llama-gqa-tied")
     decoder = twin.decoder(torch.float64)

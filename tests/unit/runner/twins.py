@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch.overrides import TorchFunctionMode
 
 from chairlift.config.hf import load_hf
 from chairlift.config.model import ModelConfig
@@ -40,7 +41,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-head-dim": ("Llama", {"head_dim": 16}),
     "mistral-window": ("Mistral", {"sliding_window": 9}),
     "qwen2-bias": ("Qwen2", {}),
+    "qwen2-some-windows": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
     "qwen3-qk-norm": ("Qwen3", {"head_dim": 16}),
+    "gemma2": ("Gemma2", {
+        "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, "num_hidden_layers": 3,
+        "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "tie_word_embeddings": True,
+    }),
+    "gemma3": ("Gemma3Text", {
+        "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, "num_hidden_layers": 7,
+        "tie_word_embeddings": True, "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }),
 }  # fmt: skip
 
 
@@ -57,18 +70,56 @@ class Twin:
         with torch.no_grad():
             return self.reference(torch.tensor([tokens])).logits[0]
 
+    def reference_logits_in_float64(self, tokens: list[int]) -> torch.Tensor:
+        """With plain or linear rotations."""
+        self.reference.double()
+        self.reference.model.rotary_emb = _DoubleRotation(self.reference.config)
+        with _Float64():
+            return self.reference_logits(tokens)
+
 
 def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
     name, own = FAMILIES[family]
     torch.manual_seed(7)
     config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **changes})
-    reference = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    reference = getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config).eval()
     # Weights of the usual start are so small that every mistake in attention drowns; these make it matter.
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.25 + (1.0 if parameter.dim() == 1 else 0.0))
     reference.save_pretrained(folder)
     return Twin(folder, reference, load_hf(folder))
+
+
+class _DoubleRotation(torch.nn.Module):
+    """A reference's rotary table in float64; transformers computes it in float32 whatever the model is in."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self._parameters_of, self._head_dim = config.rope_parameters, config.head_dim
+
+    def forward(
+        self, x: torch.Tensor, position_ids: torch.Tensor, layer_type: str = ""
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rope = self._parameters_of[layer_type] if layer_type else self._parameters_of
+        exponents = torch.arange(0, self._head_dim, 2, dtype=torch.float64) / self._head_dim
+        frequencies = rope["rope_theta"] ** -exponents / rope.get("factor", 1.0)
+        angles = (position_ids[..., None] * frequencies).repeat(1, 1, 2)
+        return angles.cos(), angles.sin()
+
+
+class _Float64(TorchFunctionMode):
+    """Transformers takes norms and softmax in float32 whatever the model is in; here they stay in float64."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        is_narrowed = function is torch.Tensor.float or (function is torch.Tensor.to and torch.float32 in args)
+        if is_narrowed and args[0].dtype is torch.float64:
+            return args[0]
+        if function is torch.nn.functional.softmax:
+            kwargs = {**(kwargs or {}), "dtype": torch.float64}
+        return function(*args, **(kwargs or {}))
 
 
 def random_tokens(count: int, seed: int = 0) -> list[int]:

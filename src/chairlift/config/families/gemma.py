@@ -1,0 +1,116 @@
+"""Gemma 2 and 3, text models: norms before and after each branch, windows in most layers, GELU.
+
+Norms are stored without the 1 that is added to them; GGUF files have it. Gemma 2 caps scores and logits; Gemma 3 has
+norms of heads instead, and another rotation in layers with a window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chairlift.config.families.family import Family
+from chairlift.config.families.reading import num_layers, read_attention, read_model, refuse_true, require, with_windows
+from chairlift.config.fields import Fields
+from chairlift.config.model import HF_NAMES, AttentionSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.config.rope import rotation_at
+
+_NAMES = replace(
+    HF_NAMES,
+    after_attention="post_attention_layernorm",
+    before_feed_forward="pre_feedforward_layernorm",
+    after_feed_forward="post_feedforward_layernorm",
+    norm_offset=1.0,
+)
+_LOCAL_THETA, _THETA = 10_000.0, 1_000_000.0  # of Gemma 3, with a window and without
+_WINDOW = 4096
+_PATTERN = {"gemma2": 2, "gemma3": 6}  # every so manyth layer has no window
+# Of the largest models, whose GGUF files do not say that scores are scaled by hidden size and heads.
+_LARGEST = {"gemma2": 46, "gemma3": 62}  # layers
+
+
+def _gemma2(config: Fields) -> ModelConfig:
+    attention = replace(_attention(config), cap=_cap(config, "attn_logit_softcapping", 50.0))
+    attentions = with_windows(config, attention, _sliding(config, _PATTERN["gemma2"]), _WINDOW)
+    return _model(config, GEMMA2.architecture, attentions, _cap(config, "final_logit_softcapping", 30.0))
+
+
+def _gemma3(config: Fields) -> ModelConfig:
+    if config.values.get("attn_logit_softcapping") is not None:
+        raise config.bad("attn_logit_softcapping", "must be null")
+    full, local = _rotations(config)
+    attention = replace(_attention(config, full), has_qk_norm=True)
+    sliding = _sliding(config, config.size("sliding_window_pattern", _PATTERN["gemma3"]))
+    attentions = [
+        replace(spec, rotation=local) if spec.window else spec
+        for spec in with_windows(config, attention, sliding, _WINDOW)
+    ]
+    return _model(config, GEMMA3.architecture, attentions, _cap(config, "final_logit_softcapping", 0.0))
+
+
+def _attention(config: Fields, rotation: Rotation | None = None) -> AttentionSpec:
+    attention = read_attention(config, head_dim=256, rotation=rotation)
+    return replace(attention, scale=config.positive("query_pre_attn_scalar", 256.0) ** -0.5)
+
+
+def _sliding(config: Fields, pattern: int) -> list[bool]:
+    return [(layer + 1) % pattern != 0 for layer in range(num_layers(config))]
+
+
+def _cap(config: Fields, key: str, default: float) -> float:
+    """Null means none; where the key is absent there is the default."""
+    return 0.0 if key in config.values and config.values[key] is None else config.number(key, default)
+
+
+def _rotations(config: Fields) -> tuple[Rotation, Rotation]:
+    """Without a window and with one."""
+    if config.values.get("rope_parameters") is not None:
+        kinds = Fields(f"{config.origin}: rope_parameters", config.values["rope_parameters"])
+        return rotation_at(kinds, "full_attention", _THETA), rotation_at(kinds, "sliding_attention", _LOCAL_THETA)
+    theta = config.positive("rope_theta", _THETA)
+    has_scaling = config.values.get("rope_scaling") is not None
+    full = rotation_at(config, "rope_scaling", theta) if has_scaling else Rotation(theta=theta)
+    return full, Rotation(theta=config.positive("rope_local_base_freq", _LOCAL_THETA))
+
+
+def _model(config: Fields, architecture: str, attentions: Sequence[AttentionSpec], cap: float) -> ModelConfig:
+    require(config, "hidden_activation", "gelu_pytorch_tanh")
+    refuse_true(config, "use_bidirectional_attention")
+    model = read_model(config, architecture, attentions, is_tied=True, activation="gelu_tanh")
+    layers = tuple(replace(layer, has_norm_after=True) for layer in model.layers)
+    return replace(
+        model, layers=layers, embedding_factor=model.hidden_size**0.5, logit_cap=cap, names=_NAMES
+    )  # fmt: skip
+
+
+def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
+    kind = "gemma2" if config.architecture == GEMMA2.architecture else "gemma3"
+    plain = config.layers[0].attention
+    is_largest = config.num_layers == _LARGEST[kind]
+    width = config.hidden_size // plain.num_heads if is_largest else plain.head_dim
+    full = replace(
+        plain, window=0, scale=width**-0.5, cap=metadata.number("attn_logit_softcapping", 0.0)
+    )  # fmt: skip
+    local = replace(full, window=metadata.size("attention.sliding_window", _WINDOW))
+    if kind == "gemma3":
+        local = replace(local, rotation=Rotation(theta=metadata.positive("rope.freq_base_swa", _LOCAL_THETA)))
+
+    def layer(index: int) -> LayerSpec:
+        feed_forward = replace(config.layers[0].feed_forward, activation="gelu_tanh")
+        attention = full if (index + 1) % _PATTERN[kind] == 0 else local
+        return LayerSpec(attention=attention, feed_forward=feed_forward, has_norm_after=True)
+
+    return replace(
+        config,
+        layers=tuple(layer(index) for index in range(config.num_layers)),
+        embedding_factor=config.hidden_size**0.5,
+        logit_cap=metadata.number("final_logit_softcapping", 0.0),
+    )
+
+
+GEMMA2 = Family(
+    architecture="Gemma2ForCausalLM", model_type="gemma2", read=_gemma2, names=_NAMES, gguf="gemma2",
+    from_gguf=_from_gguf,
+)  # fmt: skip
+GEMMA3 = Family(
+    architecture="Gemma3ForCausalLM", model_type="gemma3_text", read=_gemma3, names=_NAMES, gguf="gemma3",
+    from_gguf=_from_gguf,
+)  # fmt: skip
