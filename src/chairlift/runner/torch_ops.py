@@ -4,6 +4,8 @@ Always: norms, rotations and softmax are computed in float32 at least, whatever 
 is asked for, a row's bits do not depend on the other rows. Knows nothing of requests; a batch is all it sees.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,6 +27,8 @@ _MAX_WIDENED = 4096
 # Fewer elements than this are never split among threads, whose borders would move with the number of rows: an element
 # at a border is computed one by one instead of in a vector, and its exponential may come out with another last bit.
 _UNSPLIT = 32768
+# 0.5 x (1 + tanh(u)) is x sigmoid(2u), and 2u = _GELU * (x + 0.044715 x^3).
+_GELU = 2 * math.sqrt(2 / math.pi)
 
 
 class TorchWeight:
@@ -163,7 +167,10 @@ class TorchOps:
 
 def _activate(gate_up: Tensor, activation: str) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
-    return (F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")) * up
+    if activation == "gelu_tanh":  # torch's own takes other ways for other numbers of rows
+        wide = gate.to(torch.promote_types(gate.dtype, torch.float32))
+        return (wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))).to(gate.dtype) * up
+    return F.silu(gate) * up
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
