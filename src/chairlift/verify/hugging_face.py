@@ -78,7 +78,7 @@ def _built(transformers: Any, model: Model, tensors: TensorSource, rounded: torc
     rotations = {layer.attention.rotation for layer in config.layers}
     if file is not None and len(rotations) == 1 and (rotation := rotations.pop()) is not None:
         facts.rope_parameters = _rope(rotation)  # scaling is a tensor in such a file, which transformers leaves aside
-    with torch.device("meta"):  # nothing is drawn that is replaced at once
+    with import_module("transformers.initialization").no_init_weights():  # nothing is drawn that is replaced at once
         reference = transformers.AutoModelForCausalLM.from_config(facts)
     names = BY_ARCHITECTURE[config.architecture].names
     weights = {}
@@ -89,8 +89,6 @@ def _built(transformers: Any, model: Model, tensors: TensorSource, rounded: torc
     if config.is_tied:
         weights[f"{names.head}.weight"] = weights[f"{names.embedding}.weight"]
     reference.load_state_dict(weights, assign=True)
-    # Tables that are computed, not stored, were made of nothing too.
-    reference.model.rotary_emb = type(reference.model.rotary_emb)(facts)
     return reference.eval()
 
 
