@@ -32,9 +32,10 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.fp8 import Fp8Weight
 from chairlift.runner.cuda.layout import QUERIES
-from chairlift.runner.cuda.ops import CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
@@ -128,7 +129,7 @@ def _compute(model: Decoder, choice: Choice, texts: Tensor, num_prompt: int, has
     tables = torch.arange(count * width, dtype=torch.int32, device=texts.device).view(count, width)
     spans = [(0, num_prompt), *((position, 1) for position in range(num_prompt, length))]
     has_tiles &= choice.dtype.itemsize == 2  # in float32 they need more shared memory than there is
-    has_groups = model.config.num_heads != model.config.num_kv_heads
+    has_groups = any(layer.attention.has_groups for layer in model.config.layers)
     batches = (_batch(texts, tables, start, n, has_tiles and n > 1, has_groups) for start, n in spans)
     pieces = [model.logits(model.hidden(batch, kv)).view(count, -1, model.config.vocab_size) for batch in batches]
     return torch.cat(pieces, dim=1).flatten(0, 1), kv
@@ -244,7 +245,7 @@ def embedded(device: torch.device) -> tuple[ModelConfig, TensorSource, Tensor] |
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     ids = load_tokenizer(place).encode(readme)[: TEXTS * LENGTH]
     texts = torch.tensor(ids[: len(ids) // LENGTH * LENGTH], device=device).view(-1, LENGTH)
-    return config, GgufTensors(read_header(place.path), config, 8), texts
+    return config, GgufTensors(read_header(place.path), num_threads=8), texts
 
 
 def main() -> None:

@@ -34,13 +34,15 @@ from gpu_engine import BLOCK_SIZE, DEVICE, DTYPE, MAX_LEN, SHAPES
 from gpu_steps import Row, busy, host, steps
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import AttentionSpec, ModelConfig
 from chairlift.runner.cuda.asks import DRAW_WIDTH
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import one_row
-from chairlift.runner.cuda.ops import CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.sampling import draw
 from chairlift.runner.cuda.tiling import tiling
+from chairlift.runner.ops import Attention
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
 COPIES = 8  # of what a kernel reads: together more than the cache holds
@@ -79,9 +81,9 @@ def drawn(*shape: int) -> Tensor:
 
 
 def products(config: ModelConfig) -> list[Row]:
-    width, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
-    num_out = config.num_heads + 2 * config.num_kv_heads
-    shapes = {"qkv": (num_out * head_dim, width), "output": (width, config.num_heads * head_dim)}
+    width, inner, spec = config.hidden_size, config.layers[0].feed_forward.width, config.layers[0].attention
+    num_out = spec.num_heads + 2 * spec.num_kv_heads
+    shapes = {"qkv": (num_out * spec.head_dim, width), "output": (width, spec.num_heads * spec.head_dim)}
     shapes |= {"gate_up": (2 * inner, width), "down": (width, inner), "head": (config.vocab_size, width)}
     matrices = {name: [drawn(*shape) for _ in range(COPIES if name != "head" else 1)] for name, shape in shapes.items()}
     num_layers = {name: 1 if name == "head" else config.num_layers for name in shapes}
@@ -123,16 +125,15 @@ def _library(name: str, x: Tensor, matrix: Tensor) -> Tensor:
 class Paged:
     """Keys and values of some contexts in shuffled blocks, several times over, and a step at their ends."""
 
-    def __init__(self, config: ModelConfig, contexts: list[int], copies: int) -> None:
+    def __init__(self, spec: AttentionSpec, contexts: list[int], copies: int) -> None:
         lengths = [-(-context // BLOCK_SIZE) for context in contexts]
         blocks = torch.randperm(sum(lengths), dtype=torch.int32).split(lengths)
         tables = torch.zeros(len(contexts), MAX_LEN // BLOCK_SIZE, dtype=torch.int32)
         for table, own in zip(tables, blocks, strict=True):
             table[: len(own)] = own
-        shape = (sum(lengths), config.num_kv_heads, BLOCK_SIZE, config.head_dim)
+        shape = (sum(lengths), spec.num_kv_heads, BLOCK_SIZE, spec.head_dim)
         self.keys, self.values = ([drawn(*shape) for _ in range(copies)] for _ in range(2))
-        self.scale = config.head_dim**-0.5
-        self._config, self._contexts, self._tables = config, contexts, tables.to(DEVICE)
+        self._spec, self._contexts, self._tables = spec, contexts, tables.to(DEVICE)
 
     def batch(self, is_prompt: bool) -> CudaBatch:
         """A decode at the end of each context, or all of each as a prompt in tiles of queries."""
@@ -144,7 +145,7 @@ class Paged:
         return CudaBatch(
             tokens=nothing, positions=last, slots=slots, starts=nothing, contexts=nothing, tables=self._tables,
             num_decodes=0, max_context=0, logit_rows=nothing, table_rows=rows,
-            tiling=tiling(len(last), longest, self._config.num_heads != self._config.num_kv_heads),
+            tiling=tiling(len(last), longest, self._spec.has_groups),
             tiles=self._tiles() if is_prompt else None, short_positions=nothing if is_prompt else last,
         )  # fmt: skip
 
@@ -162,12 +163,12 @@ def attention(config: ModelConfig) -> list[Row]:
 
 
 def _attention(config: ModelConfig, contexts: list[int]) -> Row:
-    ops, count = CudaOps(), len(contexts)
+    ops, count, spec = CudaOps(), len(contexts), config.layers[0].attention
     copies = COPIES if count > 16 else config.num_layers
-    paged = Paged(config, contexts, copies)
-    q, batch = drawn(count, config.num_heads, config.head_dim), paged.batch(is_prompt=False)
-    time_us = micros(lambda i: ops.attention(q, paged.keys[i], paged.values[i], batch, paged.scale, 0), copies)
-    num_bytes = sum(contexts) * 2 * config.num_kv_heads * config.head_dim * DTYPE.itemsize
+    paged = Paged(spec, contexts, copies)
+    q, batch = drawn(count, spec.num_heads, spec.head_dim), paged.batch(is_prompt=False)
+    time_us = micros(lambda i: ops.attention(q, spec, paged.keys[i], paged.values[i], batch), copies)
+    num_bytes = sum(contexts) * 2 * spec.num_kv_heads * spec.head_dim * DTYPE.itemsize
     return {
         "rows": count,
         "contexts": f"{min(contexts)}-{max(contexts)}",
@@ -183,10 +184,11 @@ def prompts(config: ModelConfig) -> list[Row]:
 
 
 def _prompts(config: ModelConfig, count: int, length: int) -> Row:
-    ops, paged = CudaOps(), Paged(config, [length] * count, COPIES)
-    q, batch = drawn(count * length, config.num_heads, config.head_dim), paged.batch(is_prompt=True)
-    time_us = micros(lambda i: ops.attention(q, paged.keys[i], paged.values[i], batch, paged.scale, 0))
-    work = count * length * length / 2 * 4 * config.num_heads * config.head_dim  # half of it is masked
+    ops, spec = CudaOps(), config.layers[0].attention
+    paged = Paged(spec, [length] * count, COPIES)
+    q, batch = drawn(count * length, spec.num_heads, spec.head_dim), paged.batch(is_prompt=True)
+    time_us = micros(lambda i: ops.attention(q, spec, paged.keys[i], paged.values[i], batch))
+    work = count * length * length / 2 * 4 * spec.num_heads * spec.head_dim  # half of it is masked
     return {"prompts": f"{count} x {length}", "us": round(time_us, 1), "TFLOP/s": round(work / time_us / 1e6)}
 
 
@@ -195,16 +197,18 @@ def small(config: ModelConfig) -> list[Row]:
 
 
 def _small(config: ModelConfig, count: int) -> Row:
-    ops, heads, dim = CudaOps(), config.num_heads, config.head_dim
-    paged = Paged(config, [300] * count, 1)
+    ops, spec, inner = CudaOps(), config.layers[0].attention, config.layers[0].feed_forward
+    paged = Paged(spec, [300] * count, 1)
     batch, keys, values = paged.batch(is_prompt=False), paged.keys[0], paged.values[0]
-    gain, rotation = drawn(config.hidden_size), torch.randn(MAX_LEN, dim, device=DEVICE)
+    gain, rotation = (torch.randn(shape, device=DEVICE) for shape in (config.hidden_size, (MAX_LEN, spec.head_dim)))
+    heads = Attention(spec, rotation, None, None, 1e-5)
     x, residual = drawn(count, config.hidden_size), drawn(count, config.hidden_size)
-    qkv, gate_up = drawn(count, (heads + 2 * config.num_kv_heads) * dim), drawn(count, 2 * config.intermediate_size)
+    qkv = drawn(count, (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim)
+    gate_up = drawn(count, 2 * inner.width)
     kernels: dict[str, Callable[[int], object]] = {
         "norm us": lambda _: ops.add_rms_norm(x, residual, gain, 1e-5),
-        "rotation us": lambda _: ops.rotate_and_store(qkv, rotation, keys, values, batch, heads, None, None, 1e-5),
-        "activation us": lambda _: ops.silu_mul(gate_up),
+        "rotation us": lambda _: ops.rotate_and_store(qkv, heads, keys, values, batch),
+        "activation us": lambda _: ops.activate(gate_up, inner.activation),
     }
     return {"rows": count, **{name: round(micros(kernel), 2) for name, kernel in kernels.items()}}
 

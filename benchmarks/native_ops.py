@@ -23,12 +23,14 @@ import torch
 from torch import Tensor
 
 from chairlift.config.gguf_header import TENSOR_TYPES
+from chairlift.config.model import AttentionSpec, Rotation
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
-from chairlift.runner.ops import Batch, Weight
+from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.rope import rotation_table
 from chairlift.runner.sampler import Row, sample
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.weights.blocks import Blocks
@@ -60,9 +62,14 @@ class Model:
         self.shape, self.ops = shape, ops
         self.weights = [ops.weight(matrix(n, k)) for n, k in shape.matrices()]
         self.head = self.weights[-1]
-        self.gain = torch.ones(shape.hidden, dtype=torch.bfloat16)
-        angles = torch.outer(torch.arange(2048.0), 1e-4 ** torch.arange(0, 1, 2 / shape.head_dim))
-        self.rotation = torch.cat((angles.cos(), angles.sin()), dim=-1)
+        self.gain = torch.ones(shape.hidden)
+        rotation = Rotation(theta=10000.0)
+        spec = AttentionSpec(
+            num_heads=shape.heads, num_kv_heads=shape.kv_heads, head_dim=shape.head_dim, scale=shape.head_dim**-0.5,
+            rotation=rotation,
+        )  # fmt: skip
+        table = rotation_table(rotation, shape.head_dim, 2048, torch.float32)
+        self.attention = Attention(spec, table, None, None, 1e-5)
         cache = (32 * 16 + 64, shape.kv_heads, BLOCK, shape.head_dim)
         self.keys, self.values = (
             [torch.randn(cache, dtype=torch.bfloat16) for _ in range(shape.layers)] for _ in range(2)
@@ -77,14 +84,12 @@ class Model:
             x, residual = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
             x = call("qkv", qkv.linear, x)
             keys, values = self.keys[i], self.values[i]
-            q = call(
-                "rotate", ops.rotate_and_store, x, self.rotation, keys, values, batch, shape.heads, None, None, 1e-5
-            )
-            x = call("attention", ops.attention, q, keys, values, batch, shape.head_dim**-0.5, 0)
+            q = call("rotate", ops.rotate_and_store, x, self.attention, keys, values, batch)
+            x = call("attention", ops.attention, q, self.attention.spec, keys, values, batch)
             x = call("output", output.linear, x)
             x, residual = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
             x = call("gate_up", gate_up.linear, x)
-            x = call("silu_mul", ops.silu_mul, x)
+            x = call("activation", ops.activate, x, "silu")
             x = call("down", down.linear, x)
         x, _ = call("norm", ops.add_rms_norm, x, residual, self.gain, 1e-5)
         logits = call("head", self.head.logits, x[batch.logit_rows])

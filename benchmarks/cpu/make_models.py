@@ -150,19 +150,23 @@ def hf_name(name: str) -> str:
 
 def unpaired(name: str, values: Matrix, config: ModelConfig) -> Matrix:
     """Rows of Q and K in halves: GGUF stores them pairwise."""
-    heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}.get(name.split(".")[-2])
+    spec = config.layers[0].attention
+    heads = {"attn_q": spec.num_heads, "attn_k": spec.num_kv_heads}.get(name.split(".")[-2])
     if heads is None:
         return values
     return np.ascontiguousarray(values.reshape(heads, -1, 2, values.shape[1]).swapaxes(1, 2)).reshape(values.shape)
 
 
 def hf_config(config: ModelConfig) -> dict[str, Any]:
+    (layer,) = set(config.layers)
+    spec, rotation = layer.attention, layer.attention.rotation
+    assert rotation is not None and rotation.scaling is None
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size, "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads, "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim, "vocab_size": config.vocab_size, "max_position_embeddings": config.max_model_len,
-        "rms_norm_eps": config.rms_norm_eps, "rope_theta": config.rope_theta, "hidden_act": "silu",
+        "intermediate_size": layer.feed_forward.width, "num_hidden_layers": config.num_layers,
+        "num_attention_heads": spec.num_heads, "num_key_value_heads": spec.num_kv_heads,
+        "head_dim": spec.head_dim, "vocab_size": config.vocab_size, "max_position_embeddings": config.max_model_len,
+        "rms_norm_eps": config.rms_norm_eps, "rope_theta": rotation.theta, "hidden_act": "silu",
         "tie_word_embeddings": config.is_tied, "torch_dtype": "float32", "bos_token_id": config.bos_id,
         "eos_token_id": config.eos_ids[0],
     }  # fmt: skip

@@ -23,7 +23,8 @@ OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "nat
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Every pair of kernels and number type and every architecture; all combinations with `make nightly`.
 DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("mistral", "native", "float32"),
-           ("qwen2", "native", "bfloat16"), ("tied", "torch", "float32")]  # fmt: skip
+           ("qwen2", "native", "bfloat16"), ("tied", "torch", "float32"),
+           ("declared", "native", "float32")]  # fmt: skip
 KINDS = [
     pytest.param(kind, marks=() if kind in DEFAULT else (pytest.mark.nightly,), id="-".join(kind))
     for kind in ((config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES)

@@ -3,11 +3,12 @@ others, to be compared bit for bit by the code that `chairlift verify` compares 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from chairlift.build import join
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
@@ -22,16 +23,33 @@ from chairlift.verify.answer import Answers, Key
 from chairlift.verify.drive import Guest, OtherDepth, Outcome, drive
 from chairlift.verify.figures import Figures
 
-LLAMA = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=96, num_layers=2, num_heads=6, num_kv_heads=2, head_dim=16,
-    intermediate_size=200, vocab_size=301, max_model_len=400, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 96, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2,
+    "head_dim": 16, "intermediate_size": 200, "vocab_size": 301, "max_model_len": 400, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+
+
+def declared() -> ModelConfig:
+    """All that layers may have beyond the families above, and layers that differ."""
+    plain = uniform_model(**SHAPE)
+    first = plain.layers[0]
+    attention = replace(first.attention, window=37, cap=0.5, scale=0.3)
+    feed_forward = FeedForwardSpec(width=120, activation="gelu_tanh")
+    second = replace(
+        first, attention=attention, feed_forward=feed_forward, has_norm_after=True, residual_factor=0.22
+    )  # fmt: skip
+    names = replace(HF_NAMES, after_attention="attention_norm", after_feed_forward="mlp_norm", norm_offset=1.0)
+    return replace(plain, layers=(first, second), names=names, embedding_factor=9.8, logit_cap=2.0)
+
+
 CONFIGS = {
-    "llama": LLAMA,
-    "tied": replace(LLAMA, is_tied=True, num_kv_heads=6),
-    "qwen2": replace(LLAMA, architecture="Qwen2ForCausalLM", has_qkv_bias=True),
-    "qwen3": replace(LLAMA, architecture="Qwen3ForCausalLM", has_qk_norm=True),
-    "mistral": replace(LLAMA, architecture="MistralForCausalLM", sliding_window=37),
+    "llama": uniform_model(**SHAPE),
+    "tied": uniform_model(**SHAPE | {"is_tied": True, "num_kv_heads": 6}),
+    "qwen2": uniform_model(**SHAPE | {"architecture": "Qwen2ForCausalLM", "has_qkv_bias": True}),
+    "qwen3": uniform_model(**SHAPE | {"architecture": "Qwen3ForCausalLM", "has_qk_norm": True}),
+    "mistral": uniform_model(**SHAPE | {"architecture": "MistralForCausalLM", "sliding_window": 37}),
+    "declared": declared(),
 }
 LIMITS = Limits(
     vocab_size=301, max_model_len=400, block_size=8, num_blocks=240, max_running=9, max_step_tokens=256

@@ -1,6 +1,7 @@
 """A tiny real decoder with random weights in an engine, for showing what scheduling and devices must not change."""
 
 from collections import Counter
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps
-from chairlift.runner.native.tape import taped
+from chairlift.runner.native.tape import Taped
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner
@@ -24,10 +25,12 @@ from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.clocks import CountingClock
 
-CONFIG = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8,
-    intermediate_size=48, vocab_size=97, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2,
+    "head_dim": 8, "intermediate_size": 48, "vocab_size": 97, "max_model_len": 64, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+CONFIG = uniform_model(**SHAPE)
 
 Arrivals = dict[int, list[tuple[Request, ...]]]  # by step
 Tokens = dict[RequestId, list[int]]
@@ -40,7 +43,7 @@ class ModelWorld:
     ) -> None:  # fmt: skip
         self._config, self._kv_dtype, self._device = config, kv_dtype or dtype, torch.device(device)
         model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
-        self._model = taped(model) if isinstance(ops, NativeOps) else model
+        self._model = Taped(model, ops.calls) if isinstance(ops, NativeOps) else model
 
     def run(
         self, limits: Limits, arrivals: Arrivals, preemption: Preemption | None = None

@@ -5,10 +5,12 @@ import random
 import torch
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec, Rotation
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.layout import QUERIES
-from chairlift.runner.cuda.ops import CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.tiling import tiling
-from chairlift.runner.ops import Batch
+from chairlift.runner.ops import Attention, Batch
 from chairlift.runner.torch_ops import TorchOps
 
 Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
@@ -19,7 +21,7 @@ class Case:
 
     def __init__(self, spans: list[Span], heads: int, kv_heads: int, dim: int, size: int, tiled: bool = False) -> None:
         rng, torch_rng = random.Random(1), torch.Generator().manual_seed(1)
-        self.heads, self.dim = heads, dim
+        self.heads, self.kv_heads, self.dim = heads, kv_heads, dim
         lengths = [-(-(start + count) // size) for start, count in spans]
         num_blocks = sum(lengths) + 3
         free = rng.sample(range(num_blocks), num_blocks)
@@ -63,8 +65,16 @@ class Case:
         self.rotation = torch.randn(longest, dim, generator=torch_rng)
         self.gain = torch.rand(dim, generator=torch_rng) + 0.5
 
-    def run(self, ops: CudaOps | TorchOps, window: int = 0, has_norm: bool = False) -> tuple[Tensor, ...]:
+    def attention(self, window: int = 0, has_norm: bool = False, cap: float = 0.0) -> Attention:
+        spec = AttentionSpec(
+            num_heads=self.heads, num_kv_heads=self.kv_heads, head_dim=self.dim, scale=self.dim**-0.5,
+            rotation=Rotation(theta=10000.0), window=window, cap=cap, has_qk_norm=has_norm,
+        )  # fmt: skip
+        gain = self.gain if has_norm else None
+        return Attention(spec, self.rotation, gain, gain, 1e-5)
+
+    def run(self, ops: CudaOps | TorchOps, attention: Attention | None = None) -> tuple[Tensor, ...]:
         batch = self.cuda if isinstance(ops, CudaOps) else self.plain
-        keys, values, gain = self.keys.clone(), self.values.clone(), self.gain if has_norm else None
-        q = ops.rotate_and_store(self.qkv.clone(), self.rotation, keys, values, batch, self.heads, gain, gain, 1e-5)
-        return q, keys, values, ops.attention(q, keys, values, batch, self.dim**-0.5, window)
+        keys, values, attention = self.keys.clone(), self.values.clone(), attention or self.attention()
+        q = ops.rotate_and_store(self.qkv.clone(), attention, keys, values, batch)
+        return q, keys, values, ops.attention(q, attention.spec, keys, values, batch)

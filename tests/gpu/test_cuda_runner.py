@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, Rotation, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Preempted, PromptScored, Token
 from chairlift.core.limits import Limits
@@ -32,10 +32,12 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-CONFIG = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=256, num_layers=3, num_heads=8, num_kv_heads=4, head_dim=32,
-    intermediate_size=512, vocab_size=997, max_model_len=1120, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 256, "num_layers": 3, "num_heads": 8, "num_kv_heads": 4,
+    "head_dim": 32, "intermediate_size": 512, "vocab_size": 997, "max_model_len": 1120, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+CONFIG = uniform_model(**SHAPE)
 LIMITS = Limits(vocab_size=997, max_model_len=1120, block_size=16, num_blocks=70, max_running=8, max_step_tokens=256)
 STOPS = frozenset(range(0, 997, 2))
 
@@ -86,7 +88,24 @@ def crowd(**more: object) -> list[tuple[Request, ...]]:
 @pytest.mark.parametrize("kv_heads", [8, 4, 1])
 @pytest.mark.parametrize("more", [{}, {"has_qk_norm": True}, {"sliding_window": 100}, {"has_qkv_bias": True}])
 def test_a_crowd_gets_the_tokens_that_torch_gives(kv_heads: int, more: dict[str, object]) -> None:
-    config = replace(CONFIG, num_kv_heads=kv_heads, **more)  # type: ignore[arg-type]
+    config = uniform_model(**SHAPE | {"num_kv_heads": kv_heads} | more)
+    got, want = run(make("triton", config, torch.float32), crowd()), run(make("torch", config, torch.float32), crowd())
+    assert got.num_preempted > 0
+    assert got.tokens == want.tokens
+
+
+@pytest.mark.parametrize("kv_heads", [8, 4])
+def test_so_it_does_where_layers_differ(kv_heads: int) -> None:
+    plain = uniform_model(**SHAPE | {"num_kv_heads": kv_heads})
+    first, second, _ = plain.layers
+    capped = replace(first.attention, window=100, cap=0.5, scale=0.3, rotation=Rotation(theta=100.0))
+    gelu = replace(first, feed_forward=FeedForwardSpec(width=512, activation="gelu_tanh"), has_norm_after=True)
+    narrow = replace(first.attention, num_heads=16, num_kv_heads=16, head_dim=16, rotation=None)
+    config = replace(
+        plain, layers=(replace(gelu, attention=capped), second, replace(gelu, attention=narrow, residual_factor=0.5)),
+        names=replace(HF_NAMES, after_attention="1_norm", after_feed_forward="2_norm"), embedding_factor=16.0,
+        logit_cap=30.0,
+    )  # fmt: skip
     got, want = run(make("triton", config, torch.float32), crowd()), run(make("torch", config, torch.float32), crowd())
     assert got.num_preempted > 0
     assert got.tokens == want.tokens

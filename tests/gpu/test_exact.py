@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Preempted, PromptScored, Token
 from chairlift.core.limits import Limits
@@ -37,13 +37,31 @@ pytestmark = [
 
 DEVICE = torch.device("cuda")
 NUM_REQUESTS, NUM_TOKENS = 300, 36
-LARGE = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=4096, num_layers=2, num_heads=32, num_kv_heads=32, head_dim=128,
-    intermediate_size=11008, vocab_size=32000, max_model_len=1024, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
-SMALL = replace(
-    LARGE, hidden_size=512, num_heads=8, num_kv_heads=2, head_dim=64, intermediate_size=1408, vocab_size=4001
-)
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 4096, "num_layers": 2, "num_heads": 32, "num_kv_heads": 32,
+    "head_dim": 128, "intermediate_size": 11008, "vocab_size": 32000, "max_model_len": 1024, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+LARGE = uniform_model(**SHAPE)
+SMALL = SHAPE | {
+    "hidden_size": 512, "num_heads": 8, "num_kv_heads": 2, "head_dim": 64, "intermediate_size": 1408,
+    "vocab_size": 4001,
+}  # fmt: skip
+
+
+def capped() -> ModelConfig:
+    """The small one with all that a plain layer has not, in one of its layers."""
+    plain = uniform_model(**SMALL)
+    first, second = plain.layers
+    attention = replace(first.attention, window=70, cap=0.5, scale=0.3)
+    other = replace(
+        first, attention=attention, feed_forward=FeedForwardSpec(width=1408, activation="gelu_tanh"),
+        has_norm_after=True, residual_factor=0.22,
+    )  # fmt: skip
+    names = replace(HF_NAMES, after_attention="1_norm", after_feed_forward="2_norm")
+    return replace(plain, layers=(other, second), names=names, embedding_factor=22.6, logit_cap=30.0)
+
+
 LIMITS = Limits(
     vocab_size=LARGE.vocab_size, max_model_len=LARGE.max_model_len, block_size=16, num_blocks=4000, max_running=300,
     max_step_tokens=2048,
@@ -93,7 +111,7 @@ class Way:
 def run(model: Decoder, groups: list[tuple[Request, ...]], way: Way, exact: bool = True) -> Ran:
     limits = replace(way.limits, vocab_size=model.config.vocab_size)
     num_host = way.preemption.num_host_blocks if way.preemption else 0
-    dtype = model.norm.dtype
+    dtype = model.dtype
     kv = KvCache(model.config, limits.num_blocks, limits.block_size, dtype, DEVICE, num_host)
     runner = CudaRunner(model, kv, DEVICE, limits, exact=exact)
     runner.uses_graphs = way.uses_graphs
@@ -192,13 +210,20 @@ WISHES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("more", [{}, {"has_qkv_bias": True, "sliding_window": 70}, {"has_qk_norm": True}])
-def test_tokens_and_scores_of_wishful_requests_stay_the_same(dtype: torch.dtype, more: dict[str, Any]) -> None:
-    model = build(replace(SMALL, **more), exact=True, dtype=dtype)
+@pytest.mark.parametrize(
+    "config",
+    [
+        uniform_model(**SMALL), uniform_model(**SMALL | {"has_qkv_bias": True, "sliding_window": 70}),
+        uniform_model(**SMALL | {"has_qk_norm": True}), capped(),
+    ],
+    ids=["plain", "bias", "norms", "capped"],
+)  # fmt: skip
+def test_tokens_and_scores_of_wishful_requests_stay_the_same(dtype: torch.dtype, config: ModelConfig) -> None:
+    model = build(config, exact=True, dtype=dtype)
     rng = random.Random(2)
     groups = []
     for i in range(24):
-        prompt = [rng.randrange(SMALL.vocab_size) for _ in range(rng.choice([5, 30, 150, 600]))]
+        prompt = [rng.randrange(config.vocab_size) for _ in range(rng.choice([5, 30, 150, 600]))]
         groups.append(make_samples(10 * i, prompt, 1 + i % 3, 12, **{"temperature": 0.0} | WISHES[i % 4]))
     one = run(model, groups, Way(replace(LIMITS, max_running=3, max_step_tokens=500)))
     other = run(model, groups, Way(replace(LIMITS, num_blocks=160), Preemption(), shuffle=3))

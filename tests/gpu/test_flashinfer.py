@@ -1,13 +1,13 @@
 """FlashInfer on a real GPU: its answers are torch's, captured or not, and whole runs keep their tokens."""
 
 import random
-from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.model import AttentionSpec, ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Event, Preempted, PromptScored, Token
 from chairlift.core.ids import BlockId
@@ -36,10 +36,12 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-CONFIG = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=512, num_layers=3, num_heads=8, num_kv_heads=8, head_dim=128,
-    intermediate_size=512, vocab_size=997, max_model_len=1120, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 512, "num_layers": 3, "num_heads": 8, "num_kv_heads": 8,
+    "head_dim": 128, "intermediate_size": 512, "vocab_size": 997, "max_model_len": 1120, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+CONFIG = uniform_model(**SHAPE)
 LIMITS = Limits(vocab_size=997, max_model_len=1120, block_size=16, num_blocks=70, max_running=8, max_step_tokens=256)
 HEADS, DIM, DTYPE = 8, 128, torch.bfloat16  # a kernel is compiled for each size and type, which takes a minute
 # How much less likely than the likeliest a token may be: rounding makes up to 0.02, one wrong page of a few 0.4.
@@ -53,12 +55,14 @@ class Steps:
     def __init__(self, kv_heads: int, is_whole: bool = True, window: int = 0) -> None:
         from chairlift.runner.cuda.flash import Planner
 
-        self.window = window
+        self.spec = AttentionSpec(
+            num_heads=HEADS, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window
+        )
         self.rows, self.tables = Rows(63), torch.zeros(64, 64, dtype=torch.int32, device="cuda")
         self.rng = random.Random(1)
         shape = (2000, kv_heads, 16, DIM)
         self.keys, self.values = (torch.randn(shape, device="cuda", dtype=DTYPE) for _ in range(2))
-        kernels = FlashKernels(Shape(HEADS, kv_heads, DIM, 16, window, DTYPE), torch.device("cuda"), is_whole)
+        kernels = FlashKernels(Shape.of(self.spec, 16, DTYPE), torch.device("cuda"), is_whole)
         kernels.compile()
         self.planner = Planner(kernels, self.tables, 4096, 64)
 
@@ -88,8 +92,7 @@ class Steps:
         batch = Batch(
             nothing, nothing, nothing, starts.cuda(), contexts.cuda(), tables.cuda(), 0, int(contexts.max()), nothing
         )
-        exact = (x.float() for x in (q, self.keys, self.values))
-        return TorchOps().attention(*exact, batch, DIM**-0.5, self.window)
+        return TorchOps().attention(q.float(), self.spec, self.keys.float(), self.values.float(), batch)
 
 
 def check(got: Tensor, want: Tensor) -> None:
@@ -160,7 +163,7 @@ def make(config: ModelConfig, attention: str) -> Runner:
     kernels = "torch" if attention == "torch" else "triton"
     model = build_model(config, make_ops(kernels, 1), DummyTensors(), DTYPE, device, config.max_model_len)
     kv = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, DTYPE, device)
-    shape = Shape(config.num_heads, config.num_kv_heads, config.head_dim, 16, config.sliding_window, DTYPE)
+    shape = Shape.of(config.layers[0].attention, 16, DTYPE)
     flash = None
     if attention in ("flashinfer", "auto"):
         flash = FlashKernels(shape, device, is_whole=attention == "flashinfer")
@@ -212,7 +215,7 @@ def regrets(judge: Runner, requests: list[Request], tokens: dict[int, list[int]]
 @pytest.mark.parametrize("attention", ["flashinfer", "auto"])
 @pytest.mark.parametrize("kv_heads", [8, 2])
 def test_every_token_of_a_crowd_is_one_that_torch_finds_likeliest(attention: str, kv_heads: int) -> None:
-    config = replace(CONFIG, num_kv_heads=kv_heads)
+    config = uniform_model(**SHAPE | {"num_kv_heads": kv_heads})
     requests = crowd()
     events = run(make(config, attention), requests)
     assert any(isinstance(event, Preempted) for event in events)

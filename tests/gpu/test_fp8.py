@@ -2,14 +2,14 @@
 not."""
 
 import random
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.model import AttentionSpec, ModelConfig, uniform_model
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config
 from chairlift.core.engine import Engine
@@ -22,9 +22,11 @@ from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.batching import batch_of
-from chairlift.runner.kernels import make_ops, make_runner
+from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.kernels import make_runner
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.load import load_runner
+from chairlift.runner.ops import Attention
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -43,10 +45,12 @@ pytestmark = [
 ]
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 FP8 = torch.float8_e4m3fn
-CONFIG = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=256, num_layers=3, num_heads=8, num_kv_heads=4, head_dim=32,
-    intermediate_size=512, vocab_size=997, max_model_len=1120, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 256, "num_layers": 3, "num_heads": 8, "num_kv_heads": 4,
+    "head_dim": 32, "intermediate_size": 512, "vocab_size": 997, "max_model_len": 1120, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+CONFIG = uniform_model(**SHAPE)
 LIMITS = Limits(vocab_size=997, max_model_len=1120, block_size=16, num_blocks=70, max_running=8, max_step_tokens=256)
 Tokens = dict[int, list[int]]
 
@@ -71,7 +75,7 @@ def reference(config: ModelConfig, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("kv_heads", [8, 4])
 @pytest.mark.parametrize("more", [{}, {"has_qkv_bias": True, "has_qk_norm": True}])
 def test_logits_are_near_those_of_a_cpu_in_float32(count: int, kv_heads: int, more: dict[str, object]) -> None:
-    config = replace(CONFIG, num_kv_heads=kv_heads, **more)  # type: ignore[arg-type]
+    config = uniform_model(**SHAPE | {"num_kv_heads": kv_heads} | more)
     benchmark, tokens = load_benchmark("fp8_error"), texts(count, 160)
     want = reference(config, tokens)
     means = {}
@@ -188,7 +192,7 @@ def test_rows_are_rounded_as_torch_rounds_them() -> None:
 
 
 def test_a_cache_in_fp8_clips_what_it_cannot_express() -> None:
-    ops = make_ops("triton", 1)
+    ops = CudaOps()
     benchmark = load_benchmark("fp8_error")
     tokens = torch.zeros(1, 2, dtype=torch.int64, device=CUDA)
     tables = torch.zeros(1, 1, dtype=torch.int32, device=CUDA)
@@ -197,7 +201,8 @@ def test_a_cache_in_fp8_clips_what_it_cannot_express() -> None:
     qkv = torch.full((2, (4 + 2 * 2) * 32), 1000.0, dtype=torch.bfloat16, device=CUDA)
     qkv[1] = -0.3
     rotation = torch.cat((torch.ones(2, 16), torch.zeros(2, 16)), dim=1).to(CUDA)
-    ops.rotate_and_store(qkv, rotation, keys, values, batch, 4, None, None, 1e-5)
+    spec = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=32, scale=32**-0.5, rotation=None)
+    ops.rotate_and_store(qkv, Attention(spec, rotation, None, None, 1e-5), keys, values, batch)
     for memory in (keys, values):
         assert (memory[0, :, 0].float() == 448).all()
         assert (memory[0, :, 1].float() == -0.3125).all()

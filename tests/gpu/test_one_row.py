@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.one_row_decoder import attend_one_row
-from chairlift.runner.cuda.ops import CudaBatch, CudaOps
+from chairlift.runner.cuda.batch import CudaBatch
+from chairlift.runner.cuda.one_row_attend import attend_one_row
+from chairlift.runner.cuda.ops import CudaOps
 from fakes.steps import Case
 
 pytestmark = [
@@ -23,17 +24,16 @@ def on_gpu(batch: CudaBatch) -> CudaBatch:
 
 @pytest.mark.parametrize("heads", [32, 12])
 @pytest.mark.parametrize("context", [0, 63, 300, 3000])
-def test_who_finishes_last_changes_no_bit(heads: int, context: int) -> None:
+@pytest.mark.parametrize("cap", [0.0, 0.7])
+def test_who_finishes_last_changes_no_bit(heads: int, context: int, cap: float) -> None:
     case = Case([(context, 1)], heads, heads, dim=128, size=16)
-    batch, rotation = on_gpu(case.cuda), case.rotation.cuda()
+    batch, attention = on_gpu(case.cuda), replace(case.attention(cap=cap), rotation=case.rotation.cuda())
     qkv, keys, values = (part.bfloat16().cuda() for part in (case.qkv, case.keys, case.values))
-    ops, scale = CudaOps(), 128**-0.5
-    q = ops.rotate_and_store(qkv, rotation, keys, values, batch, heads, None, None, 1e-5)
-    want, stored = ops.attention(q, keys, values, batch, scale, 0), keys.clone()
+    ops = CudaOps()
+    q = ops.rotate_and_store(qkv, attention, keys, values, batch)
+    want, stored = ops.attention(q, attention.spec, keys, values, batch), keys.clone()
     counters = torch.zeros(heads, dtype=torch.int32, device="cuda")
-    answers = [
-        attend_one_row(qkv, rotation, keys, values, batch, None, None, 1e-5, scale, 0, counters) for _ in range(200)
-    ]
+    answers = [attend_one_row(qkv, attention, keys, values, batch, counters) for _ in range(200)]
     torch.testing.assert_close(answers[0], want, atol=2e-2, rtol=2e-2)
     torch.testing.assert_close(keys, stored, atol=2e-2, rtol=2e-2)
     assert all(torch.equal(answer, answers[0]) for answer in answers)

@@ -1,6 +1,6 @@
-/* Every instruction set of this processor against plain C, bit for bit, on random quantised matrices; and attention and
- * products of floats and of bf16 against sums in double. Needs neither Python nor torch, so it also runs on another
- * architecture's processor that is only emulated: see `make cross`. */
+/* Every instruction set of this processor against plain C, bit for bit, on random quantised matrices; and attention,
+ * activations, caps and products of floats and of bf16 against sums in double. Needs neither Python nor torch, so it
+ * also runs on another architecture's processor that is only emulated: see `make cross`. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "../../src/chairlift/runner/native/entries.h"
+
+void chairlift_cap(float *x, int rows, int64_t n, float cap);
 
 enum { N = 50, K = 768, MAX_ROWS = 37 };
 
@@ -138,8 +140,16 @@ static void try_bf16(int found) {
 
 enum { HEADS = 9, KV_HEADS = 3, HEAD = 64, TOKENS = 70, BLOCK = 16, BLOCKS = 5 };
 
+/* The score of a query and a key, as attention is to see it. */
+static double score_of(const float *query, const float *key, double cap) {
+    double score = 0;
+    for (int i = 0; i < HEAD; i++) score += (double)query[i] * key[i];
+    score *= 0.125;
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
 /* A whole prompt at once, then each of its tokens alone: the same bits, and near a sum in double. */
-static void try_attention(int found) {
+static void try_attention(int found, float cap, int window) {
     static float q[TOKENS * HEADS * HEAD], k[BLOCKS * KV_HEADS * BLOCK * HEAD], v[BLOCKS * KV_HEADS * BLOCK * HEAD];
     static float whole[TOKENS * HEADS * HEAD], alone[HEADS * HEAD];
     const int32_t tables[BLOCKS] = {3, 0, 4, 1, 2};
@@ -149,28 +159,87 @@ static void try_attention(int found) {
         if ((SETS[s].mask & found) != SETS[s].mask) continue;
         chairlift_features(SETS[s].mask);
         int32_t starts[2] = {0, TOKENS}, contexts[1] = {TOKENS};
-        chairlift_attention(q, k, v, whole, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f, 0, 0, 0);
+        chairlift_attention(q, k, v, whole, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f,
+                            cap, window, 0, 0);
         for (int t = 0; t < TOKENS; t++) {
             const float *own = q + t * HEADS * HEAD;
             starts[1] = 1, contexts[0] = t + 1;
             chairlift_attention(own, k, v, alone, starts, contexts, tables, BLOCKS, 1, HEADS, KV_HEADS, HEAD, BLOCK, 0.125f,
-                                0, 0, 0);
+                                cap, window, 0, 0);
             check("attention", "float32", SETS[s].name, t, !memcmp(alone, whole + t * HEADS * HEAD, sizeof alone));
             double weights[TOKENS], sum = 0, worst = 0;
-            for (int key = 0; key <= t; key++) {
-                double score = 0;
+            int first = window && t >= window ? t - window + 1 : 0;
+            for (int key = first; key <= t; key++) {
                 const float *row = k + (tables[key / BLOCK] * KV_HEADS * BLOCK + key % BLOCK) * HEAD;
-                for (int i = 0; i < HEAD; i++) score += (double)own[i] * row[i];
-                sum += weights[key] = exp(score * 0.125);
+                sum += weights[key] = exp(score_of(own, row, cap));
             }
             for (int i = 0; i < HEAD; i++) {
                 double expected = 0;
-                for (int key = 0; key <= t; key++)
+                for (int key = first; key <= t; key++)
                     expected += weights[key] / sum * v[(tables[key / BLOCK] * KV_HEADS * BLOCK + key % BLOCK) * HEAD + i];
                 worst = fmax(worst, fabs(expected - alone[i]));
             }
-            check("attention", "values", SETS[s].name, t, worst < 1e-5);
+            check("attention", cap > 0 ? "capped values" : "values", SETS[s].name, t, worst < 1e-5);
         }
+    }
+}
+
+enum { INNER = 333 };
+
+static double activated(double gate, int is_gelu) {
+    if (!is_gelu) return gate / (1 + exp(-gate));
+    return 0.5 * gate * (1 + tanh(sqrt(2 / acos(-1)) * (gate + 0.044715 * gate * gate * gate)));
+}
+
+/* Both activations, of floats and of bf16: all rows at once, then each alone. */
+static void try_activations(int found) {
+    static float x[MAX_ROWS * 2 * INNER], got[MAX_ROWS * INNER], alone[INNER];
+    static uint16_t narrow[MAX_ROWS * 2 * INNER], narrow_got[MAX_ROWS * INNER], narrow_alone[INNER];
+    for (int i = 0; i < MAX_ROWS * 2 * INNER; i++) x[i] = number_of(narrow[i] = bf16_of(9 * uniform()));
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+        if ((SETS[s].mask & found) != SETS[s].mask) continue;
+        chairlift_features(SETS[s].mask);
+        for (int kind = 0; kind < 2; kind++) {
+            const char *name = kind ? "gelu_tanh" : "silu";
+            chairlift_activate(x, got, MAX_ROWS, INNER, kind, 0);
+            chairlift_activate(narrow, narrow_got, MAX_ROWS, INNER, kind, 1);
+            for (int r = 0; r < MAX_ROWS; r++) {
+                const float *gate = x + 2 * r * INNER, *up = gate + INNER;
+                chairlift_activate(gate, alone, 1, INNER, kind, 0);
+                check("activation", name, SETS[s].name, r, !memcmp(alone, got + r * INNER, sizeof alone));
+                chairlift_activate(narrow + 2 * r * INNER, narrow_alone, 1, INNER, kind, 1);
+                int is_same = !memcmp(narrow_alone, narrow_got + r * INNER, sizeof narrow_alone);
+                check("activation of bf16", name, SETS[s].name, r, is_same);
+                for (int i = 0; i < INNER; i++) {
+                    double wanted = activated(gate[i], kind) * up[i], size = 1 + fabs(wanted);
+                    check("activation", name, SETS[s].name, r, fabs(wanted - alone[i]) < 1e-6 * size);
+                    double error = fabs(wanted - number_of(narrow_alone[i]));
+                    check("activation of bf16", name, SETS[s].name, r, error < 5e-3 * size);
+                }
+            }
+        }
+    }
+}
+
+/* Logits: all rows at once, then each alone; what is no number stays so. */
+static void try_cap(int found) {
+    static float x[MAX_ROWS * N], got[MAX_ROWS * N], alone[N];
+    for (int i = 0; i < MAX_ROWS * N; i++) x[i] = 90 * uniform();
+    for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+        if ((SETS[s].mask & found) != SETS[s].mask) continue;
+        chairlift_features(SETS[s].mask);
+        memcpy(got, x, sizeof x);
+        chairlift_cap(got, MAX_ROWS, N, 30);
+        for (int r = 0; r < MAX_ROWS; r++) {
+            memcpy(alone, x + r * N, sizeof alone);
+            chairlift_cap(alone, 1, N, 30);
+            check("cap", "bits", SETS[s].name, r, !memcmp(alone, got + r * N, sizeof alone));
+            for (int i = 0; i < N; i++)
+                check("cap", "values", SETS[s].name, r, fabs(30 * tanh(x[r * N + i] / 30.0) - alone[i]) < 2e-5);
+        }
+        float odd[4] = {NAN, -NAN, INFINITY, -INFINITY};
+        chairlift_cap(odd, 1, 4, 30);
+        check("cap", "no numbers", SETS[s].name, 1, isnan(odd[0]) && isnan(odd[1]) && odd[2] == 30 && odd[3] == -30);
     }
 }
 
@@ -184,7 +253,11 @@ int main(void) {
     try_quantised(found);
     try_floats(found);
     try_bf16(found);
-    try_attention(found);
+    try_attention(found, 0, 0);
+    try_attention(found, 1.5f, 0);
+    try_attention(found, 1.5f, 20);
+    try_activations(found);
+    try_cap(found);
     printf("%d sets, %d failed\n", num_sets, num_failed);
     return num_failed || !num_sets;
 }

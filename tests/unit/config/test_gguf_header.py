@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from chairlift.config.gguf_header import TENSOR_TYPES, read_header
 from chairlift.config.gguf_model import load_gguf
+from chairlift.config.model import Rotation
 from chairlift.config.source import embedded_path
 from chairlift.core.errors import InvalidConfig
 
@@ -168,8 +169,10 @@ def test_the_embedded_model_is_described() -> None:
     header = read_header(embedded_path())
     config = load_gguf(header)
     assert (config.architecture, config.num_layers, config.hidden_size) == ("LlamaForCausalLM", 30, 576)
-    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (9, 3, 64)
-    assert (config.vocab_size, config.max_model_len, config.rope_theta) == (49152, 8192, 100000.0)
+    (attention,) = {layer.attention for layer in config.layers}
+    assert (attention.num_heads, attention.num_kv_heads, attention.head_dim) == (9, 3, 64)
+    assert attention.rotation == Rotation(theta=100000.0)
+    assert (config.vocab_size, config.max_model_len) == (49152, 8192)
     assert (config.is_tied, config.bos_id, config.eos_ids) == (True, 1, (2,))
     assert len(header.metadata["tokenizer.ggml.tokens"]) == 49152
     assert len(header.metadata["tokenizer.ggml.merges"]) == 48900

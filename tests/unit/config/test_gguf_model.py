@@ -10,7 +10,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from chairlift.config.gguf_header import GgufHeader, TensorInfo, read_header
 from chairlift.config.gguf_model import load_gguf
-from chairlift.config.model import RopeScaling
+from chairlift.config.model import AttentionSpec, ModelConfig, RopeScaling, Rotation
 from chairlift.core.errors import InvalidConfig
 
 LLAMA: dict[str, Any] = {
@@ -38,11 +38,24 @@ def renamed(architecture: str) -> dict[str, Any]:
     return dict.fromkeys(LLAMA) | moved | {"general.architecture": architecture}
 
 
+def attention_of(config: ModelConfig) -> AttentionSpec:
+    """Of all layers."""
+    (spec,) = {layer.attention for layer in config.layers}
+    return spec
+
+
+def scaling_of(config: ModelConfig) -> RopeScaling | None:
+    rotation = attention_of(config).rotation
+    assert rotation is not None
+    return rotation.scaling
+
+
 def test_defaults_follow_the_format() -> None:
     config = load_gguf(header({"llama.attention.head_count_kv": None, "llama.rope.freq_base": None}))
-    assert (config.num_kv_heads, config.head_dim, config.rope_theta) == (4, 16, 10000.0)
-    assert (config.is_tied, config.sliding_window, config.rope_scaling) == (True, 0, None)
-    assert config.vocab_size == 100
+    attention = attention_of(config)
+    assert (attention.num_kv_heads, attention.head_dim, attention.window) == (4, 16, 0)
+    assert attention.rotation == Rotation(theta=10000.0)
+    assert (config.is_tied, config.vocab_size) == (True, 100)
 
 
 def test_an_output_matrix_means_untied() -> None:
@@ -50,7 +63,13 @@ def test_an_output_matrix_means_untied() -> None:
 
 
 def test_explicit_head_size_wins_over_the_hidden_size() -> None:
-    assert load_gguf(header({"llama.attention.key_length": 32, "llama.attention.value_length": 32})).head_dim == 32
+    config = load_gguf(header({"llama.attention.key_length": 32, "llama.attention.value_length": 32}))
+    assert attention_of(config).head_dim == 32
+
+
+def test_queries_and_keys_of_a_llama_alone_are_stored_in_pairs() -> None:
+    assert load_gguf(header()).names.has_paired_rows
+    assert not load_gguf(header(renamed("qwen2"))).names.has_paired_rows
 
 
 def test_end_of_turn_ends_too() -> None:
@@ -62,8 +81,9 @@ def test_qwen2_has_biases_and_qwen3_has_norms() -> None:
     bias = {"blk.0.attn_q.bias": TensorInfo((64,), 0, 0, 256)}
     norm = {"blk.0.attn_q_norm.weight": TensorInfo((16,), 0, 0, 64)}
     qwen2, qwen3 = load_gguf(header(renamed("qwen2"), bias)), load_gguf(header(renamed("qwen3"), norm))
-    assert (qwen2.architecture, qwen2.has_qkv_bias, qwen2.has_qk_norm) == ("Qwen2ForCausalLM", True, False)
-    assert (qwen3.architecture, qwen3.has_qkv_bias, qwen3.has_qk_norm) == ("Qwen3ForCausalLM", False, True)
+    assert (qwen2.architecture, qwen3.architecture) == ("Qwen2ForCausalLM", "Qwen3ForCausalLM")
+    assert (attention_of(qwen2).has_bias, attention_of(qwen2).has_qk_norm) == (True, False)
+    assert (attention_of(qwen3).has_bias, attention_of(qwen3).has_qk_norm) == (False, True)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [(0, "float32"), (1, "float16"), (30, "bfloat16"), (12, "bfloat16")])
@@ -75,7 +95,7 @@ def test_dtype_is_what_most_matrices_are_stored_in(kind: int, dtype: str) -> Non
 
 def test_linear_scaling_is_read() -> None:
     scaled = header({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0})
-    assert load_gguf(scaled).rope_scaling == RopeScaling(kind="linear", factor=4.0)
+    assert scaling_of(load_gguf(scaled)) == RopeScaling(kind="linear", factor=4.0)
 
 
 def test_sampling_suggestions_in_the_file_are_used() -> None:
@@ -116,14 +136,14 @@ def test_rope_divisors_are_recognised_as_llama3_scaling(tmp_path: Path, factor: 
     config = LlamaConfig(head_dim=64, max_position_embeddings=131072, rope_parameters=rope)
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     plain = 500000.0 ** (-torch.arange(0, 64, 2) / 64)
-    found = load_gguf(write_with_divisors(tmp_path / "m.gguf", (plain / scaled).tolist())).rope_scaling
+    found = scaling_of(load_gguf(write_with_divisors(tmp_path / "m.gguf", (plain / scaled).tolist())))
     assert found is not None
     assert (found.kind, found.original_max_len) == ("llama3", 8192)
     assert math.isclose(found.factor, factor, rel_tol=1e-5)
 
 
 def test_divisors_of_one_are_no_scaling(tmp_path: Path) -> None:
-    assert load_gguf(write_with_divisors(tmp_path / "m.gguf", [1.0] * 32)).rope_scaling is None
+    assert scaling_of(load_gguf(write_with_divisors(tmp_path / "m.gguf", [1.0] * 32))) is None
 
 
 @pytest.mark.parametrize("divisor", [0.0, -2.0, 3.0, math.nan, math.inf])

@@ -6,7 +6,15 @@ import pytest
 from transformers import GenerationConfig, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from chairlift.config.hf import load_hf
-from chairlift.config.model import RopeScaling, SamplingDefaults
+from chairlift.config.model import (
+    AttentionSpec,
+    FeedForwardSpec,
+    LayerSpec,
+    ModelConfig,
+    RopeScaling,
+    Rotation,
+    SamplingDefaults,
+)
 from chairlift.core.errors import InvalidConfig
 
 SMALL = {
@@ -52,6 +60,10 @@ def write(folder: Path, change: dict[str, Any], drop: tuple[str, ...] = ()) -> P
     return folder
 
 
+def windows(config: ModelConfig) -> list[int]:
+    return [layer.attention.window for layer in config.layers]
+
+
 def test_llama_as_transformers_writes_it(tmp_path: Path) -> None:
     rope = LLAMA3_ROPE | {"rope_theta": 500000.0}
     written = LlamaConfig(
@@ -59,14 +71,13 @@ def test_llama_as_transformers_writes_it(tmp_path: Path) -> None:
     )
     config = load_hf(save(tmp_path, written, "LlamaForCausalLM"))
     assert (config.architecture, config.num_layers, config.hidden_size) == ("LlamaForCausalLM", 3, 64)
-    assert (config.num_heads, config.num_kv_heads, config.head_dim) == (4, 2, 16)
-    assert (config.vocab_size, config.max_model_len, config.intermediate_size) == (100, 512, 128)
+    assert (config.vocab_size, config.max_model_len) == (100, 512)
     assert (config.is_tied, config.dtype, config.bos_id, config.eos_ids) == (True, "bfloat16", 1, (2, 7))
-    assert config.rope_theta == 500000.0
-    assert config.rope_scaling == RopeScaling(
-        kind="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_len=256
+    scaling = RopeScaling(kind="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_len=256)
+    attention = AttentionSpec(
+        num_heads=4, num_kv_heads=2, head_dim=16, scale=0.25, rotation=Rotation(theta=500000.0, scaling=scaling)
     )
-    assert (config.has_qkv_bias, config.has_qk_norm, config.sliding_window) == (False, False, 0)
+    assert set(config.layers) == {LayerSpec(attention=attention, feed_forward=FeedForwardSpec(width=128))}
 
 
 def test_old_and_new_spelling_of_rope_mean_the_same(tmp_path: Path) -> None:
@@ -80,34 +91,55 @@ def test_old_and_new_spelling_of_rope_mean_the_same(tmp_path: Path) -> None:
 def test_oldest_llama_without_newer_keys(tmp_path: Path) -> None:
     drop = ("num_key_value_heads", "rope_theta", "rope_scaling", "torch_dtype", "max_position_embeddings")
     config = load_hf(write(tmp_path, {}, drop))
-    assert (config.num_kv_heads, config.rope_theta, config.dtype, config.max_model_len) == (4, 10000.0, "float32", 2048)
+    attention = config.layers[0].attention
+    assert (attention.num_kv_heads, attention.rotation) == (4, Rotation(theta=10000.0))
+    assert (config.dtype, config.max_model_len) == ("float32", 2048)
 
 
 @pytest.mark.parametrize("window", [128, None])
 def test_mistral_window(tmp_path: Path, window: int | None) -> None:
     config = load_hf(save(tmp_path, MistralConfig(**SMALL, sliding_window=window), "MistralForCausalLM"))
-    assert config.sliding_window == (window or 0)
+    assert windows(config) == [window or 0] * 3
 
 
 def test_qwen2_has_biases_and_no_window(tmp_path: Path) -> None:
     config = load_hf(save(tmp_path, Qwen2Config(**SMALL), "Qwen2ForCausalLM"))
-    assert (config.has_qkv_bias, config.has_qk_norm, config.sliding_window) == (True, False, 0)
+    assert {(layer.attention.has_bias, layer.attention.has_qk_norm) for layer in config.layers} == {(True, False)}
+    assert windows(config) == [0] * 3
 
 
 def test_qwen2_with_a_window_in_all_layers_is_served(tmp_path: Path) -> None:
     written = Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=64, max_window_layers=0)
-    assert load_hf(save(tmp_path, written, "Qwen2ForCausalLM")).sliding_window == 64
+    assert windows(load_hf(save(tmp_path, written, "Qwen2ForCausalLM"))) == [64] * 3
 
 
-def test_qwen2_with_a_window_in_some_layers_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("drop", [(), ("layer_types",)])
+def test_qwen2_with_a_window_in_some_layers_is_served(tmp_path: Path, drop: tuple[str, ...]) -> None:
     written = Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=64, max_window_layers=2)
-    with pytest.raises(InvalidConfig, match="with and without a sliding window"):
-        load_hf(save(tmp_path, written, "Qwen2ForCausalLM"))
+    path = save(tmp_path, written, "Qwen2ForCausalLM") / "config.json"
+    values = {key: value for key, value in json.loads(path.read_text()).items() if key not in drop}
+    path.write_text(json.dumps(values))
+    assert windows(load_hf(tmp_path)) == [0, 0, 64]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"layer_types": ["full_attention"] * 2}, "layer_types must name each of the 3 layers"),
+        ({"layer_types": ["linear_attention"] * 3}, "layer_types must be full_attention or sliding_attention"),
+        ({"use_sliding_window": True, "sliding_window": 64}, "max_window_layers must be a whole number"),
+        ({"layer_types": ["sliding_attention"] * 3}, "sliding_window is missing"),
+    ],
+)
+def test_windows_that_are_not_understood_are_refused(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidConfig, match=complaint):
+        load_hf(write(tmp_path, {"architectures": ["Qwen2ForCausalLM"]} | change))
 
 
 def test_qwen3_has_norms_and_its_own_head_size(tmp_path: Path) -> None:
     config = load_hf(save(tmp_path, Qwen3Config(**SMALL, head_dim=32), "Qwen3ForCausalLM"))
-    assert (config.has_qkv_bias, config.has_qk_norm, config.head_dim) == (False, True, 32)
+    (attention,) = {layer.attention for layer in config.layers}
+    assert (attention.has_bias, attention.has_qk_norm, attention.head_dim) == (False, True, 32)
 
 
 def test_model_type_stands_in_for_missing_architectures(tmp_path: Path) -> None:
@@ -116,7 +148,8 @@ def test_model_type_stands_in_for_missing_architectures(tmp_path: Path) -> None:
 
 def test_linear_scaling_under_its_old_name(tmp_path: Path) -> None:
     config = load_hf(write(tmp_path, {"rope_scaling": {"type": "linear", "factor": 2.0}}))
-    assert config.rope_scaling == RopeScaling(kind="linear", factor=2.0)
+    rotation = Rotation(theta=500000.0, scaling=RopeScaling(kind="linear", factor=2.0))
+    assert {layer.attention.rotation for layer in config.layers} == {rotation}
 
 
 def test_generation_config_gives_end_tokens_and_sampling(tmp_path: Path) -> None:

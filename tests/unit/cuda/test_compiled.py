@@ -14,11 +14,12 @@ import sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from chairlift.config.model import ACTIVATIONS
 from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
 from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact_kernels import product_kernel, weigh_kernel
 from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
-from chairlift.runner.cuda.kernels import add_rms_norm_kernel, rotate_store_kernel, silu_mul_kernel
+from chairlift.runner.cuda.kernels import activate_kernel, add_rms_norm_kernel, cap_kernel, rotate_store_kernel
 from chairlift.runner.cuda.likeliest import likeliest_kernel
 from chairlift.runner.cuda.one_row_attention import attend_kernel
 from chairlift.runner.cuda.one_row_kernel import gated_kernel, one_row_kernel
@@ -27,9 +28,9 @@ from chairlift.runner.cuda.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last"}
-FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms"}
-NUMBERS = {"scale": "fp32", "eps": "fp32", "window": "i32", "width": "i32", "num_outputs": "i32", "num_splits": "i32"}
-NUMBERS |= {"vocab": "i32", "nobody": "i32", "num_rows": "i32"}
+FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain"}
+NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
+NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "nobody": "i32", "num_rows": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -58,14 +59,19 @@ def check_order(kernel, warps, **constants):
 heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
 early = {"IS_EARLY": int(sys.argv[1]) >= 90}
 for is_split in (False, True):
-    cut = {"SPLIT": 128, "IS_SPLIT": is_split}
+    cut = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split}
     check(single_kernel, **heads, **cut, TILE=8)
     check(partial_kernel, **heads, **cut, KV_HEADS=8, GROUP=16, TILE=64)
 check(combine_kernel, HEADS=32, DIM=128, SPLIT=128)
-check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64)
+for has_cap in (False, True):
+    check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap)
 check(list_pages_kernel, BLOCK=64)
-check(add_rms_norm_kernel, BLOCK=4096, **early)
-check(silu_mul_kernel, BLOCK=1024)
+check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, **early)
+check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **early)
+check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=False, HAS_GAIN=True, residual=None, **early)
+for activation in ACTIVATIONS:
+    check(activate_kernel, BLOCK=1024, ACTIVATION=activation)
+check(cap_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None}
     check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains)
@@ -73,21 +79,23 @@ row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024, **early}
 check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
 check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)
 check(likeliest_kernel, TILE=16384)
-check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024, **early)
+for activation in ACTIVATIONS:
+    check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024, ACTIVATION=activation, **early)
 for split in (16, 128):
-    cut = {"SPLIT": split, "NUM_SPLITS": 32, "TILE": 16}
+    cut = {"SPLIT": split, "NUM_SPLITS": 32, "TILE": 16, "HAS_CAP": split == 128}
     check(attend_kernel, **heads, **cut, HAS_NORM=False, q_gain=None, k_gain=None, **early)
-exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32}
-for is_whole in (False, True):
-    check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole)
+for has_cap in (False, True):
+    exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32, "HAS_CAP": has_cap}
+    for is_whole in (False, True):
+        check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole)
+    check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
+    check_order(exact_one_row_kernel, 4, **exact, GROUP=16, **early)
 check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64)
-check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
-check_order(exact_one_row_kernel, 4, **exact, GROUP=16, **early)
 for is_even in (False, True):
     ends = {"STRETCH": 128, "IS_FULL": is_even, "IS_EVEN": is_even}
-    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, IS_GATED=False, **early, **ends)
-    check(product_kernel, OUTPUTS=128, NUM_FULL=96, ROWS=16, IS_GATED=False, **early, **ends)
-    check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, IS_GATED=True, **early, **ends)
+    check(product_kernel, OUTPUTS=128, NUM_FULL=96, ROWS=16, ACTIVATION="", **early, **ends)
+    for activation in ("", *ACTIVATIONS):
+        check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, ACTIVATION=activation, **early, **ends)
 check(weigh_kernel, TILE=4096)
 """
 

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.layout import QUERIES
-from chairlift.runner.cuda.ops import CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.tiling import EXACT_SPLIT, EXACT_TILE, tiling
 
 pytestmark = [
@@ -45,7 +47,9 @@ class Texts:
                     memory[block, :, position % SIZE] = torch.randn(kv_heads, DIM, generator=numbers)
         self.keys, self.values = self.keys.to(dtype), self.values.to(dtype)
 
-    def attend(self, chunks: list[Chunk], tiled: bool, window: int = 0, is_whole: bool = False) -> Tensor:
+    def attend(
+        self, chunks: list[Chunk], tiled: bool, window: int = 0, cap: float = 0.0, is_whole: bool = False
+    ) -> Tensor:
         """tiled: by tiles of queries; else every row by itself. is_whole: one program walks all of a row."""
         owners = torch.cat([torch.full((count,), text) for text, _, count in chunks])
         positions = torch.cat([torch.arange(first, first + count) for _, first, count in chunks]).int()
@@ -63,7 +67,11 @@ class Texts:
             short_positions=nothing if tiled else positions,
         )  # fmt: skip
         q = torch.cat([self.queries[text][first : first + count] for text, first, count in chunks])
-        return CudaOps(exact=True).attention(q, self.keys, self.values, batch, DIM**-0.5, window)
+        spec = AttentionSpec(
+            num_heads=q.shape[1], num_kv_heads=self.keys.shape[1], head_dim=DIM, scale=DIM**-0.5, rotation=None,
+            window=window, cap=cap,
+        )  # fmt: skip
+        return CudaOps(exact=True).attention(q, spec, self.keys, self.values, batch)
 
 
 def bits(x: Tensor) -> Tensor:
@@ -72,26 +80,27 @@ def bits(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "dtype", "window"),
+    ("heads", "kv_heads", "dtype", "window", "cap"),
     [
-        (1, 1, torch.bfloat16, 0),
-        (4, 2, torch.float32, EXACT_TILE + 5),
-        (1, 1, torch.bfloat16, EXACT_SPLIT + 9),
-        pytest.param(4, 2, torch.float32, 0, marks=pytest.mark.nightly),
-        pytest.param(1, 1, torch.bfloat16, EXACT_TILE + 5, marks=pytest.mark.nightly),
-        pytest.param(4, 2, torch.float32, EXACT_SPLIT + 9, marks=pytest.mark.nightly),
+        (1, 1, torch.bfloat16, 0, 0.0),
+        (4, 2, torch.float32, EXACT_TILE + 5, 0.0),
+        (1, 1, torch.bfloat16, EXACT_SPLIT + 9, 0.7),
+        pytest.param(4, 2, torch.float32, 0, 0.7, marks=pytest.mark.nightly),
+        pytest.param(1, 1, torch.bfloat16, EXACT_SPLIT + 9, 0.0, marks=pytest.mark.nightly),
+        pytest.param(1, 1, torch.bfloat16, EXACT_TILE + 5, 0.0, marks=pytest.mark.nightly),
+        pytest.param(4, 2, torch.float32, EXACT_SPLIT + 9, 0.0, marks=pytest.mark.nightly),
     ],
 )
 def test_a_token_has_the_same_bits_by_itself_and_in_any_chunk(
-    heads: int, kv_heads: int, dtype: torch.dtype, window: int
+    heads: int, kv_heads: int, dtype: torch.dtype, window: int, cap: float
 ) -> None:
     texts = Texts(heads, kv_heads, dtype)
     length = LENGTHS[0]
     first = 2 * EXACT_SPLIT - 2
-    alone = torch.cat([texts.attend([(0, at, 1)], False, window) for at in range(first, length)])
+    alone = torch.cat([texts.attend([(0, at, 1)], False, window, cap) for at in range(first, length)])
     for cut in (first + 1, 2 * EXACT_SPLIT):
         chunks = [(0, first, cut - first), (0, cut, length - cut)]
-        assert torch.equal(bits(texts.attend(chunks, True, window)), bits(alone))
+        assert torch.equal(bits(texts.attend(chunks, True, window, cap)), bits(alone))
     for is_whole in (False, True):
-        among = texts.attend([(2, 4, 1), (0, first, length - first), (1, 37, 3)], False, window, is_whole)
+        among = texts.attend([(2, 4, 1), (0, first, length - first), (1, 37, 3)], False, window, cap, is_whole)
         assert torch.equal(bits(among[1:-3]), bits(alone))

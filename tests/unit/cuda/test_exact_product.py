@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.config.model import ACTIVATIONS
 from chairlift.runner.cuda import exact_product
 from chairlift.runner.cuda.exact_product import ExactWeight, Found, Tile, first_equal, gated, padded, product
 from chairlift.runner.cuda.ladder import ladder
@@ -77,17 +78,36 @@ def test_a_library_is_used_only_where_its_bits_are_ours(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("shape", [(256, 128), (140, 100), (6, 16)])
 @pytest.mark.parametrize("num_rows", [1, 3, 16])
-def test_the_activation_inside_the_product_changes_no_bit(shape: tuple[int, int], num_rows: int) -> None:
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # of numpy: the quotient is 0 then
+def test_the_activation_inside_the_product_changes_no_bit(
+    shape: tuple[int, int], num_rows: int, activation: str
+) -> None:
     matrix, x = torch.randn(shape).to(torch.bfloat16), torch.randn(num_rows, shape[1]).to(torch.bfloat16)
     weight = ExactWeight(matrix, None, Found())
-    want = CudaOps(exact=True).silu_mul(weight.linear(x))
+    want = CudaOps(exact=True).activate(weight.linear(x), activation)
     assert want.abs().max() > 0
-    assert torch.equal(gated(x, matrix), want)
-    assert torch.equal(weight.gated(x, lambda _: torch.empty(0)), want)
+    assert torch.equal(gated(x, matrix, activation), want)
+    assert torch.equal(weight.gated(x, activation, lambda *_: torch.empty(0)), want)
 
 
 def test_what_the_kernel_of_a_few_rows_does_not_take_is_activated_apart() -> None:
     matrix, bias = torch.randn(12, 16).to(torch.bfloat16), torch.randn(12).to(torch.bfloat16)
     for weight, num_rows in ((ExactWeight(matrix, bias, Found()), 1), (ExactWeight(matrix, None, Found()), 17)):
         x = torch.randn(num_rows, 16).to(torch.bfloat16)
-        assert torch.equal(weight.gated(x, torch.neg), -weight.linear(x))
+        assert torch.equal(weight.gated(x, "silu", lambda product, _: -product), -weight.linear(x))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_small_operations_give_a_row_the_same_bits_beside_any_number_of_others(activation: str) -> None:
+    ops, x, residual, gain = CudaOps(exact=True), torch.randn(9, 100), torch.randn(9, 100), torch.rand(100)
+
+    def each(rows: slice) -> list[Tensor]:
+        return [
+            ops.activate(x[rows], activation), ops.rms_norm(x[rows], gain, 1e-5), ops.cap(40 * x[rows], 30.0),
+            *ops.add_rms_norm(x[rows].clone(), residual[rows].clone(), gain, 1e-5, 0.22),
+        ]  # fmt: skip
+
+    whole = each(slice(0, 9))
+    for rows in (slice(0, 1), slice(8, 9), slice(2, 7)):
+        assert all(torch.equal(part, all_rows[rows]) for part, all_rows in zip(each(rows), whole, strict=True))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import uniform_model
+from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Preempted, Token
 from chairlift.core.limits import Limits
@@ -34,9 +34,20 @@ pytestmark = [
 ]
 
 CPU = torch.device("cpu")
-CONFIG = uniform_model(
+PLAIN = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16,
     intermediate_size=32, vocab_size=61, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+(LAYER,) = PLAIN.layers
+# What a plain layer has not.
+DECLARED = replace(
+    PLAIN, embedding_factor=5.7, logit_cap=2.0, names=replace(HF_NAMES, after_attention="1", after_feed_forward="2"),
+    layers=(
+        replace(
+            LAYER, attention=replace(LAYER.attention, window=21, cap=0.5, scale=0.3), has_norm_after=True,
+            feed_forward=FeedForwardSpec(width=32, activation="gelu_tanh"), residual_factor=0.22,
+        ),
+    ),
 )  # fmt: skip
 LIMITS = Limits(vocab_size=61, max_model_len=64, block_size=4, num_blocks=80, max_running=6, max_step_tokens=60)
 
@@ -60,10 +71,10 @@ def short_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
 
 
-def run(limits: Limits) -> tuple[dict[tuple[int, int], Tensor], list[Any], int]:
+def run(config: ModelConfig, limits: Limits) -> tuple[dict[tuple[int, int], Tensor], list[Any], int]:
     """The logits of every sample, tokens with scores, and how often somebody was preempted."""
-    model = build_model(CONFIG, CudaOps(exact=True), DummyTensors(), torch.float32, CPU, CONFIG.max_model_len)
-    runner = CudaRunner(model, KvCache(CONFIG, limits.num_blocks, 4, torch.float32, CPU), CPU, limits, exact=True)
+    model = build_model(config, CudaOps(exact=True), DummyTensors(), torch.float32, CPU, config.max_model_len)
+    runner = CudaRunner(model, KvCache(config, limits.num_blocks, 4, torch.float32, CPU), CPU, limits, exact=True)
     rows: dict[tuple[int, int], Tensor] = {}
 
     def see(requests: Any, positions: Any, logits: Tensor) -> None:
@@ -83,11 +94,12 @@ def run(limits: Limits) -> tuple[dict[tuple[int, int], Tensor], list[Any], int]:
     return rows, sorted(told, key=lambda one: one[0]), num_preempted
 
 
-def test_logits_tokens_and_scores_have_the_same_bits_however_steps_come_about() -> None:
-    alone, told, _ = run(replace(LIMITS, max_running=1))
+@pytest.mark.parametrize("config", [PLAIN, DECLARED], ids=["plain", "declared"])
+def test_logits_tokens_and_scores_have_the_same_bits_however_steps_come_about(config: ModelConfig) -> None:
+    alone, told, _ = run(config, replace(LIMITS, max_running=1))
     assert len(alone) == 20
     for limits in (LIMITS, replace(LIMITS, max_step_tokens=7), replace(LIMITS, num_blocks=13)):
-        rows, same, num_preempted = run(limits)
+        rows, same, num_preempted = run(config, limits)
         assert (num_preempted > 0) is (limits.num_blocks < 80)
         assert {place for place, row in alone.items() if not torch.equal(row, rows[place])} == set()
         assert same == told

@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.model import uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.cuda import exact_attend, exact_trial, tiling
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.exact_trial import can_fuse
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.model import Decoder
+from chairlift.runner.ops import Attention
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 
@@ -25,10 +26,11 @@ pytestmark = [
 ]
 
 CPU = torch.device("cpu")
-CONFIG = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16,
-    intermediate_size=32, vocab_size=61, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 32, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1,
+    "head_dim": 16, "intermediate_size": 32, "vocab_size": 61, "max_model_len": 64, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -40,8 +42,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 19)
 
 
-def model(config: ModelConfig = CONFIG) -> Decoder:
-    return build_model(config, CudaOps(exact=True), DummyTensors(), torch.float32, CPU, config.max_model_len)
+def is_fused(**changes: Any) -> bool:
+    config, ops = uniform_model(**SHAPE | changes), CudaOps(exact=True)
+    model = build_model(config, ops, DummyTensors(), torch.float32, CPU, config.max_model_len)
+    return can_fuse(ops, model.layers[0].attention, torch.float32, 4, 16, CPU)
 
 
 def a_bit_off(attend: Callable[..., None]) -> Callable[..., None]:
@@ -56,7 +60,7 @@ def a_bit_off(attend: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.mark.slow
 def test_kernels_that_agree_are_used(caplog: pytest.LogCaptureFixture) -> None:
-    assert can_fuse(model(), 4, 16, CPU)
+    assert is_fused()
     assert not caplog.records
 
 
@@ -64,7 +68,7 @@ def test_one_kernel_for_a_single_token_is_left_out_where_it_differs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(exact_trial, "attend_one_row", lambda qkv, *_: qkv[:, :32])
-    assert not can_fuse(model(), 4, 16, CPU)
+    assert not is_fused()
     assert "other bits" in caplog.text
 
 
@@ -72,17 +76,19 @@ def test_one_kernel_for_a_single_token_is_left_out_where_it_differs(
 def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = exact_attend.attend_one_row
 
-    def attend_and_spoil(qkv: Tensor, rotation: Tensor, keys: Tensor, *rest: object) -> Tensor:
-        out = attend(qkv, rotation, keys, *rest)  # type: ignore[arg-type]
-        keys[4, 0, 0, 2] += int(rest[1]) == 18  # type: ignore[call-overload]  # once all is answered
+    def attend_and_spoil(
+        qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: CudaBatch, counters: Tensor
+    ) -> Tensor:
+        out = attend(qkv, attention, keys, values, batch, counters)
+        keys[4, 0, 0, 2] += int(batch.positions) == 18  # once all is answered
         return out
 
     monkeypatch.setattr(exact_trial, "attend_one_row", attend_and_spoil)
-    assert not can_fuse(model(), 4, 16, CPU)
+    assert not is_fused()
 
 
 def test_norms_of_queries_are_never_part_of_one_kernel() -> None:
-    assert not can_fuse(model(replace(CONFIG, has_qk_norm=True)), 4, 16, CPU)
+    assert not is_fused(has_qk_norm=True)
 
 
 @pytest.mark.parametrize(("kernel", "name"), [("attend_prompts", "prompts"), ("attend_rows", "rows")])
@@ -91,4 +97,4 @@ def test_where_others_differ_exact_is_refused(monkeypatch: pytest.MonkeyPatch, k
     calls = iter((plain, a_bit_off(plain)) if kernel == "attend_rows" else (a_bit_off(plain),))
     monkeypatch.setattr(exact_trial, kernel, lambda *args: next(calls)(*args))
     with pytest.raises(InvalidConfig, match=f"exact.*{name}"):
-        can_fuse(model(), 4, 16, CPU)
+        is_fused()

@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda import flash
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.flash import Planned, Planner, page_lists
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
 from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, Layout, lay_out
-from chairlift.runner.cuda.ops import CudaBatch, CudaOps
+from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.rows import Rows
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.ops import Batch
@@ -58,14 +60,15 @@ class World:
     """Requests with shuffled blocks; steps over them are planned and answered."""
 
     def __init__(self, heads: int, kv_heads: int, is_whole: bool, window: int = 0) -> None:
-        self.heads, self.window = heads, window
+        self.heads = heads
+        self.spec = AttentionSpec(
+            num_heads=heads, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window
+        )
         self.rng, torch_rng = random.Random(1), torch.Generator().manual_seed(1)
         self.rows, self.tables = Rows(15), torch.zeros(16, 64, dtype=torch.int32)
         self.free = self.rng.sample(range(500), 500)
         self.keys, self.values = (torch.randn(500, kv_heads, SIZE, DIM, generator=torch_rng) for _ in range(2))
-        self.kernels = FlashKernels(
-            Shape(heads, kv_heads, DIM, SIZE, window, torch.float32), torch.device("cpu"), is_whole
-        )
+        self.kernels = FlashKernels(Shape.of(self.spec, SIZE, torch.float32), torch.device("cpu"), is_whole)
         self.kernels.compile()
         self.planner = Planner(self.kernels, self.tables, 300, 8)
 
@@ -95,7 +98,7 @@ class World:
         batch = Batch(
             nothing, nothing, nothing, starts.int(), torch.tensor(contexts).int(), tables, 0, max(contexts), nothing
         )
-        return TorchOps().attention(q, self.keys, self.values, batch, DIM**-0.5, self.window)
+        return TorchOps().attention(q, self.spec, self.keys, self.values, batch)
 
     def got(self, layout: Layout, planned: Planned, q: Tensor) -> Tensor:
         """By the kernels of a step, with FlashInfer's part in it."""
@@ -107,7 +110,7 @@ class World:
             nothing, positions, nothing, nothing, nothing, self.tables, 0, 0, nothing,
             table_rows, tiling(len(q), layout.max_context, self.heads != self.keys.shape[1]), None, short, planned,
         )  # fmt: skip
-        return CudaOps().attention(q, self.keys, self.values, batch, DIM**-0.5, self.window)
+        return CudaOps().attention(q, self.spec, self.keys, self.values, batch)
 
     def check(self, spans: list[Span], first_id: int = 0) -> Planned:
         plan, layout = self.step(spans, first_id)

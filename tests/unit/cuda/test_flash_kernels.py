@@ -9,18 +9,25 @@ from typing import Any
 import pytest
 import torch
 
-from chairlift.config.model import uniform_model
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.cuda.flash_kernels import FlashKernels
 from chairlift.runner.kernels import pick_attention
 from fakes.flashinfer_library import Spec, make_library
 from fakes.patience import wait_until
 
-CONFIG = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=256, num_layers=1, num_heads=4, num_kv_heads=4, head_dim=64,
-    intermediate_size=512, vocab_size=99, max_model_len=128, rms_norm_eps=1e-5, rope_theta=10000.0,
-)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM", "hidden_size": 256, "num_layers": 2, "num_heads": 4, "num_kv_heads": 4,
+    "head_dim": 64, "intermediate_size": 512, "vocab_size": 99, "max_model_len": 128, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+CONFIG = uniform_model(**SHAPE)
 BF16 = torch.bfloat16
+
+
+def with_attention(last_only: bool = False, **changes: Any) -> ModelConfig:
+    layers = [replace(layer, attention=replace(layer.attention, **changes)) for layer in CONFIG.layers]
+    return replace(CONFIG, layers=(CONFIG.layers[0], layers[1]) if last_only else tuple(layers))
 
 
 def pick(name: str, **changes: Any) -> FlashKernels | None:
@@ -73,7 +80,10 @@ def test_auto_does_without_a_missing_flashinfer_and_says_nothing(
         ({"kernels": "torch"}, "the torch ones are used; use --attention auto"),
         ({"dtype": torch.float32, "kv_dtype": torch.float32}, "bfloat16 and float16 only"),
         ({"kv_dtype": torch.float8_e4m3fn}, "cache included"),
-        ({"config": replace(CONFIG, head_dim=32)}, "heads of 32"),
+        ({"config": uniform_model(**SHAPE | {"head_dim": 32})}, "heads of 32"),
+        ({"config": with_attention(cap=50.0)}, "uncapped"),
+        ({"config": with_attention(scale=0.1)}, "plainly scaled"),
+        ({"config": with_attention(last_only=True, window=64)}, "the same in all layers"),
     ],
 )
 def test_what_it_cannot_do_is_refused_by_name_and_left_to_others_by_auto(
@@ -96,7 +106,7 @@ def test_by_name_it_is_compiled_before_anything_else_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kv_heads: int, second: str
 ) -> None:
     built = install(monkeypatch)
-    flash = pick("flashinfer", config=replace(CONFIG, num_kv_heads=kv_heads))
+    flash = pick("flashinfer", config=uniform_model(**SHAPE | {"num_kv_heads": kv_heads}))
     assert flash is not None
     assert flash.is_whole and flash.is_ready
     told = capfd.readouterr().err
@@ -108,7 +118,7 @@ def test_by_name_it_is_compiled_before_anything_else_and_says_so(
 @pytest.mark.parametrize("window", [0, 64])
 def test_a_window_makes_another_kernel(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     built = install(monkeypatch)
-    pick("flashinfer", config=replace(CONFIG, sliding_window=window))
+    pick("flashinfer", config=uniform_model(**SHAPE | {"sliding_window": window}))
     assert [spec.kind[-3:-1] if spec.kind[0] == "prefill" else spec.kind[-2:] for spec in built] == [
         (window > 0, False)
     ] * 2

@@ -2,14 +2,13 @@
 
 import math
 import os
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.runner.weights.source import TensorSource
 from fakes.benchmark import load_benchmark
 
@@ -39,9 +38,9 @@ def test_the_distance_between_logits_is_measured_over_all_positions(benchmark: M
 
 
 def tiny(benchmark: ModuleType) -> tuple[ModelConfig, TensorSource, Tensor]:
-    config = replace(
-        benchmark.LLAMA_2_7B, hidden_size=64, num_layers=2, num_heads=2, num_kv_heads=2, head_dim=32,
-        intermediate_size=96, vocab_size=50, max_model_len=64,
+    config = uniform_model(
+        architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=2, num_kv_heads=2, head_dim=32,
+        intermediate_size=96, vocab_size=50, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
     )  # fmt: skip
     texts = torch.randint(50, (2, 12), generator=torch.Generator().manual_seed(0))
     return config, benchmark.DrawnTensors(texts.device), texts

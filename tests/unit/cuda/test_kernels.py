@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from chairlift.config.model import ACTIVATIONS
 from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import one_row
 from chairlift.runner.cuda.ops import CudaOps
@@ -17,25 +18,29 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def check(case: Case, window: int = 0, has_norm: bool = False) -> None:
-    got, want = case.run(CudaOps(), window, has_norm), case.run(TorchOps(), window, has_norm)
+def check(case: Case, window: int = 0, has_norm: bool = False, cap: float = 0.0) -> None:
+    attention = case.attention(window, has_norm, cap)
+    got, want = case.run(CudaOps(), attention), case.run(TorchOps(), attention)
     for name, a, b in zip(("queries", "keys", "values", "attention"), got, want, strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (6, 1)])
 @pytest.mark.parametrize("has_norm", [False, True])
-def test_decodes_and_short_prompts_are_answered_row_by_row(heads: int, kv_heads: int, has_norm: bool) -> None:
-    check(Case([(10, 1), (3, 1), (0, 7)], heads, kv_heads, dim=16, size=16), has_norm=has_norm)
+@pytest.mark.parametrize("cap", [0.0, 0.7])
+def test_decodes_and_short_prompts_are_answered_row_by_row(
+    heads: int, kv_heads: int, has_norm: bool, cap: float
+) -> None:
+    check(Case([(10, 1), (3, 1), (0, 7)], heads, kv_heads, dim=16, size=16), has_norm=has_norm, cap=cap)
 
 
 @pytest.mark.parametrize("kv_heads", [2, 1])
-@pytest.mark.parametrize("window", [0, 50, 200])
+@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (50, 0.0), (200, 0.0), (50, 0.7)])
 @pytest.mark.parametrize("num_decodes", [1, 14])
-def test_long_contexts_are_split_and_joined(kv_heads: int, window: int, num_decodes: int) -> None:
+def test_long_contexts_are_split_and_joined(kv_heads: int, window: int, cap: float, num_decodes: int) -> None:
     split = tiling(num_decodes + 3, 300, kv_heads != 2).split
     spans = [(2 * split + 40, 1)] + [(split - 1, 1)] * (num_decodes - 1) + [(split, 3)]
-    check(Case(spans, 2, kv_heads, dim=16, size=16), window)
+    check(Case(spans, 2, kv_heads, dim=16, size=16), window, cap=cap)
 
 
 @pytest.mark.parametrize("width", [64, 2048, 5000])
@@ -49,10 +54,10 @@ def test_one_row_is_multiplied(width: int, has_bias: bool) -> None:
     torch.testing.assert_close(CudaOps().weight(matrix, bias).linear(x), want.bfloat16(), atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (20, 0.0), (20, 0.7)])
 @pytest.mark.parametrize("size", [1, 4])
-def test_long_prompts_are_answered_in_tiles(window: int, size: int) -> None:
-    check(Case([(30, 1), (40, QUERIES + 9)], 4, 2, dim=16, size=size, tiled=True), window)
+def test_long_prompts_are_answered_in_tiles(window: int, cap: float, size: int) -> None:
+    check(Case([(30, 1), (40, QUERIES + 9)], 4, 2, dim=16, size=size, tiled=True), window, cap=cap)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2)])
@@ -75,7 +80,7 @@ def test_attention_reads_what_fp8_has_kept(heads: int, kv_heads: int, tiled: boo
     case = Case([(150, 1), (3, QUERIES + 9 if tiled else 9)], heads, kv_heads, dim=16, size=16, tiled=tiled)
     case.keys, case.values = case.keys.to(torch.float8_e4m3fn), case.values.to(torch.float8_e4m3fn)
     q, keys, values, got = case.run(CudaOps())
-    want = TorchOps().attention(q, keys.float(), values.float(), case.plain, case.dim**-0.5, 0)
+    want = TorchOps().attention(q, case.attention().spec, keys.float(), values.float(), case.plain)
     torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
 
 
@@ -98,6 +103,33 @@ def test_the_norm_adds_and_scales(width: int) -> None:
     torch.testing.assert_close(got, want)
 
 
-def test_the_activation_multiplies_the_halves() -> None:
-    gate_up = torch.randn(3, 2 * 1500)
-    torch.testing.assert_close(CudaOps().silu_mul(gate_up), TorchOps().silu_mul(gate_up))
+@pytest.mark.parametrize("has_gain", [False, True])
+def test_a_factor_scales_what_is_added_and_without_a_gain_the_sum_is_all(has_gain: bool) -> None:
+    x, residual, gain = torch.randn(5, 100), torch.randn(5, 100), torch.rand(100) if has_gain else None
+    got, want = (ops.add_rms_norm(x.clone(), residual.clone(), gain, 1e-5, 0.22) for ops in (CudaOps(), TorchOps()))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("width", [64, 100])
+def test_the_norm_alone_leaves_what_it_is_of(width: int) -> None:
+    x, gain = torch.randn(5, width), torch.rand(width)
+    before = x.clone()
+    torch.testing.assert_close(CudaOps().rms_norm(x, gain, 1e-5), TorchOps().rms_norm(x, gain, 1e-5))
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_activation_multiplies_the_halves(activation: str) -> None:
+    gate_up = 3 * torch.randn(3, 2 * 1500)
+    torch.testing.assert_close(CudaOps().activate(gate_up, activation), TorchOps().activate(gate_up, activation))
+
+
+def test_logits_are_capped() -> None:
+    logits = 40 * torch.randn(3, 1500)
+    got, want = (ops.cap(logits.clone(), 30.0) for ops in (CudaOps(), TorchOps()))
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=2e-6)
+
+
+def test_a_logit_that_is_no_number_stays_none() -> None:
+    logits = torch.tensor([[torch.nan, 0.0]])
+    assert CudaOps().cap(logits, 30.0).isnan().tolist() == [[True, False]]

@@ -25,10 +25,10 @@ from chairlift.core.ports import DeviceLost, Runner, RunnerFailed
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
+from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.forward import Forward
 from chairlift.runner.cuda.graphs import Graphs
 from chairlift.runner.cuda.keys import Keys
-from chairlift.runner.cuda.ops import CudaBatch
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.sampling import Sampling
 from chairlift.runner.cuda.step_memory import StepMemory

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Batch
@@ -63,18 +64,25 @@ class World:
         tables = self.tables[chosen]
         return Batch(none, none, none, starts, torch.tensor(contexts).int(), tables, 0, max(contexts), none)
 
-    def attend(self, ops: NativeOps, window: int) -> Tensor:
+    def spec(self, window: int, cap: float) -> AttentionSpec:
+        return AttentionSpec(
+            num_heads=self.heads, num_kv_heads=self.kv_heads, head_dim=self.head_dim, scale=self.head_dim**-0.5,
+            rotation=None, window=window, cap=cap,
+        )  # fmt: skip
+
+    def attend(self, ops: NativeOps, window: int, cap: float = 0.0) -> Tensor:
         contexts, counts = zip(*self.chunks, strict=True)
         batch = self.batch(list(range(len(self.chunks))), list(counts), list(contexts))
-        return ops.attention(self.q, self.keys, self.values, batch, self.head_dim**-0.5, window)
+        return ops.attention(self.q, self.spec(window, cap), self.keys, self.values, batch)
 
-    def expected(self, window: int) -> Tensor:
+    def expected(self, window: int, cap: float = 0.0) -> Tensor:
         group, row, out = self.heads // self.kv_heads, 0, []
         for (context, count), (k, v) in zip(self.chunks, self.own, strict=True):
             for position in range(context - count, context):
                 seen = slice(max(0, position - window + 1) if window else 0, position + 1)
                 keys, values = (x[seen].repeat_interleave(group, 1) for x in (k, v))
                 scores = torch.einsum("hd,khd->hk", self.q[row].float(), keys) * self.head_dim**-0.5
+                scores = cap * torch.tanh(scores / cap) if cap else scores
                 out.append(torch.einsum("hk,khd->hd", scores.softmax(-1), values).flatten())
                 row += 1
         return torch.stack(out)
@@ -84,38 +92,38 @@ MIXED = [(1, 1), (17, 1), (200, 1), (33, 1), (40, 40), (70, 21), (5, 3)]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("window", [0, 1, 20])
+@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (1, 0.0), (20, 0.0), (0, 0.7), (20, 0.7)])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim", "block_size"),
     [(9, 3, 64, 16), (8, 1, 64, 16), (4, 4, 16, 2), (6, 3, 80, 1), (16, 2, 128, 32), (5, 1, 128, 16), (20, 1, 32, 16),
      (4, 2, 24, 16), (2, 1, 256, 4)],
 )  # fmt: skip
 def test_each_query_sees_its_own_context(
-    dtype: torch.dtype, window: int, heads: int, kv_heads: int, head_dim: int, block_size: int
+    dtype: torch.dtype, window: int, cap: float, heads: int, kv_heads: int, head_dim: int, block_size: int
 ) -> None:
     world = World(MIXED, heads, kv_heads, head_dim, block_size, dtype)
-    actual, expected = world.attend(NativeOps(2), window), world.expected(window)
+    actual, expected = world.attend(NativeOps(2), window, cap), world.expected(window, cap)
     torch.testing.assert_close(actual.float(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("window", [0, 50])
-def test_long_contexts_are_attended(dtype: torch.dtype, window: int) -> None:
+@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (50, 0.0), (0, 0.7)])
+def test_long_contexts_are_attended(dtype: torch.dtype, window: int, cap: float) -> None:
     world = World([(3000, 1), (2111, 7)], 9, 3, 64, 16, dtype)
-    actual, expected = world.attend(NativeOps(2), window), world.expected(window)
+    actual, expected = world.attend(NativeOps(2), window, cap), world.expected(window, cap)
     torch.testing.assert_close(actual.float(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (20, 0.0), (0, 0.7), (20, 0.7)])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(9, 3), (8, 1), (4, 4)])
 def test_a_query_has_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
-    dtype: torch.dtype, window: int, heads: int, kv_heads: int
+    dtype: torch.dtype, window: int, cap: float, heads: int, kv_heads: int
 ) -> None:
     world = World([(90, 90)], heads, kv_heads, 64, 16, dtype)
-    whole = world.attend(NativeOps(2), window)
+    spec, whole = world.spec(window, cap), world.attend(NativeOps(2), window, cap)
     for cuts in ([33, 90], [1, 2, 64, 90], list(range(1, 91))):
         for low, high in zip([0, *cuts], cuts, strict=False):
             batch = world.batch([0], [high - low], [high])
-            part = NativeOps(1).attention(world.q[low:high], world.keys, world.values, batch, 0.125, window)
+            part = NativeOps(1).attention(world.q[low:high], spec, world.keys, world.values, batch)
             assert torch.equal(part, whole[low:high]), (low, high)

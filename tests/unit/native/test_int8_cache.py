@@ -34,8 +34,9 @@ def test_logits_are_near_those_over_floats(dtype: torch.dtype) -> None:
 
 
 def test_a_block_takes_a_byte_for_each_value_and_a_float_for_each_head() -> None:
-    heads = 2 * CONFIG.num_layers * CONFIG.num_kv_heads * 16
-    assert kv_bytes_per_block(CONFIG, 16, torch.int8) == heads * (CONFIG.head_dim + 4)
+    spec = CONFIG.layers[0].attention
+    heads = 2 * CONFIG.num_layers * spec.num_kv_heads * 16
+    assert kv_bytes_per_block(CONFIG, 16, torch.int8) == heads * (spec.head_dim + 4)
     kv = KvCache(CONFIG, 3, 16, torch.int8, CPU)
     assert sum(m.nbytes for m in (*kv.keys, *kv.values)) == 3 * kv_bytes_per_block(CONFIG, 16, torch.int8)
 

@@ -1,14 +1,17 @@
-"""Norms, activation, rotation and argmax, row by row, on every instruction set this processor has."""
+"""Norms, activation, rotation, caps and argmax, row by row, on every instruction set this processor has."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
+from chairlift.config.model import ACTIVATIONS, AttentionSpec
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.ops import Batch
+from chairlift.runner.ops import Attention, Batch
+from chairlift.runner.torch_ops import TorchOps
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
 
@@ -29,9 +32,20 @@ def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+def random_gain(width: int, seed: int = 1) -> Tensor:
+    return random(width, dtype=torch.float32, seed=seed)
+
+
 def norm(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
     x = x.float()
-    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gain.float()
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gain
+
+
+def activated(x: Tensor, activation: str) -> Tensor:
+    gate, up = x.float().chunk(2, dim=-1)
+    if activation == "silu":
+        return gate * torch.sigmoid(gate) * up
+    return 0.5 * gate * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3))) * up
 
 
 def close(actual: Tensor, expected: Tensor) -> None:
@@ -43,7 +57,7 @@ def close(actual: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("width", [1, 16, 37, 576, 2048])
 @pytest.mark.parametrize("rows", [1, 5, 200])
 def test_a_norm_divides_by_the_root_mean_square(dtype: torch.dtype, width: int, rows: int) -> None:
-    x, gain = random(rows, width, dtype=dtype), random(width, dtype=dtype, seed=1)
+    x, gain = random(rows, width, dtype=dtype), random_gain(width)
     close(NativeOps(2).rms_norm(x, gain, 1e-5), norm(x, gain))
 
 
@@ -51,31 +65,62 @@ def test_a_norm_divides_by_the_root_mean_square(dtype: torch.dtype, width: int, 
 @pytest.mark.parametrize("width", [16, 37, 576])
 def test_adding_and_norming_gives_both_the_norm_and_the_sum(dtype: torch.dtype, width: int) -> None:
     x, residual = random(40, width, dtype=dtype), random(40, width, dtype=dtype, seed=1)
-    gain, total = random(width, dtype=dtype, seed=2), x + residual
+    gain, total = random_gain(width, seed=2), x + residual
     normed, summed = NativeOps(2).add_rms_norm(x.clone(), residual.clone(), gain, 1e-5)
     assert torch.equal(summed, total)
     close(normed, norm(total, gain))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_gain", [False, True])
+@pytest.mark.parametrize("width", [16, 37, 576])
+def test_a_factor_scales_what_is_added_and_without_a_gain_the_sum_is_all(
+    dtype: torch.dtype, has_gain: bool, width: int
+) -> None:
+    x, residual = random(40, width, dtype=dtype), random(40, width, dtype=dtype, seed=1)
+    gain, total = random_gain(width) if has_gain else None, (x.float() * 0.22 + residual.float()).to(dtype)
+    normed, summed = NativeOps(2).add_rms_norm(x.clone(), residual.clone(), gain, 1e-5, 0.22)
+    assert torch.equal(summed, total)
+    if gain is None:
+        assert torch.equal(normed, total)
+    else:
+        close(normed, norm(total, gain))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [8, 37, 1536])
-def test_silu_mul_multiplies_the_halves(dtype: torch.dtype, width: int) -> None:
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_an_activation_multiplies_the_halves(dtype: torch.dtype, width: int, activation: str) -> None:
     x = random(40, 2 * width, dtype=dtype) * 5
-    gate, up = x.float().chunk(2, dim=-1)
-    close(NativeOps(2).silu_mul(x), gate * torch.sigmoid(gate) * up)
+    close(NativeOps(2).activate(x, activation), activated(x, activation))
 
 
-def test_silu_of_large_numbers_stays_finite() -> None:
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_an_activation_of_large_numbers_stays_finite(activation: str) -> None:
     gate = torch.tensor([[1e4, -1e4, 300.0, -300.0, 88.5, -88.5, 0.0, -0.0]])
-    out = NativeOps(1).silu_mul(torch.cat((gate, torch.ones_like(gate)), dim=1))
-    torch.testing.assert_close(out, torch.nn.functional.silu(gate))
+    x = torch.cat((gate, torch.ones_like(gate)), dim=1)
+    torch.testing.assert_close(NativeOps(1).activate(x, activation), TorchOps().activate(x, activation))
+
+
+@pytest.mark.parametrize("width", [1, 37, 49152])
+def test_logits_are_capped(width: int) -> None:
+    logits = random(9, width, dtype=torch.float32) * 60
+    expected = (30 * torch.tanh(logits.double() / 30)).float()
+    torch.testing.assert_close(NativeOps(2).cap(logits.clone(), 30.0), expected, rtol=2e-6, atol=2e-5)
+
+
+def test_logits_beyond_all_measure_are_the_cap_and_no_number_stays_none() -> None:
+    logits = torch.tensor([[torch.inf, -torch.inf, 1e30, -1e30, 0.0, torch.nan, -torch.nan]])
+    capped = NativeOps(1).cap(logits, 30.0)[0]
+    assert capped[:5].tolist() == [30.0, -30.0, 30.0, -30.0, 0.0]
+    assert capped[5:].isnan().all()
 
 
 def test_bf16_results_are_rounded_to_the_nearest_even() -> None:
     x = torch.tensor([[1.0, 1.0, 1.0, 1.0]]).bfloat16()
     residual = torch.tensor([[2**-8, 3 * 2**-8, 2**-8 + 2**-12, -(2**-9)]]).bfloat16()
     expected = (x.float() + residual.float()).bfloat16()
-    _, total = NativeOps(1).add_rms_norm(x.clone(), residual.clone(), torch.ones(4).bfloat16(), 1e-5)
+    _, total = NativeOps(1).add_rms_norm(x.clone(), residual.clone(), torch.ones(4), 1e-5)
     assert torch.equal(total, expected)
 
 
@@ -92,7 +137,12 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
     rotation = torch.cat((angles.cos(), angles.sin()), dim=-1)
     order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
     positions, slots = torch.arange(30, 30 + rows), order[:rows]
-    gains = [random(head_dim, dtype=dtype, seed=s) if has_gains else None for s in (2, 3)]
+    gains = [random_gain(head_dim, seed=s) if has_gains else None for s in (2, 3)]
+    spec = AttentionSpec(
+        num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, scale=head_dim**-0.5, rotation=None,
+        has_qk_norm=has_gains,
+    )  # fmt: skip
+    attention = Attention(spec, rotation, *gains, 1e-5)
     keys = torch.zeros(num_blocks, kv_heads, block_size, head_dim, dtype=dtype)
     values = torch.zeros_like(keys)
     none = torch.empty(0)
@@ -107,7 +157,7 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
     expected_q, expected_k = rotate(q, gains[0]), rotate(k, gains[1])
-    close(NativeOps(2).rotate_and_store(qkv, rotation, keys, values, batch, heads, *gains, 1e-5), expected_q)
+    close(NativeOps(2).rotate_and_store(qkv, attention, keys, values, batch), expected_q)
     close(keys[slots // block_size, :, slots % block_size], expected_k)
     assert torch.equal(values[slots // block_size, :, slots % block_size], v)
     unused = order[rows:]
@@ -130,8 +180,21 @@ def test_a_row_with_a_nan_has_no_argmax() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_have_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
-    ops, x, gain = NativeOps(2), random(70, 1154, dtype=dtype), random(1154, dtype=dtype, seed=1)
-    norms, products = ops.rms_norm(x, gain, 1e-5), ops.silu_mul(x)
+    ops, x, gain = NativeOps(2), random(70, 1154, dtype=dtype), random_gain(1154)
+    residual, norms = random(70, 1154, dtype=dtype, seed=2), ops.rms_norm(x, gain, 1e-5)
+    products = {activation: ops.activate(x, activation) for activation in ACTIVATIONS}
+    sums = ops.add_rms_norm(x.clone(), residual.clone(), gain, 1e-5, 0.22)
     for rows in (1, 2, 7, 33, 69):
+        last = slice(70 - rows, 70)
         assert torch.equal(ops.rms_norm(x[:rows], gain, 1e-5), norms[:rows])
-        assert torch.equal(ops.silu_mul(x[70 - rows :]), products[70 - rows :])
+        for activation, whole in products.items():
+            assert torch.equal(ops.activate(x[last], activation), whole[last])
+        part = ops.add_rms_norm(x[last].clone(), residual[last].clone(), gain, 1e-5, 0.22)
+        assert torch.equal(part[0], sums[0][last]) and torch.equal(part[1], sums[1][last])
+
+
+def test_capped_logits_have_the_same_bits_in_every_batch() -> None:
+    ops, logits = NativeOps(2), random(40, 1001, dtype=torch.float32) * 40
+    whole = ops.cap(logits.clone(), 30.0)
+    for rows in (1, 3, 39):
+        assert torch.equal(ops.cap(logits[40 - rows :].clone(), 30.0), whole[40 - rows :])

@@ -8,7 +8,7 @@ from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.made_up import made_up_step
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.native.tape import MAX_ROWS, TapedDecoder, taped
+from chairlift.runner.native.tape import MAX_ROWS, Taped
 from chairlift.runner.ops import Batch
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -25,6 +25,11 @@ def decodes(contexts: list[int]) -> Batch:
     return batch_of(made_up_step(spans, LIMITS, len(contexts)), LIMITS.block_size, {}, CPU)
 
 
+def taped() -> Taped:
+    ops = NativeOps(1)
+    return Taped(build_model(CONFIG, ops, DummyTensors(), torch.float32, CPU, CONFIG.max_model_len), ops.calls)
+
+
 def cache(dtype: torch.dtype) -> KvCache:
     kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, dtype, CPU)
     for memory in (*kv.keys, *kv.values):
@@ -34,8 +39,9 @@ def cache(dtype: torch.dtype) -> KvCache:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_played_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype) -> None:
-    plain = build_model(CONFIG, NativeOps(2), DummyTensors(), dtype, CPU, CONFIG.max_model_len)
-    model, kv, other = taped(plain), cache(dtype), cache(dtype)
+    ops = NativeOps(2)
+    plain = build_model(CONFIG, ops, DummyTensors(), dtype, CPU, CONFIG.max_model_len)
+    model, kv, other = Taped(plain, ops.calls), cache(dtype), cache(dtype)
     for contexts in ([5], [9], [60], [3, 17], [17, 3], [5], list(range(1, 9)), [40] * 8):
         expected = plain.hidden(decodes(contexts), other)
         assert torch.equal(model.hidden(decodes(contexts), kv), expected), contexts
@@ -43,21 +49,19 @@ def test_a_played_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype)
 
 
 def test_a_size_is_written_down_once_and_anew_for_another_cache() -> None:
-    model = taped(build_model(CONFIG, NativeOps(1), DummyTensors(), torch.float32, CPU, CONFIG.max_model_len))
-    assert isinstance(model, TapedDecoder)
+    model = taped()
     first, second = cache(torch.float32), cache(torch.float32)
     model.hidden(decodes([5]), first)
-    tape = model.tapes[1]
+    tape = model._tapes[1]
     model.hidden(decodes([9]), first)
-    assert model.tapes[1] is tape
+    assert model._tapes[1] is tape
     model.hidden(decodes([9]), second)
-    assert model.tapes[1].kv is second
+    assert model._tapes[1].kv is second
 
 
 def test_prompts_and_large_steps_are_not_written_down() -> None:
-    model = taped(build_model(CONFIG, NativeOps(1), DummyTensors(), torch.float32, CPU, CONFIG.max_model_len))
-    assert isinstance(model, TapedDecoder)
+    model = taped()
     kv = cache(torch.float32)
     model.hidden(decodes([5] * (MAX_ROWS + 1)), kv)
     model.hidden(batch_of(made_up_step([(0, 5)], LIMITS, 0), LIMITS.block_size, {}, CPU), kv)
-    assert not model.tapes
+    assert not model._tapes

@@ -1,12 +1,16 @@
 """The embedded default against transformers on the same dequantised weights: same greedy text, alone and together."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
 
 from chairlift.config.gguf_header import read_header
+from chairlift.config.model import HF_NAMES
 from chairlift.config.settings import Settings
 from chairlift.config.source import EMBEDDED_NAME, Source, embedded_path, load_model_config
+from chairlift.config.tensors import expected_parts
 from chairlift.core.engine import Engine
 from chairlift.core.events import Token
 from chairlift.core.ids import RequestId
@@ -15,7 +19,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.load import Loaded, load_runner
-from chairlift.runner.weights.assemble import expected_names
+from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.text.load import load_tokenizer
 from fakes.clocks import CountingClock
@@ -55,18 +59,21 @@ def prompts(source: Source, request: pytest.FixtureRequest) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def expected(source: Source, prompts: list[list[int]]) -> list[list[int]]:
     config = load_model_config(source)
+    (layer,) = set(config.layers)
+    heads, rotation = layer.attention, layer.attention.rotation
+    assert rotation is not None and rotation.scaling is None
     reference_config = transformers.LlamaConfig(
-        vocab_size=config.vocab_size, hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
-        num_hidden_layers=config.num_layers, num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_kv_heads, max_position_embeddings=config.max_model_len,
+        vocab_size=config.vocab_size, hidden_size=config.hidden_size, intermediate_size=layer.feed_forward.width,
+        num_hidden_layers=config.num_layers, num_attention_heads=heads.num_heads,
+        num_key_value_heads=heads.num_kv_heads, max_position_embeddings=config.max_model_len,
         rms_norm_eps=config.rms_norm_eps, tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        rope_parameters={"rope_type": "default", "rope_theta": rotation.theta},
     )  # fmt: skip
-    with torch.device("meta"):
-        reference = transformers.LlamaForCausalLM(reference_config)
-    tensors = GgufTensors(read_header(source.path), config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in reference.state_dict().items()}
-    weights = {name: tensors.read(name, shapes[name]) for name in expected_names(config)}
+    tensors = GgufTensors(read_header(source.path))
+    parts = zip(expected_parts(replace(config, names=HF_NAMES)), expected_parts(config), strict=True)
+    weights = {
+        wanted.name: in_order(tensors.read(part.name, part.shape), part.paired_heads) for wanted, part in parts
+    }  # fmt: skip
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     reference = transformers.LlamaForCausalLM(reference_config).eval()
     reference.load_state_dict(weights)

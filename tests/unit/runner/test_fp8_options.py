@@ -1,12 +1,11 @@
 """Where fp8 cannot be had it is refused in one line that names the way out."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from chairlift.config.model import ModelConfig
+from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config
 from chairlift.core.errors import InvalidConfig
@@ -15,7 +14,7 @@ from chairlift.runner.kernels import pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.load import load_runner
 from chairlift.runner.torch_ops import TorchOps
-from fakes.model_world import CONFIG
+from fakes.model_world import CONFIG, SHAPE
 from fakes.tiny_model import write_tiny_model
 
 
@@ -51,7 +50,11 @@ def test_an_older_gpu_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatc
     ("dtype", "config", "complaint"),
     [
         (torch.float16, CONFIG, "bfloat16, not float16; use --dtype bfloat16 or --quantize none"),
-        (torch.bfloat16, replace(CONFIG, intermediate_size=56), "32 and 56 are not both multiples of 16; use --quan"),
+        (
+            torch.bfloat16,
+            uniform_model(**SHAPE | {"intermediate_size": 56}),
+            "32, 56 are not all multiples of 16; use --quan",
+        ),
     ],
 )
 def test_products_that_fp8_does_not_have_are_refused(dtype: torch.dtype, config: ModelConfig, complaint: str) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -6,8 +7,10 @@ import pytest
 import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
+from chairlift.config.families.known import BY_GGUF
+from chairlift.config.fields import Fields
 from chairlift.config.gguf_header import read_header
-from chairlift.config.model import ModelConfig, uniform_model
+from chairlift.config.tensors import GGUF_NAMES
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_ops import TorchOps
@@ -15,11 +18,7 @@ from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.gguf import GgufTensors, supported_types
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run
 
-CONFIG = uniform_model(
-    architecture="LlamaForCausalLM", hidden_size=256, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=64,
-    intermediate_size=256, vocab_size=64, max_model_len=32, rms_norm_eps=1e-5, rope_theta=1e4, is_tied=True,
-)  # fmt: skip
-EMBEDDING = ("token_embd.weight", "model.embed_tokens.weight")
+EMBEDDING = "token_embd.weight"
 
 
 def write(path: Path, tensors: dict[str, tuple[np.ndarray, Kind]], architecture: str = "llama") -> Path:
@@ -49,8 +48,8 @@ def stored(kind: Kind, rows: int, columns: int) -> np.ndarray:
     return blocks.reshape(rows, -1)
 
 
-def tensors(path: Path, config: ModelConfig = CONFIG, num_threads: int = 2) -> GgufTensors:
-    return GgufTensors(read_header(path), config, num_threads)
+def tensors(path: Path) -> GgufTensors:
+    return GgufTensors(read_header(path), num_threads=2)
 
 
 @pytest.mark.parametrize("name", supported_types())
@@ -58,9 +57,9 @@ def tensors(path: Path, config: ModelConfig = CONFIG, num_threads: int = 2) -> G
 def test_each_type_reads_as_the_library_dequantises_it(tmp_path: Path, name: str, rows: int) -> None:
     kind = Kind[name]
     data = stored(kind, rows, 768)
-    path = write(tmp_path / "model.gguf", {EMBEDDING[0]: (data, kind)})
+    path = write(tmp_path / "model.gguf", {EMBEDDING: (data, kind)})
     expected = torch.from_numpy(gguf.quants.dequantize(data, kind).reshape(rows, 768))
-    assert torch.equal(tensors(path).read(EMBEDDING[1], (rows, 768)).float(), expected)
+    assert torch.equal(tensors(path).read(EMBEDDING, (rows, 768)).float(), expected)
 
 
 def test_all_that_the_library_has_is_supported() -> None:
@@ -70,13 +69,13 @@ def test_all_that_the_library_has_is_supported() -> None:
 
 @pytest.mark.parametrize(("kind", "said"), [(Kind.Q8_1, "Q8_1"), (Kind.I8, "I8"), (31, "Q4_0_4_4"), (99, "type 99")])
 def test_a_type_that_the_library_cannot_read_is_named(tmp_path: Path, kind: int, said: str) -> None:
-    path = write(tmp_path / "model.gguf", {EMBEDDING[0]: (np.zeros((2, 320), np.uint8), Kind.Q8_1)})
+    path = write(tmp_path / "model.gguf", {EMBEDDING: (np.zeros((2, 320), np.uint8), Kind.Q8_1)})
     content = path.read_bytes()
     # The number of its type follows name and shape.
     at = content.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
     path.write_bytes(content[:at] + int(kind).to_bytes(4, "little") + content[at + 4 :])
     with pytest.raises(InvalidConfig) as refusal:
-        tensors(path).read(EMBEDDING[1], (2, 256))
+        tensors(path).read(EMBEDDING, (2, 256))
     message = str(refusal.value)
     assert f"model.gguf: tensor token_embd.weight is {said}, which cannot be read; supported: F32, F16, Q4_0" in message
     assert "\n" not in message
@@ -90,9 +89,9 @@ def test_a_scale_that_is_no_number_is_refused_with_tensor_and_file(
     data = stored(kind, 64, 768).copy()
     raw = data.view(np.uint8).reshape(-1, gguf.GGML_QUANT_SIZES[kind][1])
     raw[-1] = 0xFF  # as a scale: not a number, or not finite
-    path = write(tmp_path / "model.gguf", {EMBEDDING[0]: (data, kind)})
+    path = write(tmp_path / "model.gguf", {EMBEDDING: (data, kind)})
     with pytest.raises(InvalidConfig) as refusal:
-        tensors(path).read(EMBEDDING[1], (64, 768))
+        tensors(path).read(EMBEDDING, (64, 768))
     assert str(refusal.value).endswith(
         "model.gguf: tensor token_embd.weight holds values that are not finite numbers (damaged?)"
     )
@@ -100,11 +99,11 @@ def test_a_scale_that_is_no_number_is_refused_with_tensor_and_file(
 
 
 def test_a_missing_tensor_and_a_wrong_shape_are_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.gguf", {EMBEDDING[0]: (np.zeros((2, 32), np.float32), Kind.F32)})
-    with pytest.raises(InvalidConfig, match=r"model.gguf: tensor model.norm.weight is missing"):
-        tensors(path).read("model.norm.weight", (32,))
+    path = write(tmp_path / "model.gguf", {EMBEDDING: (np.zeros((2, 32), np.float32), Kind.F32)})
+    with pytest.raises(InvalidConfig, match=r"model.gguf: tensor output_norm.weight is missing"):
+        tensors(path).read("output_norm.weight", (32,))
     with pytest.raises(InvalidConfig, match=r"token_embd.weight has shape \[2, 32\], the configuration says \[3, 32\]"):
-        tensors(path).read(EMBEDDING[1], (3, 32))
+        tensors(path).read(EMBEDDING, (3, 32))
 
 
 def paired(rows: torch.Tensor, heads: int) -> torch.Tensor:
@@ -122,20 +121,20 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
         "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     }  # fmt: skip
-    written = {}
+    written, attention = {}, twin.config.layers[0].attention
     for name, tensor in twin.reference.state_dict().items():
         stem, suffix = name.rsplit(".", 1)
         if stem == "lm_head" and twin.config.is_tied:
             continue
         if architecture == "llama" and stem.endswith(("q_proj", "k_proj")):
-            tensor = paired(tensor, twin.config.num_heads if "q_proj" in stem else twin.config.num_kv_heads)
+            tensor = paired(tensor, attention.num_heads if "q_proj" in stem else attention.num_kv_heads)
         if stem.startswith("model.layers."):
             _, _, index, part = stem.split(".", 3)
             name = f"blk.{index}.{parts[part]}.{suffix}"
         else:
             name = f"{names[stem]}.{suffix}"
         written[name] = (tensor.numpy(), Kind.F32)
-    written["rope_freqs.weight"] = (np.ones(twin.config.head_dim // 2, np.float32), Kind.F32)
+    written["rope_freqs.weight"] = (np.ones(attention.head_dim // 2, np.float32), Kind.F32)
     return write(path, written, architecture)
 
 
@@ -146,9 +145,9 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
 def test_a_twin_written_as_gguf_is_the_same_model(tmp_path: Path, family: str, architecture: str) -> None:
     twin = make_twin(tmp_path / "hf", family)
     path = write_twin(twin, tmp_path / "twin.gguf", architecture)
-    source = tensors(path, twin.config)
-    decoder = build_model(twin.config, TorchOps(), source, torch.float32, CPU, twin.config.max_model_len)
+    config = BY_GGUF[architecture].from_gguf(Fields("", {}), replace(twin.config, names=GGUF_NAMES))
+    decoder = build_model(config, TorchOps(), tensors(path), torch.float32, CPU, config.max_model_len)
     tokens = random_tokens(20)
-    kv = KvCache(twin.config, 8, 4, torch.float32, CPU)
+    kv = KvCache(config, 8, 4, torch.float32, CPU)
     logits = run(decoder, kv, [chunk(tokens, 0, 20, [3, 1, 0, 6, 2], request(tokens))])
     torch.testing.assert_close(logits[0], twin.reference_logits(tokens)[-1], atol=1e-4, rtol=1e-4)

@@ -17,7 +17,7 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
 from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.model import Decoder
+from chairlift.runner.model import Decoder, Model
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.hf import HfTensors
@@ -149,11 +149,11 @@ def step(chunks: list[Chunk], number: int = 0) -> StepPlan:
     return StepPlan(number, tuple(ordered), (), sum(c.count for c in ordered), num_decodes)
 
 
-def run(decoder: Decoder, kv: KvCache, chunks: list[Chunk]) -> torch.Tensor:
+def run(decoder: Model, kv: KvCache, chunks: list[Chunk]) -> torch.Tensor:
     """The logits of each sampled chunk's last token, in the order of `chunks`."""
     plan = step(chunks)
     with torch.inference_mode():
-        batch = batch_of(plan, kv.block_size, {}, decoder.norm.device)
+        batch = batch_of(plan, kv.block_size, {}, kv.tokens.device)
         logits = decoder.logits(decoder.hidden(batch, kv)[batch.logit_rows])
     rows = {c.request.id: row for c, row in zip((c for c in plan.chunks if c.samples), logits, strict=True)}
     return torch.stack([rows[c.request.id] for c in chunks if c.samples])

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
+from chairlift.config.model import AttentionSpec
 from chairlift.runner import load
+from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.verify.opened import Asked
 from chairlift.verify.reference import against_reference
@@ -28,8 +30,8 @@ def test_a_right_engine_is_within_the_tolerance_of_both_references(tiny_model: P
 class TooSharp(TorchOps):
     """Scales the scores by a twentieth too much."""
 
-    def attention(self, q: Tensor, keys: Tensor, values: Tensor, batch, scale: float, window: int) -> Tensor:  # type: ignore[no-untyped-def]
-        return super().attention(q, keys, values, batch, scale * 1.05, window)
+    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        return super().attention(q, replace(spec, scale=spec.scale * 1.05), keys, values, batch)
 
 
 def test_a_small_mistake_in_attention_fails(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

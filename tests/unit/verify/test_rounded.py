@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from chairlift.config.model import HF_NAMES
 from chairlift.runner.native.ops import available
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.verify.rounded import RoundedTensors
@@ -11,7 +12,7 @@ from chairlift.verify.tolerance import tolerance_of
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 def test_matrices_are_rounded_and_vectors_are_not() -> None:
-    source = RoundedTensors(DummyTensors(), "int4")
+    source = RoundedTensors(DummyTensors(), HF_NAMES, "int4")
     assert torch.equal(source.read("model.norm.weight", (64,)), torch.ones(64))
     errors = {}
     for name in ("model.layers.0.mlp.up_proj.weight", "lm_head.weight"):

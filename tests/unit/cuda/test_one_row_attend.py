@@ -1,15 +1,19 @@
 """Steps of a single token in fewer kernels against torch's operations, in Triton's interpreter: no GPU needed."""
 
 import os
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from chairlift.config.model import uniform_model
-from chairlift.runner.cuda.one_row_decoder import OneRowDecoder, attend_one_row, for_one_row
+from chairlift.config.model import ACTIVATIONS, uniform_model
+from chairlift.runner.cuda import ops as cuda_ops
+from chairlift.runner.cuda.one_row_attend import attend_one_row
 from chairlift.runner.cuda.ops import CudaOps, CudaWeight
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.model import Decoder
+from chairlift.runner.ops import Attention
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -22,23 +26,27 @@ pytestmark = pytest.mark.skipif(
 CPU = torch.device("cpu")
 
 
-def attend(case: Case, window: int = 0, has_norm: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    keys, values, gain = case.keys.clone(), case.values.clone(), case.gain if has_norm else None
+def attend(case: Case, attention: Attention | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    keys, values = case.keys.clone(), case.values.clone()
     counters = torch.zeros(keys.shape[1], dtype=torch.int32)
-    out = attend_one_row(
-        case.qkv, case.rotation, keys, values, case.cuda, gain, gain, 1e-5, case.dim**-0.5, window, counters
-    )
+    out = attend_one_row(case.qkv, attention or case.attention(), keys, values, case.cuda, counters)
     assert not counters.any()
     return keys, values, out
 
 
 @pytest.mark.parametrize("heads", [4, 6])
-@pytest.mark.parametrize(("context", "window"), [(0, 0), (31, 0), (32, 0), (300, 0), (300, 50), (1100, 0), (1100, 70)])
-def test_one_kernel_rotates_stores_and_attends(heads: int, context: int, window: int) -> None:
+@pytest.mark.parametrize(
+    ("context", "window", "cap"),
+    [
+        (0, 0, 0.0), (31, 0, 0.0), (32, 0, 0.0), (300, 0, 0.0), (300, 50, 0.0), (300, 50, 0.7), (300, 0, 0.7),
+        (1100, 0, 0.0), (1100, 70, 0.0),
+    ],
+)  # fmt: skip
+def test_one_kernel_rotates_stores_and_attends(heads: int, context: int, window: int, cap: float) -> None:
     case = Case([(context, 1)], heads, heads, dim=16, size=4)
-    has_norm = window > 0
-    _, *want = case.run(TorchOps(), window, has_norm)
-    for name, a, b in zip(("keys", "values", "attention"), attend(case, window, has_norm), want, strict=True):
+    attention = case.attention(window, has_norm=window > 0, cap=cap)
+    _, *want = case.run(TorchOps(), attention)
+    for name, a, b in zip(("keys", "values", "attention"), attend(case, attention), want, strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
@@ -70,12 +78,14 @@ def test_fp8_attends_to_the_own_key_as_it_is_kept(fp8_rounding: None) -> None:
 
 
 @pytest.mark.parametrize("width", [64, 100])
-def test_the_activation_is_part_of_the_product(width: int) -> None:
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # of numpy: the quotient is 0 then
+def test_the_activation_is_part_of_the_product(width: int, activation: str) -> None:
     x, matrix = torch.randn(1, width).bfloat16(), torch.randn(2 * 7, width).bfloat16()
     weight = CudaOps().weight(matrix)
     assert isinstance(weight, CudaWeight)
-    want = TorchOps().silu_mul(x.float() @ matrix.float().t()).bfloat16()
-    torch.testing.assert_close(weight.gated(x), want, atol=5e-2, rtol=2e-2)
+    want = TorchOps().activate(x.float() @ matrix.float().t(), activation).bfloat16()
+    torch.testing.assert_close(weight.gated(x, activation), want, atol=5e-2, rtol=2e-2)
 
 
 CONFIG = uniform_model(
@@ -84,27 +94,49 @@ CONFIG = uniform_model(
 )  # fmt: skip
 
 
-def test_a_step_comes_out_as_with_torch() -> None:
+def built(ops: CudaOps | TorchOps) -> Decoder:
+    return build_model(CONFIG, ops, DummyTensors(), torch.bfloat16, CPU, CONFIG.max_model_len)
+
+
+def settled() -> Decoder:
+    """As a runner has it."""
+    ops = CudaOps()
+    model = built(ops)
+    ops.settle([layer.attention for layer in model.layers], torch.bfloat16, block_size=4, width=16, device=CPU)
+    return model
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the rows of every call of the one kernel."""
+    seen: list[int] = []
+
+    def watched(qkv: Tensor, *rest: Any) -> Tensor:
+        seen.append(len(qkv))
+        return attend_one_row(qkv, *rest)
+
+    monkeypatch.setattr(cuda_ops, "attend_one_row", watched)
+    return seen
+
+
+def test_a_step_comes_out_as_with_torch(calls: list[int]) -> None:
     case = Case([(20, 1)], 4, 4, dim=16, size=4)
-    plain, model = (
-        build_model(CONFIG, ops, DummyTensors(), torch.bfloat16, CPU, CONFIG.max_model_len)
-        for ops in (TorchOps(), CudaOps())
-    )
     answers = []
-    for decoder, batch in ((plain, case.plain), (for_one_row(model, CPU, OneRowDecoder), case.cuda)):
+    for decoder, batch in ((built(TorchOps()), case.plain), (settled(), case.cuda)):
         kv = KvCache(CONFIG, len(case.keys), 4, torch.bfloat16, CPU)
         for memory in (*kv.keys, *kv.values):
             memory.normal_(generator=torch.Generator().manual_seed(2))
         answers.append((decoder.hidden(batch, kv), kv.keys[1], kv.values[1]))
     for want, got in zip(*answers, strict=True):
         torch.testing.assert_close(got, want, atol=3e-2, rtol=3e-2)
+    assert calls == [1] * CONFIG.num_layers
 
 
-def test_steps_of_several_tokens_go_the_way_they_went() -> None:
-    model = build_model(CONFIG, CudaOps(), DummyTensors(), torch.bfloat16, CPU, CONFIG.max_model_len)
+def test_steps_of_several_tokens_go_the_way_they_went(calls: list[int]) -> None:
     case = Case([(20, 1), (3, 1)], 4, 4, dim=16, size=4)
     answers = [
         decoder.hidden(case.cuda, KvCache(CONFIG, len(case.keys), 4, torch.bfloat16, CPU))
-        for decoder in (model, for_one_row(model, CPU, OneRowDecoder))
+        for decoder in (built(CudaOps()), settled())
     ]
     assert torch.equal(*answers)
+    assert not calls

@@ -1,0 +1,83 @@
+"""Declarations drawn at random, whose layers differ in all that layers may differ in, and tensors for them."""
+
+import random
+import zlib
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from chairlift.config.model import (
+    ACTIVATIONS,
+    AttentionSpec,
+    FeedForwardSpec,
+    LayerSpec,
+    ModelConfig,
+    Names,
+    RopeScaling,
+    Rotation,
+)
+
+VOCAB, MAX_LEN = 61, 48
+_HEADS = [(4, 4), (4, 2), (6, 1), (3, 3)]  # of queries, of keys and values
+_SCALINGS = [
+    None, RopeScaling(kind="linear", factor=4.0), RopeScaling(kind="llama3", factor=8.0, original_max_len=32),
+]  # fmt: skip
+
+
+def random_declaration(seed: int, head_dims: tuple[int, ...] = (8, 16, 24)) -> ModelConfig:
+    rng = random.Random(seed)
+    is_fused = rng.random() < 0.3
+    names = Names(
+        qkv=("attention.qkv",) if is_fused else ("attention.q", "attention.k", "attention.v"),
+        gate_up=("inner.gate_up",) if is_fused else ("inner.gate", "inner.up"),
+        before_attention="norm.1", after_attention="norm.2", before_feed_forward="norm.3", after_feed_forward="norm.4",
+        has_paired_rows=not is_fused and rng.random() < 0.3,
+        norm_offset=rng.choice([0.0, 1.0]),
+    )  # fmt: skip
+    return ModelConfig(
+        architecture="DrawnForCausalLM",
+        hidden_size=rng.choice([32, 48]),
+        vocab_size=VOCAB,
+        max_model_len=MAX_LEN,
+        layers=tuple(_layer(rng, head_dims) for _ in range(rng.choice([1, 2, 3]))),
+        rms_norm_eps=rng.choice([1e-6, 1e-5]),
+        embedding_factor=rng.choice([1.0, 5.6569, 12.0]),
+        logit_cap=rng.choice([0.0, 3.0]),
+        is_tied=rng.random() < 0.5,
+        names=names,
+    )
+
+
+def _layer(rng: random.Random, head_dims: tuple[int, ...]) -> LayerSpec:
+    heads, kv_heads = rng.choice(_HEADS)
+    head_dim = rng.choice(head_dims)
+    rotation = Rotation(theta=rng.choice([100.0, 1e4]), scaling=rng.choice(_SCALINGS))
+    attention = AttentionSpec(
+        num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, scale=rng.choice([head_dim**-0.5, 0.3]),
+        rotation=rng.choice([rotation, rotation, None]), window=rng.choice([0, 0, 1, 7]), cap=rng.choice([0.0, 0.8]),
+        has_bias=rng.random() < 0.5, has_qk_norm=rng.random() < 0.5,
+    )  # fmt: skip
+    has_norm_before = rng.random() < 0.7
+    return LayerSpec(
+        attention=attention,
+        feed_forward=FeedForwardSpec(width=rng.choice([40, 64]), activation=rng.choice(ACTIVATIONS)),
+        has_norm_before=has_norm_before,
+        has_norm_after=not has_norm_before or rng.random() < 0.3,
+        residual_factor=rng.choice([1.0, 0.22]),
+    )
+
+
+class DrawnTensors:
+    """Large enough that every part matters: gains differ from line to line, and so do biases."""
+
+    @property
+    def names(self) -> Collection[str]:
+        return ()
+
+    def file_of(self, name: str) -> str:
+        return "drawn tensors"
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        source = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        return torch.randn(shape, generator=source, dtype=torch.float64) * (0.3 if len(shape) == 1 else 0.25)

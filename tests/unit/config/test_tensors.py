@@ -1,0 +1,83 @@
+"""What is listed is what is read: names, shapes, stacks and sizes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from chairlift.config.model import HF_NAMES, ModelConfig, uniform_model
+from chairlift.config.tensors import Matrix, Part, end_tensors, expected_parts, layer_tensors, weight_bytes
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.hf import HfTensors
+from unit.runner.twins import CPU, FAMILIES, make_twin
+
+
+class Counting(HfTensors):
+    num_layer = num_other = 0
+
+    def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        tensor = super().read(name, shape)
+        if ".layers." in name and tensor.ndim == 2:
+            self.num_layer += tensor.numel()
+        else:
+            self.num_other += tensor.numel()
+        return tensor
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_size_is_that_of_all_tensors_that_are_read(tmp_path: Path, family: str) -> None:
+    twin = make_twin(tmp_path, family)
+    source = Counting(twin.folder)
+    build_model(twin.config, TorchOps(), source, torch.float32, CPU, 16)
+    assert weight_bytes(twin.config, 2, 1) == 2 * source.num_other + source.num_layer
+
+
+CONFIG = uniform_model(
+    architecture="LlamaForCausalLM", hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
+    intermediate_size=48, vocab_size=97, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0, has_qkv_bias=True,
+)  # fmt: skip
+
+
+def with_last(config: ModelConfig, **changes: bool) -> ModelConfig:
+    return replace(config, layers=(*config.layers[:-1], replace(config.layers[-1], **changes)))
+
+
+def test_a_matrix_is_stacked_of_the_parts_that_a_file_has() -> None:
+    layer = "model.layers.1."
+    qkv = layer_tensors(CONFIG, 1).qkv
+    assert qkv.parts == (
+        Part(f"{layer}self_attn.q_proj.weight", (64, 32)), Part(f"{layer}self_attn.k_proj.weight", (32, 32)),
+        Part(f"{layer}self_attn.v_proj.weight", (32, 32)),
+    )  # fmt: skip
+    assert [part.shape for part in qkv.bias] == [(64,), (32,), (32,)]
+    names = replace(HF_NAMES, qkv=("qkv",), gate_up=("gate_up",))
+    fused = layer_tensors(replace(CONFIG, names=names), 1)
+    assert fused.qkv == Matrix((Part(f"{layer}qkv.weight", (128, 32)),), (Part(f"{layer}qkv.bias", (128,)),))
+    assert fused.gate_up == Matrix((Part(f"{layer}gate_up.weight", (96, 32)),))
+
+
+def test_rows_in_pairs_are_those_of_queries_and_keys_and_of_their_biases() -> None:
+    paired = layer_tensors(replace(CONFIG, names=replace(HF_NAMES, has_paired_rows=True)), 0)
+    assert [part.paired_heads for part in paired.qkv.parts] == [4, 2, 0]
+    assert [part.paired_heads for part in paired.qkv.bias] == [4, 2, 0]
+    assert {part.paired_heads for matrix in paired.matrices[1:] for part in matrix.parts} == {0}
+
+
+def test_norms_are_those_that_each_layer_has() -> None:
+    names = replace(HF_NAMES, after_attention="after_1", after_feed_forward="after_2")
+    config = with_last(replace(CONFIG, names=names), has_norm_before=False, has_norm_after=True)
+    assert [sorted(layer_tensors(config, index).norms) for index in range(2)] == [
+        ["before_attention", "before_feed_forward"], ["after_attention", "after_feed_forward"],
+    ]  # fmt: skip
+    assert layer_tensors(config, 1).norms["after_attention"] == Part("model.layers.1.after_1.weight", (32,))
+
+
+def test_a_tied_model_has_no_head_of_its_own_and_every_name_comes_once() -> None:
+    assert end_tensors(replace(CONFIG, is_tied=True)).head is None
+    names = [part.name for part in expected_parts(CONFIG)]
+    assert len(names) == len(set(names)) == 3 + 2 * (7 + 3 + 2)
+    assert "lm_head.weight" in names and "lm_head.weight" not in [
+        part.name for part in expected_parts(replace(CONFIG, is_tied=True))
+    ]

@@ -1,0 +1,88 @@
+"""Whatever is declared is what is computed: declarations drawn at random against the independent reference."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.config.model import LayerSpec
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.model import Decoder, Model
+from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.native.tape import Taped
+from chairlift.runner.ops import Ops
+from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.weights.assemble import build_model
+from chairlift.verify import dense
+from chairlift.verify.answer import Row
+from fakes.declarations import MAX_LEN, DrawnTensors, random_declaration
+from unit.runner.twins import CPU, chunk, random_tokens, request, run, shuffled_tables
+
+SEEDS = range(24)
+BLOCK = 4
+TEXTS = [[token % 61 for token in random_tokens(length, seed=length)] for length in (31, 18, 7)]
+# Tokens of each text in each step: chunks of prompts beside decodes, then decodes alone.
+STEPS = [(11, 1, 3), (1, 9, 1), (15, 4, 1), (1, 1, 1), (1, 1, 1), (1, 1, 0), (1, 1, 0)]
+NAMES = {torch.float64: "float64", torch.float32: "float32"}
+
+
+def built(seed: int, ops: Ops, dtype: torch.dtype) -> Decoder:
+    return build_model(random_declaration(seed), ops, DrawnTensors(), dtype, CPU, MAX_LEN)
+
+
+def reference(seed: int, dtype: torch.dtype) -> list[list[Row]]:
+    counts = [len(text) for text in TEXTS]
+    config = random_declaration(seed)
+    return dense.logits_of(config, DrawnTensors(), NAMES[dtype], "cpu", TEXTS, counts, lambda *_: None)
+
+
+def steps(decoder: Model, dtype: torch.dtype) -> Iterator[tuple[int, int, Tensor]]:
+    """(text, position, logits there) of every step."""
+    tables = shuffled_tables([len(text) for text in TEXTS], BLOCK, 24)
+    kv = KvCache(decoder.config, 24, BLOCK, dtype, CPU)
+    requests = [request(text, id=i) for i, text in enumerate(TEXTS)]
+    done = [0] * len(TEXTS)
+    for counts in STEPS:
+        chunks = [chunk(TEXTS[i], done[i], n, tables[i], requests[i]) for i, n in enumerate(counts) if n]
+        logits = iter(run(decoder, kv, chunks))
+        for i, n in enumerate(counts):
+            done[i] += n
+            if n:
+                yield i, done[i] - 1, next(logits)
+    assert done == [len(text) for text in TEXTS]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_logits_are_those_of_the_reference_in_chunks_and_decodes(seed: int) -> None:
+    wanted = reference(seed, torch.float64)
+    for text, position, logits in steps(built(seed, TorchOps(), torch.float64), torch.float64):
+        np.testing.assert_allclose(logits.numpy(), wanted[text][position], atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_so_they_are_by_the_native_kernels_played_and_called(seed: int) -> None:
+    wanted, ops = reference(seed, torch.float64), NativeOps(2)
+    decoder = built(seed, ops, torch.float32)
+    called, played = (list(steps(each, torch.float32)) for each in (decoder, Taped(decoder, ops.calls)))
+    for (text, position, logits), (_, _, same) in zip(called, played, strict=True):
+        np.testing.assert_allclose(logits.numpy(), wanted[text][position], atol=1e-3, rtol=1e-3)
+        assert torch.equal(logits, same)
+
+
+def test_what_is_drawn_differs_in_all_that_layers_may() -> None:
+    configs = [random_declaration(seed) for seed in SEEDS]
+    layers: list[LayerSpec] = [layer for config in configs for layer in config.layers]
+    for name in ("num_heads", "num_kv_heads", "head_dim", "scale", "window", "cap", "has_bias", "has_qk_norm"):
+        assert len({getattr(layer.attention, name) for layer in layers}) > 1, name
+    assert any(layer.attention.rotation is None for layer in layers)
+    assert len({layer.feed_forward for layer in layers}) > 1
+    norms = {(layer.has_norm_before, layer.has_norm_after) for layer in layers}
+    assert norms == {(True, False), (False, True), (True, True)}
+    assert len({layer.residual_factor for layer in layers}) > 1
+    for name in ("embedding_factor", "logit_cap", "is_tied", "hidden_size"):
+        assert len({getattr(config, name) for config in configs}) > 1, name
+    for name in ("norm_offset", "has_paired_rows", "qkv"):
+        assert len({getattr(config.names, name) for config in configs}) > 1, name
