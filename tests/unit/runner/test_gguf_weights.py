@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -7,10 +6,8 @@ import pytest
 import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
-from chairlift.config.families.known import BY_GGUF
-from chairlift.config.fields import Fields
 from chairlift.config.gguf_header import read_header
-from chairlift.config.tensors import GGUF_NAMES
+from chairlift.config.gguf_model import load_gguf
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_ops import TorchOps
@@ -21,8 +18,14 @@ from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, reques
 EMBEDDING = "token_embd.weight"
 
 
-def write(path: Path, tensors: dict[str, tuple[np.ndarray, Kind]], architecture: str = "llama") -> Path:
+def write(
+    path: Path, tensors: dict[str, tuple[np.ndarray, Kind]], architecture: str = "llama",
+    metadata: dict[str, float] | None = None,
+) -> Path:  # fmt: skip
     writer = gguf.GGUFWriter(path, architecture)
+    for key, value in (metadata or {}).items():
+        add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
+        add(f"{architecture}.{key}", value)
     for name, (data, kind) in tensors.items():
         if kind is Kind.F32:
             writer.add_tensor(name, data)
@@ -113,6 +116,19 @@ def paired(rows: torch.Tensor, heads: int) -> torch.Tensor:
     return rows[order]
 
 
+def metadata_of(twin: Twin) -> dict[str, float]:
+    config, (layer,) = twin.config, set(twin.config.layers)
+    attention, rotation = layer.attention, layer.attention.rotation
+    assert rotation is not None and rotation.scaling is None
+    return {
+        "block_count": config.num_layers, "context_length": config.max_model_len, "vocab_size": config.vocab_size,
+        "embedding_length": config.hidden_size, "feed_forward_length": layer.feed_forward.width,
+        "attention.head_count": attention.num_heads, "attention.head_count_kv": attention.num_kv_heads,
+        "attention.key_length": attention.head_dim, "attention.value_length": attention.head_dim,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps, "rope.freq_base": rotation.theta,
+    }  # fmt: skip
+
+
 def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
     names = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     parts = {
@@ -135,17 +151,17 @@ def write_twin(twin: Twin, path: Path, architecture: str) -> Path:
             name = f"{names[stem]}.{suffix}"
         written[name] = (tensor.numpy(), Kind.F32)
     written["rope_freqs.weight"] = (np.ones(attention.head_dim // 2, np.float32), Kind.F32)
-    return write(path, written, architecture)
+    return write(path, written, architecture, metadata_of(twin))
 
 
-@pytest.mark.parametrize(
-    ("family", "architecture"),
-    [("llama-gqa-tied", "llama"), ("llama-mha", "llama"), ("qwen2-bias", "qwen2"), ("qwen3-qk-norm", "qwen3")],
-)
+IN_GGUF = [("llama-gqa-tied", "llama"), ("llama-mha", "llama"), ("qwen2-bias", "qwen2"), ("qwen3-qk-norm", "qwen3")]
+
+
+@pytest.mark.parametrize(("family", "architecture"), IN_GGUF)
 def test_a_twin_written_as_gguf_is_the_same_model(tmp_path: Path, family: str, architecture: str) -> None:
     twin = make_twin(tmp_path / "hf", family)
     path = write_twin(twin, tmp_path / "twin.gguf", architecture)
-    config = BY_GGUF[architecture].from_gguf(Fields("", {}), replace(twin.config, names=GGUF_NAMES))
+    config = load_gguf(read_header(path))
     decoder = build_model(config, TorchOps(), tensors(path), torch.float32, CPU, config.max_model_len)
     tokens = random_tokens(20)
     kv = KvCache(config, 8, 4, torch.float32, CPU)

@@ -7,11 +7,15 @@ import pytest
 import torch
 
 from chairlift.build import Model
+from chairlift.config.gguf_header import read_header
+from chairlift.config.gguf_model import load_gguf
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source
 from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.verify import dense, hugging_face
+from unit.runner.test_gguf_weights import IN_GGUF, write_twin
 from unit.runner.twins import FAMILIES, make_twin, random_tokens
 
 TEXTS = [random_tokens(40, 1), random_tokens(13, 2)]
@@ -33,16 +37,31 @@ def test_our_reference_computes_what_transformers_does(tmp_path: Path, family: s
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_transformers_is_built_from_our_description_as_it_reads_its_own(tmp_path: Path, family: str) -> None:
+def test_transformers_filled_with_our_tensors_computes_what_it_does_with_those_it_reads(
+    tmp_path: Path, family: str
+) -> None:
     twin = make_twin(tmp_path, family)
-    folder = Model(Settings(), Source("folder", tmp_path, "twin"), twin.config)
-    built = Model(Settings(), Source("gguf", tmp_path, "twin"), twin.config)
+    folder, built = (
+        Model(Settings(load_format=how), Source("folder", tmp_path, "twin"), twin.config) for how in ("auto", "dummy")
+    )
     both = [
         hugging_face.logits_of(model, lambda: HfTensors(tmp_path), "float32", TEXTS, COUNTS, nothing)
         for model in (folder, built)
     ]
     for own, ours in zip(*both, strict=True):
         np.testing.assert_allclose(np.stack(ours), np.stack(own), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("family", "architecture"), IN_GGUF)
+def test_transformers_is_built_from_a_gguf_file(tmp_path: Path, family: str, architecture: str) -> None:
+    twin = make_twin(tmp_path, family)
+    path = write_twin(twin, tmp_path / "twin.gguf", architecture)
+    header = read_header(path)
+    model = Model(Settings(), Source("gguf", path, "twin"), load_gguf(header))
+    found = hugging_face.logits_of(model, lambda: GgufTensors(header), "float32", TEXTS, COUNTS, nothing)
+    for tokens, rows in zip(TEXTS, found, strict=True):
+        expected = twin.reference_logits(tokens)[-len(rows) :].numpy()
+        np.testing.assert_allclose(np.stack(rows), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_weights_are_rounded_to_what_the_runner_keeps(tmp_path: Path) -> None:
