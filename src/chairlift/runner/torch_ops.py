@@ -27,6 +27,7 @@ _MAX_WIDENED = 4096
 # Fewer elements than this are never split among threads, whose borders would move with the number of rows: an element
 # at a border is computed one by one instead of in a vector, and its exponential may come out with another last bit.
 _UNSPLIT = 32768
+_VECTOR = 16  # numbers that are computed together at most
 # 0.5 x (1 + tanh(u)) is x sigmoid(2u), and 2u = _GELU * (x + 0.044715 x^3).
 _GELU = 2 * math.sqrt(2 / math.pi)
 
@@ -168,8 +169,11 @@ class TorchOps:
 def _activate(gate_up: Tensor, activation: str) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
     if activation == "gelu_tanh":  # torch's own takes other ways for other numbers of rows
-        wide = gate.to(torch.promote_types(gate.dtype, torch.float32))
-        return (wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))).to(gate.dtype) * up
+        width = gate.shape[-1]
+        # Whole vectors in every row: what is left over at a row's end would be computed in another way.
+        wide = F.pad(gate.to(torch.promote_types(gate.dtype, torch.float32)), (0, -width % _VECTOR))
+        wide = wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))
+        return wide[:, :width].to(gate.dtype) * up
     return F.silu(gate) * up
 
 
