@@ -75,9 +75,8 @@ def _built(transformers: Any, model: Model, tensors: TensorSource, rounded: torc
     folder, file = (path, None) if model.source.kind == "folder" else (path.parent, path.name)
     facts = transformers.AutoConfig.from_pretrained(folder, gguf_file=file, local_files_only=True)
     facts._attn_implementation = "eager"
-    rotations = {layer.attention.rotation for layer in config.layers}
-    if file is not None and len(rotations) == 1 and (rotation := rotations.pop()) is not None:
-        facts.rope_parameters = _rope(rotation)  # scaling is a tensor in such a file, which transformers leaves aside
+    if file is not None:
+        _complete(facts, config)
     with import_module("transformers.initialization").no_init_weights():  # nothing is drawn that is replaced at once
         reference = transformers.AutoModelForCausalLM.from_config(facts)
     names = BY_ARCHITECTURE[config.architecture].names
@@ -90,6 +89,14 @@ def _built(transformers: Any, model: Model, tensors: TensorSource, rounded: torc
         weights[f"{names.head}.weight"] = weights[f"{names.embedding}.weight"]
     reference.load_state_dict(weights, assign=True)
     return reference.eval()
+
+
+def _complete(facts: Any, config: ModelConfig) -> None:
+    """What transformers leaves aside in a GGUF file: the size of heads, and scaling, which is a tensor there."""
+    facts.head_dim = config.layers[0].attention.head_dim
+    rotations = {layer.attention.rotation for layer in config.layers}
+    if len(rotations) == 1 and (rotation := rotations.pop()) is not None:
+        facts.rope_parameters = _rope(rotation)
 
 
 def _rope(rotation: Rotation) -> dict[str, Any]:
