@@ -1,10 +1,9 @@
 """Makes the tables and pictures of docs/when-which-policy.md: the simulator with the built-in H200 profile.
 
-    python benchmarks/policy_pages.py --contest FILE [--pictures docs/pictures] [--only NAME]
+    python benchmarks/policy_pages.py [--pictures docs/pictures] [--only NAME]
 
-FILE is the contest workload: 1,500 requests as JSON lines of lengths (docs/formats.md). Such a file is made from the
-contest's own records with the Llama-2 tokenizer: `prompt_tokens` counts instruction, colon and input without BOS,
-`output_tokens` the record's output. The other workloads are drawn here.
+The contest workload is the built-in one, 1,500 requests of the Alpaca records as the Llama-2 tokenizer counts them; the
+other workloads are drawn here.
 """
 
 import argparse
@@ -15,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from chairlift.core.attributes import Attributes
+from chairlift.report.frame import picture
 from chairlift.sim.comparison.compare import Row, compare, to_text
-from chairlift.sim.comparison.picture import to_png
+from chairlift.sim.comparison.picture import charts
 from chairlift.sim.comparison.vary import cases, parse_vary
 from chairlift.sim.profile import DEFAULT, Profile, load_profile
 from chairlift.telemetry.report import Slo
-from chairlift.workload.file import read
 from chairlift.workload.item import Item
 from chairlift.workload.load import load_items
 
@@ -29,10 +28,10 @@ SLO = Slo(ttft=1.0, tpot=0.05)
 
 
 class Page:
-    def __init__(self, contest: Path, pictures: Path) -> None:
+    def __init__(self, pictures: Path) -> None:
         self._pictures = pictures
         self._profile = load_profile(DEFAULT)
-        self.contest: Items = lambda: read(contest)
+        self.contest = lengths("contest")
 
     def show(
         self, name: str, title: str, items: Items, vary: Sequence[str], arrivals: str = "none",
@@ -42,10 +41,9 @@ class Page:
         started = time.perf_counter()
         wanted = cases(parse_vary(vary), arrivals, options, None, {})
         rows = list(compare(wanted, items, profile or self._profile, slo=SLO))
-        picture = to_png(rows, title, dpi=80)
-        (self._pictures / f"{name}.png").write_bytes(picture)
+        (self._pictures / f"{name}.svg").write_text(picture(title, charts(rows)))
         seconds = time.perf_counter() - started
-        print(f"\n## {name}: {title} ({len(rows)} runs in {seconds:.1f} s, {len(picture)} bytes)\n{to_text(rows)}")
+        print(f"\n## {name}: {title} ({len(rows)} runs in {seconds:.1f} s)\n{to_text(rows)}")
         return rows
 
     def order(self) -> None:
@@ -142,13 +140,12 @@ def shared_prefixes() -> Iterator[Item]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--contest", type=Path, required=True, metavar="FILE")
     parser.add_argument("--pictures", type=Path, default=Path("docs/pictures"), metavar="FOLDER")
     names = ("order", "width", "load", "delay", "memory", "users", "prefixes")
     parser.add_argument("--only", choices=names)
     options = parser.parse_args()
     options.pictures.mkdir(parents=True, exist_ok=True)
-    page = Page(options.contest, options.pictures)
+    page = Page(options.pictures)
     for name in names:
         if options.only in (None, name):
             getattr(page, name)()

@@ -1,6 +1,6 @@
 """What simulating costs: per scheduled request as the queue grows, for a whole workload, and in memory.
 
-    python benchmarks/simulation.py queue [--png FILE]
+    python benchmarks/simulation.py queue [--svg FILE]
     python benchmarks/simulation.py memory [--requests 1000 10000 100000]
     python benchmarks/simulation.py workload FILE
 
@@ -30,6 +30,8 @@ from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
+from chairlift.report.chart import Kind, Series, plot
+from chairlift.report.frame import picture
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.profile import load_profile
 from chairlift.sim.run import run
@@ -117,24 +119,23 @@ def queue(args: argparse.Namespace) -> None:
     print(f"{'microseconds per scheduled request':36}" + "".join(f"{length:>10}" for length in args.lengths))
     for name, figures in found.items():
         print(f"{name:36}" + "".join(f"{figure:>10.2f}" for figure in figures))
-    if args.png:
-        draw(args.lengths, found, args.png)
+    if args.svg:
+        draw(args.lengths, found, args.svg)
 
 
-def draw(lengths: list[int], found: dict[str, list[float]], path: str) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots()
-    for place, (name, figures) in enumerate(found.items()):
-        axes.plot(lengths, figures, marker="ov^sDx"[place % 6], label=name, color=f"C{place % 10}")
-    axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("requests waiting")
-    axes.set_ylabel("microseconds per scheduled request")
-    axes.set_title(f"Cost of simulating a step, {RUNNING} running")
-    axes.legend(ncols=3, fontsize="small")
-    figure.savefig(path, dpi=120)
+def draw(lengths: list[int], found: dict[str, list[float]], path: Path) -> None:
+    """The rules of each kind in a chart of their own."""
+    charts = []
+    for kind in ("--policy", "--prefill", "--admission"):
+        of_kind = [(name, figures) for name, figures in found.items() if name.startswith(kind)]
+        series = []
+        for hue, (name, figures) in enumerate(of_kind):
+            points = list(zip(map(float, lengths), figures, strict=True))
+            look = "dashed" if hue >= 8 else ""  # there are eight hues
+            series += [Series(points, name.split()[1], Kind.LINE, hue, look), Series(points, hue=hue, look="large")]
+        title = f"{kind}: microseconds per scheduled request"
+        charts.append(plot(title, series, "requests waiting", from_zero="y", is_log=True))
+    path.write_text(picture(f"Cost of simulating a step, {RUNNING} running", charts))
 
 
 def memory(args: argparse.Namespace) -> None:
@@ -183,7 +184,7 @@ def main() -> None:
     for name, command in (("queue", queue), ("memory", memory), ("one", one), ("workload", workload)):
         commands.add_parser(name).set_defaults(run=command)
     commands.choices["queue"].add_argument("--lengths", type=int, nargs="+", default=[100, 1000, 10_000, 100_000])
-    commands.choices["queue"].add_argument("--png")
+    commands.choices["queue"].add_argument("--svg", type=Path)
     commands.choices["memory"].add_argument("--requests", type=int, nargs="+", default=[1000, 10_000, 100_000])
     commands.choices["one"].add_argument("arrivals")
     commands.choices["one"].add_argument("count", type=int)

@@ -26,7 +26,7 @@ from fakes.tuned import KNOBS, work
 
 pytestmark = pytest.mark.slow
 
-BLUE, ORANGE, GREEN = (0x1B, 0x5E, 0x8C), (0xD1, 0x70, 0x1B), (0x3A, 0x8F, 0x4D)  # the front, the default, the pick
+BLUE, ORANGE, GREEN = (0x2B, 0x6C, 0xB0), (0xC0, 0x56, 0x21), (0x2F, 0x85, 0x5A)  # the front, the default, the pick
 
 
 def command(*arguments: str | Path) -> list[str]:

@@ -13,6 +13,7 @@ from chairlift.bench.own_limit import OwnLimit
 from chairlift.bench.record import Record
 from chairlift.bench.run import Measured
 from chairlift.bench.timeline import Timeline
+from chairlift.report.text import columns, line
 from chairlift.telemetry.report import Slo, Spread
 
 KIND, VERSION = "chairlift bench", 1
@@ -65,42 +66,42 @@ class Result:
     def _lines(self) -> Iterator[str]:
         figures = self.figures
         if self.stopped:
-            yield _line("PARTIAL", f"{self.stopped}; what was measured until then:")
-        yield _line("requests", counted(figures))
+            yield line("PARTIAL", f"{self.stopped}; what was measured until then:")
+        yield line("requests", counted(figures))
         for reason, count in list(figures.failures.items())[:10]:
-            yield _line("", f"{count} x {reason}")
+            yield line("", f"{count} x {reason}")
         if self.warm_up:
-            yield _line("warm-up", f"{self.warm_up} requests before, not counted; {self.warm_up_failed} of them failed")
-        yield _line("total time", f"{figures.total_s:.3f} s, at most {figures.max_concurrency} requests at once")
-        yield _line(
+            yield line("warm-up", f"{self.warm_up} requests before, not counted; {self.warm_up_failed} of them failed")
+        yield line("total time", f"{figures.total_s:.3f} s, at most {figures.max_concurrency} requests at once")
+        yield line(
             "throughput",
             f"{figures.requests_per_s:.2f} requests/s, {figures.output_tokens_per_s:.1f} output tokens/s (peak "
             f"{figures.peak_output_tokens_per_s:.0f}), {figures.total_tokens_per_s:.1f} tokens/s in all",
         )
         told = "" if figures.is_told else "; the server did not count them: each chunk is taken for one"
-        yield _line(
+        yield line(
             "tokens", f"{figures.prompt_tokens} prompt, {figures.output_tokens} output in {figures.chunks} chunks{told}"
         )
         if figures.slo is not None:
             share = figures.good / figures.sent if figures.good and figures.sent else 0.0
-            yield _line(
+            yield line(
                 "goodput",
                 f"{figures.goodput_per_s:.2f} requests/s: {figures.good} ({share:.1%}) in full within {figures.slo}",
             )
         client = self.client
-        yield _line(
+        yield line(
             "client",
             f"{client.clients} process{'es' * (client.clients != 1)}, the busiest at {client.busiest:.0%} of a core, "
             f"{_fit_for(client)}; all cores {client.machine:.0%} busy; p99 of being late: "
             f"timers {1e3 * client.lag_s.p99:.1f} ms, requests {1e3 * client.late_s.p99:.1f} ms",
         )
         for doubt in client.doubts:
-            yield _line("DOUBT", doubt)
+            yield line("DOUBT", doubt)
         yield ""
-        yield _columns("milliseconds", "mean", "p50", "p90", "p99", "max")
+        yield columns("milliseconds", "mean", "p50", "p90", "p99", "max")
         for name in LATENCIES:
             spread: Spread = getattr(figures, name)
-            yield _columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
+            yield columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
 
 
 def _fit_for(client: OwnLimit) -> str:
@@ -146,11 +147,3 @@ def _row(record: Record) -> list[Any]:
         len(record.chunks),
         record.reason,
     ]
-
-
-def _line(name: str, text: str) -> str:
-    return f"{name:<14}{text}"
-
-
-def _columns(name: str, *cells: str) -> str:
-    return f"{name:<14}" + "".join(f"{cell:>12}" for cell in cells)

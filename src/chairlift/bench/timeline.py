@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from chairlift.bench.record import Record
+from chairlift.report.axis import round_step
 
 MAX_STEPS = 240
 MAX_RATE_STEPS = 60  # few enough that a step sees many answers
@@ -27,7 +28,7 @@ class Timeline:
     @classmethod
     def of(cls, records: Sequence[Record]) -> "Timeline":
         end_s = max((record.last_s for record in records), default=0.0)
-        step_s, rate_step_s = nice_step(end_s / MAX_STEPS), nice_step(end_s / MAX_RATE_STEPS)
+        step_s, rate_step_s = (round_step(max(1e-3, end_s / num)) for num in (MAX_STEPS, MAX_RATE_STEPS))
         least = min(1, len(records))
         waiting, running = _levels(records, step_s, max(least, math.ceil(end_s / step_s)))
         tokens, answers = _rates(records, rate_step_s, max(least, math.ceil(end_s / rate_step_s)))
@@ -58,12 +59,6 @@ def _stand(changes: list[int], start: float, end: float) -> None:
     """Counted at the end of every step in [start, end)."""
     changes[min(len(changes) - 1, max(0, math.ceil(start) - 1))] += 1
     changes[min(len(changes) - 1, max(0, math.ceil(end) - 1))] -= 1
-
-
-def nice_step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below `least`, and at least a millisecond."""
-    power = 10.0 ** math.floor(math.log10(max(least, 1e-3)))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
 
 
 def peak_tokens_per_s(records: Iterable[Record]) -> float:

@@ -9,7 +9,6 @@ from typing import Any
 
 from chairlift.cli.flags import add_option_flags, flags_of
 from chairlift.cli.simulate import add_workload_flags, items_from, number, progress
-from chairlift.config.extras import check_extra
 from chairlift.config.values import whole
 from chairlift.core.errors import InvalidConfig
 
@@ -27,7 +26,9 @@ def add_command(commands: Any) -> None:
         help="a setting below or `arrivals`, and its values: policy=fcfs,longest-first; may be repeated",
     )  # fmt: skip
     parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write the table as CSV and JSON, and PNG and HTML")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="write the table as CSV, JSON and HTML, and its charts as SVG"
+    )
     parser.add_argument("--title", metavar="TEXT", help="of the picture (default: the workload and what varies)")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     add_option_flags(parser, "engine")
@@ -46,8 +47,6 @@ def run(options: argparse.Namespace) -> int:
     if options.model is not None:
         profile.check_model(options.model)
     slo = None if options.slo is None else Slo.parse(options.slo)
-    if options.out is not None:
-        check_extra("compare --out", "pictures")
     seed = number(options, "seed", whole(0))
     rows: list[Row] = []
     with progress() as watch:

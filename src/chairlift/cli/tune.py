@@ -51,7 +51,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--no-verify", action="store_true", help="simulate only")
     parser.add_argument(
         "--out", type=Path, default=Path("chairlift-tune"), metavar="FOLDER",
-        help="for tuned.yaml, tune.html, tune.md, tune.png and tune.json (default: %(default)s)",
+        help="for tuned.yaml, tune.html, tune.md, tune.svg and tune.json (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the JSON of tune.json instead of a summary")
     add_option_flags(parser, "engine", "model", without=("tokenizer",))

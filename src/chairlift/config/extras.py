@@ -4,15 +4,13 @@ from importlib.util import find_spec
 
 from chairlift.core.errors import InvalidConfig
 
-_PICTURES = {"matplotlib": "matplotlib", "PIL": "pillow"}
 # The modules that are imported and the packages they are in.
 EXTRAS = {
     "otel": {
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
     },
-    "pictures": _PICTURES,
-    "tune": {"optuna": "optuna", **_PICTURES},
+    "tune": {"optuna": "optuna"},
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from chairlift.report.text import columns, line
 from chairlift.telemetry.limits import EVERY, parse_limits
 
 MAX_USERS_SHOWN = 10
@@ -141,51 +142,43 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         gone = [f"{count} {word}" for count, word in ((self.aborted, "aborted"), (self.failed, "failed")) if count]
-        yield _row("requests", f"{self.requests}: {', '.join([f'{self.finished} finished', *gone])}")
-        yield _row("total time", f"{self.total_s:.3f} s in {self.steps} steps, {self.decode_steps} of them decoding")
-        yield _row(
+        yield line("requests", f"{self.requests}: {', '.join([f'{self.finished} finished', *gone])}")
+        yield line("total time", f"{self.total_s:.3f} s in {self.steps} steps, {self.decode_steps} of them decoding")
+        yield line(
             "throughput", f"{self.requests_per_s:.2f} requests/s, {self.output_tokens_per_s:.1f} output tokens/s"
         )
-        yield _row(
+        yield line(
             "tokens", f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached), {self.output_tokens} output"
         )
-        yield _row("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
-        yield _row("blocks", f"{_level(self.blocks)} in use; sharing saved {_level(self.blocks_saved)}")
+        yield line("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
+        yield line("blocks", f"{_level(self.blocks)} in use; sharing saved {_level(self.blocks_saved)}")
         if self.slo is not None:
-            yield _row("goodput", f"{self.goodput_per_s:.2f} requests/s: {self.good} within {self.slo}")
-        yield _row("fairness", f"{self.fairness:.3f} between {len(self.users)} user{'s' * (len(self.users) != 1)}")
+            yield line("goodput", f"{self.goodput_per_s:.2f} requests/s: {self.good} within {self.slo}")
+        yield line("fairness", f"{self.fairness:.3f} between {len(self.users)} user{'s' * (len(self.users) != 1)}")
         for failure in self.rule_failures:
-            yield _row("replaced", failure)
+            yield line("replaced", failure)
         yield ""
-        yield _columns("milliseconds", "mean", "p50", "p90", "p99", "max")
+        yield columns("milliseconds", "mean", "p50", "p90", "p99", "max")
         for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s"):
             spread: Spread = getattr(self, name)
-            yield _columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
+            yield columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
         if len(self.users) > 1:
             yield ""
             yield from self._user_lines()
 
     def _user_lines(self) -> Iterator[str]:
-        yield _columns("user", "requests", "prompt", "output", "ttft ms", "e2e ms")
+        yield columns("user", "requests", "prompt", "output", "ttft ms", "e2e ms")
         largest = sorted(self.users.items(), key=lambda item: (-item[1].output_tokens, item[0]))
         for name, share in largest[:MAX_USERS_SHOWN]:
             times = (f"{1000 * share.ttft_mean_s:.2f}", f"{1000 * share.e2e_mean_s:.2f}")
             numbers = (str(share.requests), str(share.prompt_tokens), str(share.output_tokens))
-            yield _columns(name or "(none)", *numbers, *times)
+            yield columns(name or "(none)", *numbers, *times)
         if len(largest) > MAX_USERS_SHOWN:
             yield f"... and {len(largest) - MAX_USERS_SHOWN} more"
 
 
-def _row(name: str, text: str) -> str:
-    return f"{name:<14}{text}"
-
-
 def _level(level: Level) -> str:
     return f"{level.mean:.1f} (at most {level.max})"
-
-
-def _columns(name: str, *cells: str) -> str:
-    return f"{name:<14}" + "".join(f"{cell:>12}" for cell in cells)
 
 
 def fairness(shares: Sequence[UserShare]) -> float:

@@ -9,9 +9,11 @@ import yaml
 
 from chairlift.config.options import DEFAULTS
 from chairlift.config.settings import Settings
+from chairlift.report import files
+from chairlift.report.frame import picture
+from chairlift.report.page import to_html, to_markdown
 from chairlift.tune.knobs import changes, with_choice
-from chairlift.tune.page import to_html, to_markdown
-from chairlift.tune.picture import to_png
+from chairlift.tune.picture import charts
 from chairlift.tune.report import Found
 
 
@@ -28,21 +30,15 @@ def yaml_of(found: Found) -> str:
 
 def write(found: Found, folder: Path) -> list[Path]:
     text = yaml_of(found)
-    png = to_png(found.tuning, found.verification, found.title)
-    blocks = list(found.blocks(text, png))
+    blocks = list(found.blocks(text))
     contents = {
-        "tuned.yaml": text.encode(),
-        "tune.md": to_markdown(found.title, blocks).encode(),
-        "tune.html": to_html(found.title, blocks).encode(),
-        "tune.png": png,
-        "tune.json": (json.dumps(found.to_json(text), indent=1) + "\n").encode(),
+        "tuned.yaml": text,
+        "tune.md": to_markdown(found.title, blocks),
+        "tune.html": to_html(found.title, blocks),
+        "tune.svg": picture(found.title, charts(found.tuning, found.verification)),
+        "tune.json": json.dumps(found.to_json(text), indent=1) + "\n",
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, content in contents.items():
-        paths.append(folder / name)
-        paths[-1].write_bytes(content)
-    return paths
+    return files.write(folder, contents)
 
 
 def _given(settings: Settings) -> dict[str, Any]:

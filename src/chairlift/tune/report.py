@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from chairlift.report.page import Block, Charts, Code, Heading, Table, Text
 from chairlift.telemetry.report import Report
 from chairlift.tune.evaluate import Outcome
 from chairlift.tune.goal import front
 from chairlift.tune.knobs import changes, shown
-from chairlift.tune.page import Block, Code, Heading, Picture, Table, Text
+from chairlift.tune.picture import charts
 from chairlift.tune.tuning import Tuning
 from chairlift.tune.verify import Verification, Verified
 
@@ -94,7 +95,7 @@ class Found:
     def _ranked(self) -> list[Outcome]:
         return self.tuning.goal.ranked(self.tuning.final)
 
-    def blocks(self, yaml_text: str, png: bytes) -> Iterator[Block]:
+    def blocks(self, yaml_text: str) -> Iterator[Block]:
         tuning = self.tuning
         yield Text(self.verdict())
         yield Text(self._how())
@@ -103,7 +104,8 @@ class Found:
         yield Code(yaml_text)
         yield from map(Text, self._cautions())
         yield Heading("Throughput against latency")
-        yield Picture("tune.png", "throughput against latency of all settings, and what matters", png)
+        alt = "throughput against latency of all settings, and what matters"
+        yield Charts(charts(tuning, self.verification), "tune.svg", alt)
         yield Table(*_figures(self._shown_outcomes(), tuning))
         if tuning.effects:
             yield Heading("What matters, and why")

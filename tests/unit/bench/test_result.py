@@ -54,9 +54,7 @@ def test_the_page_holds_all_it_shows() -> None:
     assert "a &lt;title&gt;" in page
     assert "<oops>" not in page
     assert "Partial: it was interrupted" in page
-    assert "prefers-color-scheme: dark" in page
-    assert "http://" not in page.replace("http://www.w3.org", "")  # nothing is fetched
-    assert "src=" not in page
+    assert "http://" not in page  # nothing is fetched
 
 
 def test_a_page_of_nothing_says_so() -> None:

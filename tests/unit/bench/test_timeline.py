@@ -1,7 +1,7 @@
 import pytest
 
 from chairlift.bench.record import Ending
-from chairlift.bench.timeline import Timeline, most_at_once, nice_step
+from chairlift.bench.timeline import Timeline, most_at_once
 from fakes.bench_records import record
 
 
@@ -36,9 +36,9 @@ def test_nothing_measured_has_no_steps() -> None:
     assert Timeline.of([]).waiting == []
 
 
-@pytest.mark.parametrize(("least", "step"), [(0.0, 0.001), (0.0011, 0.002), (0.3, 0.5), (0.5, 0.5), (7.0, 10.0)])
-def test_steps_are_round(least: float, step: float) -> None:
-    assert nice_step(least) == pytest.approx(step)
+def test_steps_are_round_and_at_least_a_millisecond() -> None:
+    assert Timeline.of([record(0, 0.0, (0.01,))]).step_s == pytest.approx(0.001)
+    assert Timeline.of([record(0, 0.0, (100.0,))]).rate_step_s == pytest.approx(2.0)
 
 
 def test_one_that_ends_as_another_begins_is_not_beside_it() -> None:

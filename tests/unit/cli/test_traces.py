@@ -54,7 +54,7 @@ def test_compare_prints_a_table_and_writes_its_files(tmp_path: Path, capsys: pyt
     arguments = ["compare", "--workload", WORKLOAD, "--arrivals", "none", *vary]
     assert main([*arguments, "--slo", "ttft=1", "--out", str(tmp_path / "out")]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 5
-    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".csv", ".html", ".json", ".png"]
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".csv", ".html", ".json", ".svg"]
     assert main([*arguments, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 4
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.config.extras import EXTRAS
+from chairlift.config.extras import EXTRAS, check_extra
+from chairlift.core.errors import InvalidConfig
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-LENGTHS = "lengths:prompt=8-40,output=1-60,count=30"
 
 
 def lack(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
@@ -20,33 +20,18 @@ def lack(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
         monkeypatch.setitem(sys.modules, module, None)
 
 
-@pytest.mark.parametrize(
-    ("modules", "names"),
-    [
-        (("optuna",), "optuna"),
-        (("matplotlib",), "matplotlib"),
-        (("optuna", "PIL"), "optuna and pillow"),
-        (("optuna", "matplotlib", "PIL"), "optuna, matplotlib and pillow"),
-    ],
-)
 def test_tune_says_what_it_lacks_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], modules: tuple[str, ...], names: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lack(monkeypatch, *modules)
+    lack(monkeypatch, "optuna")
     assert main(["tune", "--workload", "a file that is not looked at"]) == 2
-    assert capsys.readouterr() == ("", f"chairlift: error: tune needs {names}: pip install 'chairlift[tune]'\n")
+    assert capsys.readouterr() == ("", "chairlift: error: tune needs optuna: pip install 'chairlift[tune]'\n")
 
 
-def test_a_comparison_needs_packages_only_for_its_picture(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    lack(monkeypatch, "matplotlib", "PIL", "optuna")
-    assert main(["compare", "--workload", LENGTHS, "--vary", "policy=fcfs,longest-first"]) == 0
-    assert "longest-first" in capsys.readouterr().out
-    assert main(["compare", "--workload", LENGTHS, "--vary", "policy=fcfs", "--out", str(tmp_path / "out")]) == 2
-    needs = "chairlift: error: compare --out needs matplotlib and pillow: pip install 'chairlift[pictures]'\n"
-    assert capsys.readouterr() == ("", needs)
-    assert not (tmp_path / "out").exists()
+def test_all_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    lack(monkeypatch, *EXTRAS["otel"])
+    with pytest.raises(InvalidConfig, match="opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http: pip"):
+        check_extra("tracing", "otel")
 
 
 def packages_of(requirements: list[str]) -> set[str]:

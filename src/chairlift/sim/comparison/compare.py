@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from chairlift.report.text import columns
 from chairlift.sim.comparison.vary import Case
 from chairlift.sim.profile import Profile
 from chairlift.sim.run import run
@@ -73,13 +74,11 @@ def cell(column: Column, report: Report) -> str:
 
 
 def to_text(rows: Sequence[Row]) -> str:
-    columns = shown_columns(rows)
-    width = max(len(row.case.label) for row in rows)
-    lines = [" " * width + "".join(f"{column.title:>13}" for column in columns)]
-    lines += [
-        f"{row.case.label:<{width}}" + "".join(f"{cell(column, row.report):>13}" for column in columns) for row in rows
-    ]
-    return "\n".join(lines)
+    shown = shown_columns(rows)
+    lines = [("", *(column.title for column in shown))]
+    lines += [(row.case.label, *(cell(column, row.report) for column in shown)) for row in rows]
+    first = max(len(row.case.label) for row in rows)
+    return "\n".join(columns(*line, first=first, width=13) for line in lines)
 
 
 def to_csv(rows: Sequence[Row]) -> str:

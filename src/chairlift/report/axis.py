@@ -1,7 +1,7 @@
 """A range of numbers along a line of pixels, with round numbers to label it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 NUM_TICKS = 5
@@ -22,6 +22,10 @@ class Axis:
             low, high = (low / 2, low * 2) if is_log else (low, low + 1.0)
         return cls(low, high, start, end, is_log)
 
+    def widened(self, below: float, above: float) -> "Axis":
+        """By these parts of its length, on the same pixels."""
+        return Axis(self.value(-below), self.value(1 + above), self.start, self.end, self.is_log)
+
     def at(self, value: float) -> float:
         return self.start + (self.end - self.start) * self.share(value)
 
@@ -40,7 +44,7 @@ class Axis:
         if self.is_log:
             yield from self._log_ticks()
             return
-        step = _round_step((self.high - self.low) / NUM_TICKS)
+        step = round_step((self.high - self.low) / NUM_TICKS)
         place = math.ceil(self.low / step - 1e-9)
         while place * step <= self.high + 1e-9 * step:
             yield place * step
@@ -55,9 +59,20 @@ class Axis:
                     yield factor * 10.0**power
 
 
-def _round_step(least: float) -> float:
+def round_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
+
+
+def labels(values: Sequence[float]) -> list[str]:
+    """With as many digits as tell them apart."""
+    texts = [shown(value) for value in values]
+    digits = 3
+    while len(set(texts)) < len(set(values)):
+        digits += 1
+        texts = [f"{value:,.{digits}g}" for value in values]
+    return texts
 
 
 def shown(value: float) -> str:

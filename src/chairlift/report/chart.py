@@ -1,0 +1,165 @@
+"""Charts as SVG: series over numbers, levels over time, histograms and bars.
+
+Always: values that are there are shown; a chart of none says so. Knows nothing of what is measured.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from chairlift.report import frame
+from chairlift.report.axis import Axis, shown
+from chairlift.report.frame import Chart, Key
+from chairlift.report.markup import Markup, joined, tag
+
+MAX_POINTS = 4000
+_NUM_BINS = 56
+_LONG_TAIL = 20.0  # times the median: beyond it an even axis shows one bar
+_HUES, _SHADES = "abcdefgh", ("a bar faint", "a bar half", "a bar")
+Point = tuple[float, float]
+
+
+class Kind(StrEnum):
+    """How a series is drawn."""
+
+    DOTS = "dots"
+    LINE = "line"
+    AREA = "area"
+    STAR = "star"
+    DIAMOND = "diamond"
+    CROSS = "cross"
+
+
+_GLYPHS = {Kind.DOTS: "●", Kind.STAR: "★", Kind.DIAMOND: "◆", Kind.CROSS: "✕"}
+# What is drawn at each point, from there on.
+_SHAPES = {
+    Kind.DOTS: "h0",
+    Kind.STAR: "m0 -8l2 5.2 5.6 .3 -4.4 3.5 1.5 5.4 -4.7 -3.1 -4.7 3.1 1.5 -5.4 -4.4 -3.5 5.6 -.3z",
+    Kind.DIAMOND: "m0 -6l6 6 -6 6 -6 -6z",
+    Kind.CROSS: "m-4 -4l8 8m0 -8l-8 8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    points: Sequence[Point]
+    name: str = ""  # in the key; none: not there
+    kind: Kind = Kind.DOTS
+    hue: int = 0
+    look: str = ""  # dotted, dashed; large
+
+    @property
+    def key(self) -> Key:
+        return Key(self.name, "" if self.kind is Kind.CROSS else self._hue, _GLYPHS.get(self.kind, "■"))
+
+    def drawn(self, x: Axis, y: Axis) -> Markup:
+        return tag("path", class_=f"{self._hue} {self.kind} {self.look}".rstrip(), d=self._path(x, y))
+
+    @property
+    def _hue(self) -> str:
+        return _HUES[self.hue % len(_HUES)]
+
+    def _path(self, x: Axis, y: Axis) -> str:
+        places = [f"{x.at(first):.1f} {y.at(second):.1f}" for first, second in self.points]
+        if self.kind in _SHAPES:
+            every = max(1, -(-len(places) // MAX_POINTS))  # of very many, evenly chosen ones
+            return "".join(f"M{place}{_SHAPES[self.kind]}" for place in places[::every])
+        return f"M{'L'.join(places)}{'Z' * (self.kind is Kind.AREA)}"
+
+
+def plot(
+    title: str, series: Sequence[Series], across: str, *, from_zero: str = "xy", is_log: bool = False,
+    ticks: Sequence[float] = (), marks: Mapping[str, float] | None = None,
+) -> Chart:  # fmt: skip
+    """Series over numbers. `from_zero`: which axes begin there; `is_log`, `ticks`: of the lower axis; `marks`: upright
+    lines with names."""
+    series, marks = [each for each in series if each.points], marks or {}
+    points = [point for each in series for point in each.points]
+    if not points:
+        return frame.empty(title)
+    keys = [each.key for each in series if each.name]
+    top = frame.top_under(keys)
+    x = Axis.over(
+        *_range([*(x for x, _ in points), *marks.values()], "x" in from_zero),
+        frame.LEFT,
+        frame.WIDTH - frame.RIGHT,
+        is_log,
+    )
+    y = Axis.over(*_range([y for _, y in points], "y" in from_zero), frame.HEIGHT - frame.BOTTOM, top).widened(
+        0.0, 0.05
+    )
+    x, y = (axis if name in from_zero else axis.widened(0.04, 0.04) for name, axis in (("x", x), ("y", y)))
+    inside = [*(each.drawn(x, y) for each in series), *frame.mark_lines(marks, x, top)]
+    return frame.framed(title, x, y, f"{across}{', logarithmic' * is_log}", inside, keys, ticks=ticks)
+
+
+def _range(values: Sequence[float], from_zero: bool) -> Point:
+    return 0.0 if from_zero else min(values), max(values)
+
+
+def levels(title: str, step: float, heights: Mapping[str, Sequence[float]], unit: str) -> Chart:
+    """Levels over time on top of each other, each from the top of the one before."""
+    below = [0.0] * max((len(values) for values in heights.values()), default=0)
+    layers = []
+    for hue, (name, values) in enumerate(heights.items()):
+        above = [low + value for low, value in zip(below, values, strict=True)]
+        outline = [*_stairs(step, above), *reversed(_stairs(step, below))]
+        layers.append(Series(outline, name * (len(heights) > 1), Kind.AREA, hue))
+        below = above
+    return plot(title, layers, f"seconds; {unit}")
+
+
+def _stairs(step: float, values: Sequence[float]) -> list[Point]:
+    return [((place + end) * step, value) for place, value in enumerate(values) for end in (0, 1)]
+
+
+def histogram(title: str, values: Sequence[float], marks: Mapping[str, float], unit: str) -> Chart:
+    """How many values fall into each of even steps."""
+    ordered = sorted(values)
+    if not ordered:
+        return frame.empty(title)
+    low, high, middle = ordered[0], ordered[-1], ordered[len(ordered) // 2]
+    is_log = high > _LONG_TAIL * middle > 0.0
+    floor = max(low, middle / 1000.0) if is_log else 0.0 if low < 0.5 * high else low
+    x = Axis.over(floor, high, frame.LEFT, frame.WIDTH - frame.RIGHT, is_log)
+    counts = [0] * _NUM_BINS
+    for value in ordered:
+        counts[min(_NUM_BINS - 1, max(0, int(x.share(value) * _NUM_BINS)))] += 1
+    y = Axis.over(0.0, max(counts), frame.HEIGHT - frame.BOTTOM, frame.TOP)
+    inside = []
+    for place, count in enumerate(counts):
+        start, end = x.value(place / _NUM_BINS), x.value((place + 1) / _NUM_BINS)
+        note = f"{shown(start)} to {shown(end)} {unit}: {count:,}"
+        width = max(0.8, x.at(end) - x.at(start) - 0.7)
+        inside += [_bar(note, x.at(start), y.at(count), width, y.start - y.at(count))] if count else []
+    note = "   ".join(f"{name} {shown(value)} {unit}" for name, value in marks.items())
+    across = f"{unit}{', logarithmic' * is_log}"
+    return frame.framed(title, x, y, across, [*inside, *frame.mark_lines(marks, x, frame.TOP)], note=note)
+
+
+def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]], unit: str = "") -> Chart:
+    """A lying bar for each name and each of `values`, at most three; one alone has its value beside it."""
+    has_several = len(values) > 1
+    shades = _SHADES[-len(values) :]
+    keys = [Key(name, shade) for name, shade in zip(values, shades, strict=True)] if has_several else []
+    thick, top, longest = 9 if has_several else 16, frame.top_under(keys), int((frame.WIDTH / 2 - 20) / frame.CHARACTER)
+    pitch = thick * len(values) + 8
+    left, bottom = max(frame.LEFT, 14 + frame.CHARACTER * min(longest, max(map(len, names)))), top + pitch * len(names)
+    most = max(max(each) for each in values.values())
+    x = Axis.over(0.0, most * (1.0 if has_several else 1.15), left, frame.WIDTH - frame.RIGHT)
+    inside = [tag("line", class_="grid", x1=x.at(tick), x2=x.at(tick), y1=top, y2=bottom) for tick in x.ticks()]
+    for row, name in enumerate(names):
+        y = top + pitch * row + 4
+        short = name if len(name) <= longest else f"{name[: longest - 1]}…"
+        inside.append(tag("text", short, x=left - 7, y=y + pitch / 2, text_anchor="end"))
+        for i, (share, each) in enumerate(values.items()):
+            text = f"{shown(each[row])}{unit}"
+            note = f"{name}{f', {share}' * has_several}: {text}"
+            inside.append(_bar(note, left, y + thick * i, x.at(each[row]) - left, thick - 1, shades[i]))
+            inside += [] if has_several else [tag("text", text, x=x.at(each[row]) + 4, y=y + 12)]
+    axis = tag("line", class_="axis", x1=left, x2=left, y1=top, y2=bottom)
+    return Chart(title, joined(*inside, axis, *frame.tick_labels(x, bottom), *frame.key_lines(keys)), bottom + 24)
+
+
+def _bar(note: str, x: float, y: float, width: float, height: float, classes: str = "a bar") -> Markup:
+    return tag("rect", tag("title", note), class_=classes, x=x, y=y, width=width, height=height)
