@@ -98,10 +98,10 @@ nightly: $(VENV)/.dev
 
 # The servers that they start take all cores: nothing else should run meanwhile.
 chaos: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python benchmarks/chaos.py $(if $(QUICK),--quick) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/stress/chaos.py $(if $(QUICK),--quick) $(ARGS)
 
 soak: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/stress/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
 
 # Without the project's pytest settings: they name plugins that need not be there.
 test-gpu:

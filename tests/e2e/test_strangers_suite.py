@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 @needs_openssl
 def test_attacks_leave_a_server_as_it_was(tiny_model: Path) -> None:
-    command = [sys.executable, ROOT / "benchmarks/chaos_strangers.py", "--quick", "--model", tiny_model]
+    command = [sys.executable, ROOT / "tests/stress/strangers.py", "--quick", "--model", tiny_model]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * HANG_S)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,6 +1,6 @@
 """Hostile model files: thousands of mutated GGUF files and Hugging Face folders, each loaded and asked for two tokens.
 
-    PYTHONPATH=tests python benchmarks/chaos_files.py [--files 10000] [--seed 0] [--seconds 20]
+    PYTHONPATH=tests python tests/stress/files.py [--files 10000] [--seed 0] [--seconds 20]
 
 Always: a file is refused in one line (`ChairliftError`) or served. Another exception, a process that dies, more memory
 than a tiny model can need, or more than `--seconds` for one file is a failure, and its number repeats it with

@@ -1,6 +1,6 @@
 """Ten times the load that a server can serve: the answered stay within the SLO, the others are told so at once.
 
-    PYTHONPATH=tests python benchmarks/chaos_overload.py [--quick] [--seconds 60] [--factor 10] [--slo 5]
+    PYTHONPATH=tests python tests/stress/overload.py [--quick] [--seconds 60] [--factor 10] [--slo 5]
 
 First measures what the server serves in a closed loop, then sets the `max_waiting` that suits the SLO (a third of what
 is served in that time), then offers `factor` times as much, in an open loop with a connection for each request. Memory
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from chaos_client import Outcome, ask, fill, names, percentile, written_mib
 
 from fakes.served import Served, serve
+from stress.client import Outcome, ask, fill, names, percentile, written_mib
 
 MAX_429_S = 0.05
 MAX_GROWTH = 0.02

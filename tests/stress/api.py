@@ -1,6 +1,6 @@
 """Hostile requests against a real server: from its own description, and from what a description does not say.
 
-    PYTHONPATH=tests python benchmarks/chaos_api.py [--quick] [--bodies 3000] [--raw 2000] [--examples 50] [--seed 0]
+    PYTHONPATH=tests python tests/stress/api.py [--quick] [--bodies 3000] [--raw 2000] [--examples 50] [--seed 0]
 
 Schemathesis goes through /openapi.json: statuses, media types, headers and bodies of all answers must be described, and
 no server error among them. Then Hypothesis makes bodies of both APIs with hostile fields, and bytes that are hardly
@@ -25,13 +25,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from chaos_api_requests import Hostile, bodies, garbage
-from chaos_client import processes, settle
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from fakes.served import serve
 from fakes.tiny_model import write_tiny_model
+from stress.api_requests import Hostile, bodies, garbage
+from stress.client import processes, settle
 
 LIMIT_S = 10.0
 QUIET_S = 0.5  # nothing more comes on a connection that may stay open

@@ -1,6 +1,6 @@
 """Kills the processes of a server under streams, alone and in pairs, or tells all of them at once to stop.
 
-    PYTHONPATH=tests python benchmarks/chaos_deaths.py [--quick] [--streams 32] [--model MODEL]
+    PYTHONPATH=tests python tests/stress/deaths.py [--quick] [--streams 32] [--model MODEL]
 
 Each case has a server of its own. Where the parent was killed, every stream must be told so or, if a front end was
 killed too, may break; all processes must be gone and the port free within two seconds. Where it was not, the server
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from chaos_client import Outcome, ask, metric, processes
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.server.listen import listen
 from fakes.served import Served, serve
+from stress.client import Outcome, ask, metric, processes
 
 _FREE_S = 2.0
 _PATIENCE_S = 120.0

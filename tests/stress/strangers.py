@@ -1,6 +1,6 @@
 """Attacks by strangers and by clients with a key: memory, the longest wait of an innocent client, connections held.
 
-    PYTHONPATH=tests python benchmarks/chaos_strangers.py [--quick] [--only NAME ...] [--model MODEL]
+    PYTHONPATH=tests python tests/stress/strangers.py [--quick] [--only NAME ...] [--model MODEL]
 
 Each attack is a process of its own against a real server with one front end, while a client with a key asks for a token
 again and again. Always: no process of the server may grow by more than 64 MiB, no request of the innocent client may
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
-from chaos_client import names, written_mib
-from chaos_strangers_attacks import ATTACKS, PATIENCE_S, TLS_ATTACKS
 
 from fakes.certificate import make_certificate
 from fakes.served import Served, serve
+from stress.attacks import ATTACKS, PATIENCE_S, TLS_ATTACKS
+from stress.client import names, written_mib
 
 KEY = "an-innocent-client-s-key"
 MAX_GROWTH_MIB = 64
@@ -103,7 +103,7 @@ def attack(served: Served, name: str, size: Size) -> Seen:
     named = names(served)
     before = {pid: written_mib(pid) for pid in named}
     with watched(named) as most, innocent(served.url) as waits:
-        command = [sys.executable, str(Path(__file__).with_name("chaos_strangers_attacks.py")), name, served.url]
+        command = [sys.executable, str(Path(__file__).with_name("attacks.py")), name, served.url]
         run = subprocess.run([*command, KEY, *map(str, size)], capture_output=True, text=True, timeout=20 * PATIENCE_S)
         time.sleep(0.1)
     if run.returncode:

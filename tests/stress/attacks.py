@@ -1,6 +1,6 @@
 """What strangers and clients with a key try against a server, each as a process of its own.
 
-    PYTHONPATH=tests python benchmarks/chaos_strangers_attacks.py NAME URL KEY RECEIVE_S SHARE
+    PYTHONPATH=tests python tests/stress/attacks.py NAME URL KEY RECEIVE_S SHARE
 
 Prints what came of it as one line of JSON: how often each outcome, and what should not have been. Always: it ends by
 itself, a while after the time that the server gives a request to arrive. SHARE (at most 1) scales its size.

@@ -1,6 +1,6 @@
 """A server that is told to stop under load: every request that it took finishes, the others are told to go elsewhere.
 
-    PYTHONPATH=tests python benchmarks/chaos_drain.py [--quick] [--clients 64] [--rounds 5]
+    PYTHONPATH=tests python tests/stress/drain.py [--quick] [--clients 64] [--rounds 5]
 
 Clients ask again and again, each until it is turned away; at a random moment the server gets SIGTERM. Prints a table in
 Markdown; exit code 1 when an answer that had begun was cut, a request that was under way when the signal came got
@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos_client import Outcome, ask
-
 from fakes.served import Served, serve
+from stress.client import Outcome, ask
 
 
 @dataclass

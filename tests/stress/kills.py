@@ -1,6 +1,6 @@
 """Kills the engine at random moments under concurrent streams, and looks for tokens lost, repeated or different.
 
-    PYTHONPATH=tests python benchmarks/chaos_kills.py [--quick] [--kills 20] [--streams 64] [--seed 0] [--no-exact]
+    PYTHONPATH=tests python tests/stress/kills.py [--quick] [--kills 20] [--streams 64] [--seed 0] [--no-exact]
 
 A server is started (the embedded model unless one is named, with `--exact`), a set of requests is answered undisturbed,
 and then streams ask for the same again and again while the engine is killed. Every answer must be whole: its stream

@@ -1,6 +1,6 @@
 """All chaos scripts, one after the other, in one report.
 
-    PYTHONPATH=tests python benchmarks/chaos.py [--quick] [--only NAME ...] [--into PAGE.md]
+    PYTHONPATH=tests python tests/stress/chaos.py [--quick] [--only NAME ...] [--into PAGE.md]
 
 Always: a script that takes longer than its limit is ended and counts as failed; the limits make up an hour. Prints
 Markdown, and on the error output what is under way; exit code 1 when any script failed. `--into` puts the tables in
@@ -77,10 +77,10 @@ def main() -> int:
 
 def run(script: Script, tiny: Path | None, printed: Path) -> Report:
     """`tiny`: the model of a quick run."""
-    path = Path(__file__).parent / f"chaos_{script.name}.py"
+    path = Path(__file__).parent / f"{script.name}.py"
     arguments = [] if tiny is None else [str(tiny) if word == "tiny" else word for word in script.quick]
     limit_s = script.limit_s if tiny is None else script.quick_limit_s
-    print(f"\n## {script.name}\n\n`chaos_{script.name}.py {' '.join(script.quick if tiny else ())}`\n", flush=True)
+    print(f"\n## {script.name}\n\n`{script.name}.py {' '.join(script.quick if tiny else ())}`\n", flush=True)
     began = time.monotonic()
     with printed.open("w") as out:
         # In a session of its own, so that its servers can be ended with it.

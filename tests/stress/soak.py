@@ -1,6 +1,6 @@
 """A long run of mixed traffic: memory, open files and blocks stay what they are.
 
-    PYTHONPATH=tests python benchmarks/soak.py [--minutes 30] [--clients 12] [--busy 0.5] [--seed 0] [--out FILE.json]
+    PYTHONPATH=tests python tests/stress/soak.py [--minutes 30] [--clients 12] [--busy 0.5] [--seed 0] [--out FILE.json]
 
 A server with two front ends is kept busy about half of the time. Each half minute its processes are looked at; each
 five minutes (a sixth of a shorter run) the traffic rests, and then every block must be free or cached, by the counts
@@ -24,10 +24,10 @@ from typing import Any
 
 import httpx
 import psutil
-from chaos_client import names, processes
-from soak_traffic import FINE, Traffic
 
 from fakes.served import Served, serve
+from stress.client import names, processes
+from stress.traffic import FINE, Traffic
 
 MAX_GROWTH = 0.02
 LOOK_S = 30.0

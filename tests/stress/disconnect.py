@@ -1,6 +1,6 @@
 """Clients that leave at random moments: at the end every block is free, nothing waits, and no file is left open.
 
-    PYTHONPATH=tests python benchmarks/chaos_disconnect.py [--quick] [--connections 10000] [--at-once 256] [--seed 0]
+    PYTHONPATH=tests python tests/stress/disconnect.py [--quick] [--connections 10000] [--at-once 256] [--seed 0]
 
 A connection is closed or broken off while it is made, in the middle of its head or body, while its request waits or its
 prompt is computed, or after some of the answer; few stay to the end. Most requests are short, so that ten thousand take
@@ -22,10 +22,10 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chaos_client import ask, fill, metric, names, num_files, request, settle, written_mib
 from tqdm import tqdm
 
 from fakes.served import serve
+from stress.client import ask, fill, metric, names, num_files, request, settle, written_mib
 
 SPARE_FILES = 8
 MAX_GROWTH_MIB = 16
