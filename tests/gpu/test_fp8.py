@@ -76,7 +76,7 @@ def reference(config: ModelConfig, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("more", [{}, {"has_qkv_bias": True, "has_qk_norm": True}])
 def test_logits_are_near_those_of_a_cpu_in_float32(count: int, kv_heads: int, more: dict[str, object]) -> None:
     config = uniform_model(**SHAPE | {"num_kv_heads": kv_heads} | more)
-    benchmark, tokens = load_benchmark("fp8_error"), texts(count, 160)
+    benchmark, tokens = load_benchmark("gpu/fp8_error"), texts(count, 160)
     want = reference(config, tokens)
     means = {}
     for choice in (benchmark.BASE, *benchmark.OTHERS):
@@ -91,7 +91,7 @@ def test_logits_are_near_those_of_a_cpu_in_float32(count: int, kv_heads: int, mo
 
 
 def make(dtype: torch.dtype, kv_dtype: torch.dtype, has_fp8_weights: bool, num_host_blocks: int = 0):
-    benchmark = load_benchmark("fp8_error")
+    benchmark = load_benchmark("gpu/fp8_error")
     model = benchmark.model_of(benchmark.Choice("", dtype, kv_dtype, has_fp8_weights), CONFIG, DummyTensors(), CUDA)
     kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, kv_dtype, CUDA, num_host_blocks)
     return make_runner("triton", model, kv, CUDA, LIMITS)
@@ -193,7 +193,7 @@ def test_rows_are_rounded_as_torch_rounds_them() -> None:
 
 def test_a_cache_in_fp8_clips_what_it_cannot_express() -> None:
     ops = CudaOps()
-    benchmark = load_benchmark("fp8_error")
+    benchmark = load_benchmark("gpu/fp8_error")
     tokens = torch.zeros(1, 2, dtype=torch.int64, device=CUDA)
     tables = torch.zeros(1, 1, dtype=torch.int32, device=CUDA)
     batch = benchmark._batch(tokens, tables, 0, 2, is_tiled=False, has_groups=True)

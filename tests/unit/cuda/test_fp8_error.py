@@ -20,7 +20,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    return load_benchmark("fp8_error")
+    return load_benchmark("gpu/fp8_error")
 
 
 def test_the_distance_between_logits_is_none_to_themselves(benchmark: ModuleType) -> None:

@@ -1,0 +1,128 @@
+"""What numbers cost in quality: perplexity of settings on a fixed text, and how far each is from the first one.
+
+    python benchmarks/cpu/quality.py --setting dtype=float32,quantize=none --setting quantize=auto \
+        [--model FILE] [--text tests/data/ropeways.txt] [--window 512] [--prompts 20] [--tokens 32] \
+        [--llama "/venv/bin/python" --llama-model FILE.gguf]
+
+A setting is a list of options with their values; `default` has none. Perplexity is of the text cut into windows, each
+read alone by prompt log-probabilities; the first token of a window is given. Then 20 prompts are answered greedily:
+tokens and texts that are those of the first setting, and the largest and mean error of their logits, as `chairlift
+verify` counts them (docs/verify.md). With --llama, an interpreter that has llama-cpp-python, llama.cpp reads the same
+windows; it gives no other figures.
+"""
+
+import argparse
+import gc
+import json
+import math
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from chairlift.build import let_threads_sleep
+
+let_threads_sleep()
+
+from chairlift.config.options import resolve  # noqa: E402
+from chairlift.config.source import locate  # noqa: E402
+from chairlift.core.params import SamplingParams  # noqa: E402
+from chairlift.llm import LLM  # noqa: E402
+from chairlift.text.load import load_tokenizer  # noqa: E402
+from chairlift.text.tokenizer import Tokenizer  # noqa: E402
+from chairlift.verify.answer import Answers  # noqa: E402
+from chairlift.verify.cases import greedy  # noqa: E402
+from chairlift.verify.figures import Figures  # noqa: E402
+from chairlift.verify.opened import Asked, Opened, prompts_for  # noqa: E402
+
+HERE = Path(__file__).parent
+TEXT = HERE.parents[1] / "tests" / "data" / "ropeways.txt"
+Windows = list[list[int]]
+
+
+class Quality(NamedTuple):
+    perplexity: float
+    answers: Answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare settings by perplexity, greedy tokens and logits.")
+    parser.add_argument("--setting", action="append", metavar="NAME=VALUE,...", help="the first is compared with")
+    parser.add_argument("--model", help="folder or GGUF file (default: the embedded one)")
+    parser.add_argument("--text", type=Path, default=TEXT)
+    parser.add_argument("--window", type=int, default=512, help="tokens (default: %(default)s)")
+    parser.add_argument("--prompts", type=int, default=20, help="answered greedily (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=32, help="of each answer (default: %(default)s)")
+    parser.add_argument("--llama", metavar="PYTHON", help="interpreter with llama-cpp-python")
+    parser.add_argument("--llama-model", metavar="GGUF", help="what it reads (default: --model)")
+    args = parser.parse_args()
+    names = args.setting or ["default"]
+    source = locate(args.model)
+    windows = windows_of(args, load_tokenizer(source))
+    found = [measure(args, windows, options_of(name)) for name in names]
+    print(f"| setting | perplexity | of the first | same tokens | same texts of {args.prompts} | ", end="")
+    print("max error of a logit | mean error | mean KL |\n|---|---|---|---|---|---|---|---|")
+    for name, quality in zip(names, found, strict=True):
+        print(row(name, quality, found[0]))
+    if args.llama:
+        perplexity = llama_perplexity(args.llama, args.llama_model or str(source.path), windows)
+        print(f"| llama.cpp | {perplexity:.4f} | {perplexity / found[0].perplexity:.4f} | | | | | |")
+
+
+def options_of(setting: str) -> dict[str, str]:
+    return {} if setting == "default" else dict(pair.split("=", 1) for pair in setting.split(","))
+
+
+def measure(args: argparse.Namespace, windows: Windows, options: dict[str, str]) -> Quality:
+    llm = LLM(args.model, **options)
+    perplexity = perplexity_of(llm, windows)
+    del llm
+    gc.collect()
+    opened = Opened.open(resolve({"model": args.model, **options}))
+    prompts = prompts_for(opened.model, Asked(num_prompts=args.prompts, num_tokens=args.tokens))
+    return Quality(perplexity, opened.as_configured(greedy(prompts, args.tokens)))
+
+
+def windows_of(args: argparse.Namespace, tokenizer: Tokenizer) -> Windows:
+    tokens = tokenizer.encode(args.text.read_text(), add_special=False)
+    windows = [tokens[start : start + args.window] for start in range(0, len(tokens), args.window)]
+    return [window for window in windows if len(window) > 1]
+
+
+def perplexity_of(llm: LLM, windows: Windows) -> float:
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+    completions = [llm.generate([window], params, use_progress=False)[0] for window in windows]
+    scores = [score for each in completions for score in (each.prompt_scores or [])]
+    assert len(scores) == sum(len(window) - 1 for window in windows)
+    return math.exp(-sum(score.logprob for score in scores) / len(scores))
+
+
+def llama_perplexity(python: str, model: str, windows: Windows) -> float:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(windows, file)
+        file.flush()
+        command = [*shlex.split(python), str(HERE / "quality_llama.py"), model, file.name]
+        return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def row(name: str, quality: Quality, first: Quality) -> str:
+    figures = Figures()
+    figures.add_answers(first.answers, quality.answers)
+    same_tokens = 1 - figures.num_other_tokens / figures.num_tokens
+    cells: Sequence[str] = (
+        name,
+        f"{quality.perplexity:.4f}",
+        f"{quality.perplexity / first.perplexity:.4f}",
+        f"{same_tokens:.1%}",
+        str(figures.num_texts - figures.num_other_texts),
+        f"{figures.max_error:.3f}",
+        f"{figures.mean_error:.4f}",
+        f"{figures.mean_kl:.2e}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""An engine without a model, for `run.py`: real messages on the real wire, tokens of a real text, at a set pace.
+
+    python benchmarks/front_end/engine.py ADDRESS --running 256 --step-ms 10
+
+Every step gives each running request its next token. What does not fit into `--running` waits its turn.
+"""
+
+import argparse
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, cast
+
+from chairlift.build import find_model
+from chairlift.config.settings import Settings
+from chairlift.core.limits import Limits
+from chairlift.live.clock import WallClock
+from chairlift.live.engine_process import EngineProcess
+from chairlift.live.messages import Abort, EngineInfo, Output, Submit
+from chairlift.live.switchboard import FrontEnd, Switchboard
+from chairlift.telemetry.stopwatch import Stopwatch
+from chairlift.telemetry.watch.view import View
+from chairlift.text.load import load_tokenizer
+
+Line = tuple[FrontEnd, int]
+_TEXT = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+class PacedSwitchboard:
+    """What `EngineProcess` needs of a switchboard, its engine and its scheduler."""
+
+    def __init__(self, tokens: list[int], max_running: int, step_s: float) -> None:
+        self.engine = self.scheduler = self
+        self.clock, self.runner, self.observer = WallClock(), None, None  # for a page, which nobody opens
+        self.running: dict[Line, list[int]] = {}  # the token it is at, and how many it has left
+        self.waiting: deque[tuple[Line, int]] = deque()
+        self.preempted: tuple[()] = ()
+        self._tokens = tokens
+        self._max_running = max_running
+        self._step_s = step_s
+        self._due = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running or self.waiting)
+
+    def submit(self, front_end: FrontEnd, message: Submit) -> None:
+        self.waiting.append(((front_end, message.key), message.params.max_tokens or 16))
+
+    def abort(self, front_end: FrontEnd, message: Abort) -> None:
+        self.running.pop((front_end, message.key), None)
+        self.waiting = deque(item for item in self.waiting if item[0] != (front_end, message.key))
+
+    def drop(self, front_end: FrontEnd) -> None:
+        self.running = {line: state for line, state in self.running.items() if line[0] != front_end}
+        self.waiting = deque(item for item in self.waiting if item[0][0] != front_end)
+
+    def step(self) -> dict[FrontEnd, list[Output]]:
+        self._wait()
+        while self.waiting and len(self.running) < self._max_running:
+            line, count = self.waiting.popleft()
+            self.running[line] = [31 * line[1], count]
+        outputs: dict[FrontEnd, list[Output]] = {}
+        for line in list(self.running):
+            front_end, key = line
+            state = self.running[line]
+            token = self._tokens[state[0] % len(self._tokens)]
+            state[0] += 1
+            state[1] -= 1
+            if not state[1]:
+                del self.running[line]
+            output = Output(key, 0, token, None if state[1] else "length")
+            outputs.setdefault(front_end, []).append(output)
+        return outputs
+
+    def _wait(self) -> None:
+        time.sleep(max(0.0, self._due - time.monotonic()))
+        self._due = max(time.monotonic(), self._due + self._step_s)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("--running", type=int, default=256)
+    parser.add_argument("--step-ms", type=float, default=10.0)
+    arguments = parser.parse_args()
+    model = find_model(Settings())
+    tokenizer = load_tokenizer(model.source, None)
+    tokens = tokenizer.encode(_TEXT.read_text(), add_special=False)
+    limits = Limits(
+        vocab_size=tokenizer.vocab_size, max_model_len=8192, block_size=16, num_blocks=10**6,
+        max_running=arguments.running, max_step_tokens=2 * arguments.running,
+    )  # fmt: skip
+    paced: Any = PacedSwitchboard(tokens, arguments.running, arguments.step_ms / 1e3)
+    engine = paced.engine
+    view = View(engine.scheduler, engine.clock, Stopwatch(engine.runner, engine.clock))
+    EngineProcess(arguments.address, cast(Switchboard, paced), view, EngineInfo(limits, "none", "none")).run()
+
+
+if __name__ == "__main__":
+    main()
