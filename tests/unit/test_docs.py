@@ -1,0 +1,69 @@
+"""The Markdown of the repository: links lead somewhere, indexes are whole, and commands name files that are there."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("docs", "benchmarks", "deploy", "examples", "src", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+COMMAND = re.compile(r"\b((?:benchmarks|tests|examples)/[\w/]+\.(?:py|sh))\b")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def targets(page: Path) -> list[tuple[Path, str]]:
+    """The file and the heading that each relative link of a page leads to."""
+    links = (link for link in LINK.findall(_prose(page)) if not re.match(r"\w+:", link))
+    parts = (link.partition("#") for link in links)
+    return [((page.parent / unquote(path)).resolve() if path else page, anchor) for path, _, anchor in parts]
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings as links name them: small letters, no punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", _prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"^(```.*?^```|    .*?)$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in targets(page):
+        assert path.exists(), path
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors(path), f"{name(path)}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_commands_name_are_there(page: Path) -> None:
+    for path in COMMAND.findall(page.read_text()):
+        assert (ROOT / path).is_file(), path
+
+
+def test_every_page_of_the_docs_is_in_their_index() -> None:
+    listed = {path for path, _ in targets(ROOT / "docs" / "README.md")}
+    pages = {path for path in PAGES if "docs" in path.parts and path.name != "README.md"}
+    assert {name(page) for page in pages - listed} == set()
+
+
+def test_every_file_beside_them_is_shown_by_a_page() -> None:
+    shown = {path for page in PAGES for path, _ in targets(page)}
+    text = "".join(page.read_text() for page in PAGES)
+    beside = [path for path in (ROOT / "docs").rglob("*") if path.is_file() and path.suffix != ".md"]
+    assert [name(path) for path in beside if path not in shown and path.name not in text] == []
+
+
+def test_every_benchmark_is_in_their_index() -> None:
+    index = (ROOT / "benchmarks" / "README.md").read_text()
+    sections = {"": index.partition("\n## ")[0]} | dict(re.findall(r"^## `(\w+)/`(.*?)(?=^## |\Z)", index, re.M | re.S))
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        folder = path.parent.relative_to(ROOT / "benchmarks").as_posix()
+        assert f"`{path.name}`" in sections["" if folder == "." else folder], name(path)
