@@ -17,13 +17,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from instant import Instant
+
 from chairlift.build import assemble_watched, find_model, load
 from chairlift.config.settings import Settings
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
@@ -39,21 +40,6 @@ from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.phases import Mark
 from chairlift.telemetry.spans import Spans
 from chairlift.telemetry.stopwatch import Stopwatch
-
-
-class Instant:
-    """Samples the same token always."""
-
-    depth = 1
-
-    def __init__(self) -> None:
-        self._result: StepResult
-
-    def submit(self, plan: StepPlan) -> None:
-        self._result = StepResult(plan.step, [7] * sum(len(chunk.samples) for chunk in plan.chunks), prepare_s=0.0)
-
-    def collect(self) -> StepResult:
-        return self._result
 
 
 def step_us(rows: int, num_steps: int, folder: Path | None) -> float:

@@ -8,15 +8,15 @@ step of a 7B model with 1,024 requests takes some 20 ms on a large GPU: 200 micr
 
 import json
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
+
+from instant import Instant
 
 from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
-from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
@@ -25,20 +25,6 @@ from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View
 
 NUM_REQUESTS = 1500
-
-
-class Instant:
-    depth = 2
-
-    def __init__(self) -> None:
-        self._plans: deque[StepPlan] = deque()
-
-    def submit(self, plan: StepPlan) -> None:
-        self._plans.append(plan)
-
-    def collect(self) -> StepResult:
-        plan = self._plans.popleft()
-        return StepResult(plan.step, [7] * sum(len(chunk.samples) for chunk in plan.chunks))
 
 
 def make(max_running: int) -> Engine:
@@ -50,7 +36,7 @@ def make(max_running: int) -> Engine:
         max_running=max_running,
         max_step_tokens=8192,
     )
-    return Engine(Scheduler(limits, Fcfs()), Instant(), WallClock())
+    return Engine(Scheduler(limits, Fcfs()), Instant(depth=2), WallClock())
 
 
 def fill(engine: Engine) -> None:

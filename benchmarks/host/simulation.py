@@ -1,8 +1,8 @@
 """What simulating costs: per scheduled request as the queue grows, for a whole workload, and in memory.
 
-    python benchmarks/simulation/cost.py queue [--svg FILE]
-    python benchmarks/simulation/cost.py memory [--requests 1000 10000 100000]
-    python benchmarks/simulation/cost.py workload FILE
+    python benchmarks/host/simulation.py queue [--svg FILE]
+    python benchmarks/host/simulation.py memory [--requests 1000 10000 100000]
+    python benchmarks/host/simulation.py workload FILE
 
 `queue`: the waiting queue is kept at a length while 128 requests run; processor time of planning, committing, the
 virtual step and the figures, per scheduled request, under every rule; outputs of 24 to 40 tokens, so that every order
@@ -24,11 +24,13 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from rules import every_rule
+
 from chairlift.config.settings import Settings
 from chairlift.core.attributes import Attributes
 from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
+from chairlift.core.policies.known import POLICIES
 from chairlift.core.request import Request
 from chairlift.report.chart import Kind, Series, plot
 from chairlift.report.frame import picture
@@ -49,14 +51,6 @@ RUNNING, REPEATS = 128, 5
 STEPS, WINDOWS = 40, 5  # in 40 steps every seat changes hands about once
 ARRIVALS = ("poisson:rate=200", "none")
 PROFILE = load_profile("h200-llama2-7b")
-
-
-def every_rule() -> dict[str, Rules]:
-    """One choice at a time, the others as they come; `mlfq` once more so that most of those that wait rise."""
-    policies = [*POLICIES, "mlfq:starve=0.1"]
-    cases = {f"--policy {name}": Rules(policy=name) for name in policies}
-    cases |= {f"--prefill {name}": Rules(prefill=name) for name in PREFILLS if name != Rules().prefill}
-    return cases | {f"--admission {name}": Rules(admission=name) for name in ADMISSIONS if name != Rules().admission}
 
 
 def similar_items() -> Iterator[Item]:
@@ -109,6 +103,7 @@ def per_scheduled(rules: Rules, num_waiting: int, requests: list[Request]) -> fl
 
 def queue(args: argparse.Namespace) -> None:
     cases, limits = every_rule(), PROFILE.limits(Settings(max_running=RUNNING))
+    cases["--policy mlfq:starve=0.1"] = Rules(policy="mlfq:starve=0.1")  # most of those that wait rise
     items = islice(similar_items(), max(args.lengths) + RUNNING * (1 + STEPS * WINDOWS))
     requests = [request for _, request in requests_of(items, limits, 0)]
     found = {name: [float("inf")] * len(args.lengths) for name in cases}

@@ -1,6 +1,6 @@
 """What the host does for a step of decodes, in milliseconds of one core; needs no GPU.
 
-    python benchmarks/host_step.py [--running 1024] [--steps 96] [--repeats 5]
+    python benchmarks/host/step.py [--running 1024] [--steps 96] [--repeats 5]
 
 Everything of a step but the launch: planning it, laying it out, and taking its tokens in, two steps in flight. The
 first steps, with the prompts, do not count. `changing`: requests end all the time and others take their seats, so most

@@ -1,6 +1,6 @@
 """What planning and committing cost per scheduled request, in microseconds of one core, under every rule.
 
-    python benchmarks/scheduling.py [--running 1024] [--steps 200] [--repeats 5]
+    python benchmarks/host/scheduling.py [--running 1024] [--steps 200] [--repeats 5]
 
 Two crowds, with a runner that samples the same token for everybody at once; only the scheduler is timed:
 
@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rules import every_rule
+
 from chairlift.core.attributes import Attributes
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
@@ -26,16 +28,10 @@ from chairlift.core.plan import StepResult
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
+from chairlift.telemetry.lines import Rules
 
 WARM = 8  # steps before the clock starts
 STEP_S = 0.02  # between two steps, for rules that look at the time
-
-
-class Rules(NamedTuple):
-    policy: str = "fcfs"
-    prefill: str = "mixed"
-    admission: str = "prompt"
-    prefix_cache: bool = True
 
 
 class Cost(NamedTuple):
@@ -47,15 +43,6 @@ class Cost(NamedTuple):
     @property
     def both(self) -> float:
         return self.schedule + self.commit
-
-
-def every_rule() -> dict[str, Rules]:
-    """One choice at a time, the others as they come."""
-    cases = {f"--policy {name}": Rules(policy=name) for name in POLICIES}
-    cases["--no-prefix-cache"] = Rules(prefix_cache=False)
-    cases |= {f"--prefill {name}": Rules(prefill=name) for name in PREFILLS if name != Rules().prefill}
-    cases |= {f"--admission {name}": Rules(admission=name) for name in ADMISSIONS if name != Rules().admission}
-    return cases
 
 
 def requests(outputs: tuple[int, int]) -> Iterator[tuple[Request]]:
@@ -120,7 +107,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="only the rules whose line has this in it, and the first")
     args = parser.parse_args()
-    cases = {name: rules for name, rules in every_rule().items() if rules == Rules() or args.only in name}
+    cases = every_rule() | {"--no-prefix-cache": Rules(prefix_cache=False)}
+    cases = {name: rules for name, rules in cases.items() if rules == Rules() or args.only in name}
     for running in args.running:
         for crowd, is_changing in (("decoding", False), ("changing", True)):
             found: dict[str, Cost] = {}
