@@ -14,6 +14,7 @@ from chairlift.report.markup import Markup, joined, tag
 
 MAX_POINTS = 4000
 _NUM_BINS = 56
+_LONGEST = 40  # characters of a bar's name
 _LONG_TAIL = 20.0  # times the median: beyond it an even axis shows one bar
 _HUES, _SHADES = "abcdefgh", ("a bar faint", "a bar half", "a bar")
 Point = tuple[float, float]
@@ -79,22 +80,15 @@ def plot(
         return frame.empty(title)
     keys = [each.key for each in series if each.name]
     top = frame.top_under(keys)
-    x = Axis.over(
-        *_range([*(x for x, _ in points), *marks.values()], "x" in from_zero),
-        frame.LEFT,
-        frame.WIDTH - frame.RIGHT,
-        is_log,
-    )
-    y = Axis.over(*_range([y for _, y in points], "y" in from_zero), frame.HEIGHT - frame.BOTTOM, top).widened(
-        0.0, 0.05
-    )
-    x, y = (axis if name in from_zero else axis.widened(0.04, 0.04) for name, axis in (("x", x), ("y", y)))
+    x = _fitted([*(x for x, _ in points), *marks.values()], "x" in from_zero, frame.LEFT, frame.RIGHT, is_log)
+    y = _fitted([y for _, y in points], "y" in from_zero, frame.BOTTOM, top).widened(0.0, 0.05)
     inside = [*(each.drawn(x, y) for each in series), *frame.mark_lines(marks, x, top)]
     return frame.framed(title, x, y, f"{across}{', logarithmic' * is_log}", inside, keys, ticks=ticks)
 
 
-def _range(values: Sequence[float], from_zero: bool) -> Point:
-    return 0.0 if from_zero else min(values), max(values)
+def _fitted(values: Sequence[float], from_zero: bool, start: float, end: float, is_log: bool = False) -> Axis:
+    axis = Axis.over(0.0 if from_zero else min(values), max(values), start, end, is_log)
+    return axis if from_zero else axis.widened(0.04, 0.04)
 
 
 def levels(title: str, step: float, heights: Mapping[str, Sequence[float]], unit: str) -> Chart:
@@ -121,11 +115,11 @@ def histogram(title: str, values: Sequence[float], marks: Mapping[str, float], u
     low, high, middle = ordered[0], ordered[-1], ordered[len(ordered) // 2]
     is_log = high > _LONG_TAIL * middle > 0.0
     floor = max(low, middle / 1000.0) if is_log else 0.0 if low < 0.5 * high else low
-    x = Axis.over(floor, high, frame.LEFT, frame.WIDTH - frame.RIGHT, is_log)
+    x = Axis.over(floor, high, frame.LEFT, frame.RIGHT, is_log)
     counts = [0] * _NUM_BINS
     for value in ordered:
         counts[min(_NUM_BINS - 1, max(0, int(x.share(value) * _NUM_BINS)))] += 1
-    y = Axis.over(0.0, max(counts), frame.HEIGHT - frame.BOTTOM, frame.TOP)
+    y = Axis.over(0.0, max(counts), frame.BOTTOM, frame.TOP)
     inside = []
     for place, count in enumerate(counts):
         start, end = x.value(place / _NUM_BINS), x.value((place + 1) / _NUM_BINS)
@@ -142,11 +136,13 @@ def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]]
     has_several = len(values) > 1
     shades = _SHADES[-len(values) :]
     keys = [Key(name, shade) for name, shade in zip(values, shades, strict=True)] if has_several else []
-    thick, top, longest = 9 if has_several else 16, frame.top_under(keys), int((frame.WIDTH / 2 - 20) / frame.CHARACTER)
-    pitch = thick * len(values) + 8
-    left, bottom = max(frame.LEFT, 14 + frame.CHARACTER * min(longest, max(map(len, names)))), top + pitch * len(names)
+    thick = 9 if has_several else 16
+    top, pitch = frame.top_under(keys), thick * len(values) + 8
+    bottom = top + pitch * len(names)
+    longest = min(_LONGEST, max(map(len, names)))
+    left = max(frame.LEFT, 14 + frame.CHARACTER * longest)
     most = max(max(each) for each in values.values())
-    x = Axis.over(0.0, most * (1.0 if has_several else 1.15), left, frame.WIDTH - frame.RIGHT)
+    x = Axis.over(0.0, most * (1.0 if has_several else 1.15), left, frame.RIGHT)
     inside = [tag("line", class_="grid", x1=x.at(tick), x2=x.at(tick), y1=top, y2=bottom) for tick in x.ticks()]
     for row, name in enumerate(names):
         y = top + pitch * row + 4

@@ -13,7 +13,7 @@ from chairlift.report.markup import Markup, joined, tag
 from chairlift.report.style import CHARTS
 
 WIDTH, HEIGHT = 560, 250
-LEFT, RIGHT, TOP, BOTTOM = 58, 18, 54, 34
+LEFT, RIGHT, TOP, BOTTOM = 58, 542, 54, 216  # what the axes enclose
 CHARACTER = 6.6  # pixels, about
 _LINE, _GAP = 15, 10
 
@@ -58,16 +58,15 @@ def framed(
     ticks: Sequence[float] = (),
 ) -> Chart:  # fmt: skip
     """Between two axes of numbers; `across` names the lower one, `ticks` are its labels if they are not the usual."""
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     grid = []
     levels = list(y.ticks())
     for level, text in zip(levels, labels(levels), strict=True):
-        grid.append(tag("line", class_="grid", x1=LEFT, x2=right, y1=y.at(level), y2=y.at(level)))
+        grid.append(tag("line", class_="grid", x1=LEFT, x2=RIGHT, y1=y.at(level), y2=y.at(level)))
         grid.append(tag("text", text, x=LEFT - 7, y=y.at(level) + 4, text_anchor="end"))
-    axis = tag("line", class_="axis", x1=LEFT, x2=right, y1=bottom, y2=bottom)
-    name = tag("text", across, x=right, y=HEIGHT - 4, text_anchor="end")
+    axis = tag("line", class_="axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
+    name = tag("text", across, x=RIGHT, y=HEIGHT - 4, text_anchor="end")
     about = tag("text", note, x=LEFT, y=33)
-    return Chart(title, joined(*grid, *inside, axis, *tick_labels(x, bottom, ticks), name, *key_lines(keys), about))
+    return Chart(title, joined(*grid, *inside, axis, *tick_labels(x, BOTTOM, ticks), name, *key_lines(keys), about))
 
 
 def empty(title: str) -> Chart:
@@ -89,7 +88,7 @@ def mark_lines(marks: Mapping[str, float], x: Axis, top: float) -> Iterator[Mark
     last = -math.inf
     for name, value in marks.items():
         at = x.at(value)
-        yield tag("line", class_="mark", x1=at, x2=at, y1=top, y2=HEIGHT - BOTTOM)
+        yield tag("line", class_="mark", x1=at, x2=at, y1=top, y2=BOTTOM)
         if at - last > 22:
             yield tag("text", name, class_="mark", x=at, y=top - 3, text_anchor="middle")
             last = at
