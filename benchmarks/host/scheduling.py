@@ -4,8 +4,8 @@
 
 Two crowds, with a runner that samples the same token for everybody at once; only the scheduler is timed:
 
-    decoding   all seats taken, nobody waits, nobody ends
-    changing   as many again wait; requests end after 32 to 96 tokens and others take their seats all the time
+    decoding   the running set is full, none waits, none ends
+    changing   as many again wait; requests end after 32 to 96 tokens and others take their place all the time
 
 The machine may be shared, so the rules take turns within each repeat and the least of the repeats counts; `x` is the
 cost of both relative to the first line.

@@ -98,7 +98,7 @@ def per_scheduled(rules: Rules, num_waiting: int, requests: list[Request]) -> fl
                 engine.add((next(coming),))
             engine.step()
         costs.append(1e6 * (time.process_time() - started) / runner.num_scheduled)
-    return min(costs[1:])  # in the first the seats are taken
+    return min(costs[1:])  # in the first the running set fills
 
 
 def queue(args: argparse.Namespace) -> None:

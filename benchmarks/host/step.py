@@ -3,7 +3,7 @@
     python benchmarks/host/step.py [--running 1024] [--steps 96] [--repeats 5]
 
 Everything of a step but the launch: planning it, laying it out, and taking its tokens in, two steps in flight. The
-first steps, with the prompts, do not count. `changing`: requests end all the time and others take their seats, so most
+first steps, with the prompts, do not count. `changing`: requests end all the time and others take their place, so most
 steps have some prompts. The least of the repeats counts, as the machine may be shared.
 """
 

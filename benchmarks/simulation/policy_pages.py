@@ -54,7 +54,7 @@ class Page:
 
     def width(self) -> None:
         self.show(
-            "width", "the contest workload, all at once: order against the number of seats", self.contest,
+            "width", "the contest workload, all at once: order against the size of the running set", self.contest,
             ["policy=fcfs,longest-first,shortest-first", "max-running=32,64,128,256,512,1024"],
         )  # fmt: skip
 
