@@ -1,4 +1,7 @@
-"""What happened, as values: the only way the core speaks of requests to the outside."""
+"""What happened, as values: the only way the core speaks of requests to the outside.
+
+To add an event: a class here, in `Event` below, and whatever uses it; traces write and read it by its name and fields.
+"""
 
 from typing import NamedTuple
 
@@ -47,15 +50,15 @@ class Computed(NamedTuple):
 class PromptScored(NamedTuple):
     request: RequestId
     at: float
-    scores: tuple[TokenScore, ...]
+    scores: tuple[TokenScore, ...] = ()
 
 
 class Token(NamedTuple):
     request: RequestId
     at: float
     token: int
-    score: TokenScore | None
-    finish: FinishReason | None  # set on a request's last token
+    score: TokenScore | None = None
+    finish: FinishReason | None = None  # set on a request's last token
 
 
 class Finished(NamedTuple):

@@ -14,21 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from chairlift.core.events import Admitted, Finished, Forked, Preempted, Token
 from chairlift.core.ids import RequestId
-from chairlift.telemetry.lines import (
-    Abort,
-    Add,
-    Admitted,
-    AnyLine,
-    Commit,
-    Fail,
-    Finished,
-    Forked,
-    Plan,
-    Preempted,
-    PutBack,
-    Token,
-)
+from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, Fail, Plan, PutBack
 from chairlift.telemetry.trace import Trace
 
 _STEPS, _SEATS, _OFF, _COUNTERS = range(1, 5)

@@ -2,18 +2,20 @@
 
 A file is one `Header`, then inputs (what a scheduler was told: `Add`, `Abort`, `Plan`, `Commit`, `Fail`, `PutBack`)
 and events (what it said), in the order in which they came. Times are the clock's own, unrounded, so that a replay sees
-the same.
+the same. Always: the line of an event has the event's name and fields, scores left out; `core/events.py` declares them.
 """
 
-from typing import Any, ClassVar
+import re
+from operator import itemgetter
+from typing import Any, Union, get_args, get_type_hints
 
 import msgspec
 
-from chairlift.core import events
+from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
-from chairlift.core.request import FinishReason
+from chairlift.core.score import TokenScore
 
 VERSION = 2
 
@@ -102,86 +104,38 @@ class PutBack(Line, frozen=True, tag="put_back"):
     message: str
 
 
-class EventLine(Line, frozen=True):
-    """Has the fields of its event, but for scores."""
-
-    event: ClassVar[type[events.Event]]
-
-    request: RequestId
+Input = Add | Abort | Plan | Commit | Fail | PutBack
+AnyLine = Input | Event
 
 
-class Queued(EventLine, frozen=True, tag="queued"):
-    event = events.Queued
+def _line_type(event: type[Event]) -> type[msgspec.Struct]:
+    types = {name: kind for name, kind in get_type_hints(event).items() if not _has_scores(kind)}
+    defaults = {name: (value,) for name, value in event._field_defaults.items()}
+    # Times first, as in every line.
+    fields = [(name, types[name], *defaults.get(name, ())) for name in sorted(types, key=lambda name: name != "at")]
+    tag = re.sub("(?<!^)(?=[A-Z])", "_", event.__name__).lower()
+    return msgspec.defstruct(event.__name__, fields, frozen=True, omit_defaults=True, tag_field="kind", tag=tag)
 
 
-class Admitted(EventLine, frozen=True, tag="admitted"):
-    event = events.Admitted
-    num_cached: int
+def _has_scores(kind: Any) -> bool:
+    return kind is TokenScore or any(map(_has_scores, get_args(kind)))
 
 
-class Forked(EventLine, frozen=True, tag="forked"):
-    event = events.Forked
-    source: RequestId
+_LINES = {event: _line_type(event) for event in get_args(Event)}
+_EVENTS = {line: event for event, line in _LINES.items()}
+_VALUES = {
+    event: itemgetter(*(event._fields.index(name) for name in line.__struct_fields__)) for event, line in _LINES.items()
+}
+WRITTEN: Any = Union[(*get_args(Input), *_EVENTS)]  # what the text of a line is decoded to
 
 
-class Preempted(EventLine, frozen=True, tag="preempted"):
-    event = events.Preempted
-    num_computed: int
-    is_swapped: bool
+def line_of(event: Event) -> msgspec.Struct:
+    kind = type(event)
+    return _LINES[kind](*_VALUES[kind](event))
 
 
-class Computed(EventLine, frozen=True, tag="computed"):
-    event = events.Computed
-    start: int
-    num_tokens: int
-
-
-class PromptScored(EventLine, frozen=True, tag="prompt_scored"):
-    event = events.PromptScored
-
-
-class Token(EventLine, frozen=True, omit_defaults=True, tag="token"):
-    event = events.Token
-    token: int
-    finish: FinishReason | None = None
-
-
-class Finished(EventLine, frozen=True, tag="finished"):
-    event = events.Finished
-    finish: FinishReason
-    message: str
-
-
-class RuleFailed(EventLine, frozen=True, tag="rule_failed"):
-    event = events.RuleFailed
-    message: str
-
-
-class Shrunk(EventLine, frozen=True, tag="shrunk"):
-    event = events.Shrunk
-    max_tokens: int
-    message: str
-
-
-EVENT_LINES: tuple[type[EventLine], ...] = (
-    Queued, Admitted, Forked, Preempted, Computed, PromptScored, Token, Finished, RuleFailed, Shrunk,
-)  # fmt: skip
-_BY_EVENT = {line.event: line for line in EVENT_LINES}
-_SCORES: dict[type[events.Event], dict[str, Any]] = {events.Token: {"score": None}, events.PromptScored: {"scores": ()}}
-
-AnyLine = (
-    Add | Abort | Plan | Commit | Fail | PutBack
-    | Queued | Admitted | Forked | Preempted | Computed | PromptScored | Token | Finished | RuleFailed | Shrunk
-)  # fmt: skip
-
-
-def line_of(event: events.Event) -> EventLine:
-    if isinstance(event, events.Token):  # by far the most frequent
-        return Token(event.at, event.request, event.token, event.finish)
-    kind = _BY_EVENT[type(event)]
-    return kind(**{name: getattr(event, name) for name in kind.__struct_fields__})
-
-
-def event_of(line: EventLine) -> events.Event:
-    values = {name: getattr(line, name) for name in line.__struct_fields__}
-    return line.event(**_SCORES.get(line.event, {}), **values)
+def read(line: Any) -> AnyLine:
+    """A line as it was decoded; events as they were told, without scores."""
+    kind = _EVENTS.get(type(line))
+    found: AnyLine = line if kind is None else kind(**msgspec.structs.asdict(line))
+    return found

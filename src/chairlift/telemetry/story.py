@@ -9,23 +9,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.events import Admitted, Computed, Finished, Forked, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.telemetry.lines import (
-    Abort,
-    Add,
-    Admitted,
-    AnyLine,
-    Commit,
-    Computed,
-    Fail,
-    Finished,
-    Forked,
-    Plan,
-    Preempted,
-    PutBack,
-    Token,
-)
+from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, Fail, Plan, PutBack
 from chairlift.telemetry.trace import Trace
 
 QUEUED, PROMPT, DECODE, AGAIN, PASSED, OFF = (

@@ -1,6 +1,6 @@
 """The figures of a recorded run, from its trace: the same as the run itself would have reported."""
 
-from chairlift.telemetry.lines import Add, EventLine, Plan, event_of
+from chairlift.telemetry.lines import Add, Input, Plan
 from chairlift.telemetry.report import Report, Slo
 from chairlift.telemetry.timeline import Timeline
 from chairlift.telemetry.trace import Trace, samples_of
@@ -9,8 +9,8 @@ from chairlift.telemetry.trace import Trace, samples_of
 def summarize(trace: Trace, slo: Slo | None = None) -> Report:
     timeline = Timeline()
     for line in trace:
-        if isinstance(line, EventLine):
-            timeline.add(event_of(line))
+        if not isinstance(line, Input):
+            timeline.add(line)
         elif isinstance(line, Add):
             timeline.added(samples_of(line), line.at)
         elif isinstance(line, Plan) and line.step is not None:

@@ -12,7 +12,7 @@ from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidConfig
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.telemetry.lines import VERSION, Add, AnyLine, Header
+from chairlift.telemetry.lines import VERSION, WRITTEN, Add, AnyLine, Header, read
 
 
 class Trace:
@@ -20,7 +20,7 @@ class Trace:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._decode = msgspec.json.Decoder(AnyLine).decode
+        self._decode = msgspec.json.Decoder(WRITTEN).decode
         first = next(self._read(), (1, b""))[1]
         try:
             version = msgspec.json.decode(first, type=_Version).version
@@ -40,7 +40,7 @@ class Trace:
             if number == 1:
                 continue
             try:
-                yield number, self._decode(text)
+                yield number, read(self._decode(text))
             except msgspec.MsgspecError as error:
                 raise InvalidConfig(f"{self.path}, line {number}: {error}") from error
 

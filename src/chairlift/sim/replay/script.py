@@ -5,10 +5,9 @@ Lines are read as they are wanted: no more are held than lie between the two.
 
 from collections import deque
 
-from chairlift.telemetry.lines import Abort, Add, Commit, EventLine, Fail, Plan, PutBack
+from chairlift.core.events import Event
+from chairlift.telemetry.lines import Input
 from chairlift.telemetry.trace import Trace
-
-Input = Add | Abort | Plan | Commit | Fail | PutBack
 
 
 class Ended(Exception):
@@ -19,7 +18,7 @@ class Script:
     def __init__(self, trace: Trace) -> None:
         self._lines = trace.numbered()
         self._inputs: deque[tuple[int, Input]] = deque()
-        self._events: deque[tuple[int, EventLine]] = deque()
+        self._events: deque[tuple[int, Event]] = deque()
         self.number = 1  # of the line that was taken last
 
     @property
@@ -41,17 +40,17 @@ class Script:
         self.number, line = self._inputs.popleft()
         return line
 
-    def take_event(self) -> EventLine:
+    def take_event(self) -> Event:
         while not self._events:
             if not self._read():
                 raise Ended
-        self.number, line = self._events.popleft()
-        return line
+        self.number, event = self._events.popleft()
+        return event
 
     def _read(self) -> bool:
         number, line = next(self._lines, (0, None))
-        if isinstance(line, EventLine):
-            self._events.append((number, line))
-        elif line is not None:
+        if isinstance(line, Input):
             self._inputs.append((number, line))
+        elif line is not None:
+            self._events.append((number, line))
         return line is not None

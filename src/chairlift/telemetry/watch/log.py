@@ -8,13 +8,13 @@ members of searches, and steps cut for want of memory, may be told a little wron
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from chairlift.core import events
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, Fail, PutBack, line_of
+from chairlift.telemetry.lines import Abort, Add, Commit, Fail, PutBack
 from chairlift.telemetry.story import Glance, Story, Teller
 from chairlift.telemetry.watch.rows import Row
 
@@ -126,7 +126,7 @@ class _Eye:
             elif isinstance(record, events.Admitted):
                 if record.request in self._later:
                     self.teller.take(Add(at=record.at, requests=[record.request], prompt=[], max_output=0))
-                self.teller.take(_line(record))
+                self.teller.take(record)
 
     def _own(self, record: Abort | events.Event) -> None:
         match record:
@@ -140,7 +140,7 @@ class _Eye:
                 self._num_known = max(self._num_known, record.num_computed + 1)
             case events.Queued():
                 return
-        self.teller.take(_line(record))
+        self.teller.take(record)
         if isinstance(record, events.Forked):
             self._is_decoding, self._num_computed = True, self._num_prompt
             for plan in self._open.values():  # made before anybody was told of the one that it was born in
@@ -174,7 +174,3 @@ class _Eye:
 
 def _passing(end: Done | Fail | PutBack) -> Glance:
     return Glance(end.at, end.step, None, False, 0, 0, 0, 0, 0)
-
-
-def _line(event: events.Event) -> AnyLine:
-    return cast(AnyLine, line_of(event))

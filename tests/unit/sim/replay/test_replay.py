@@ -10,7 +10,7 @@ import torch
 
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.events import Admitted, Finished, Preempted
+from chairlift.core.events import Admitted, Finished, Preempted, Shrunk
 from chairlift.core.limits import Limits
 from chairlift.core.preemption import Preemption
 from chairlift.live.clock import WallClock
@@ -21,7 +21,7 @@ from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.sim.replay.replay import replay
 from chairlift.sim.setup import make_scheduler
-from chairlift.telemetry.lines import Plan, Rules, Shrunk
+from chairlift.telemetry.lines import Plan, Rules
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from fakes.crowds import crowd, with_searches
