@@ -15,12 +15,13 @@ _MAX_CUTS = 12  # a long prompt in small steps would never be computed
 
 
 class CutWorld:
-    def __init__(self, seed: int, share: float) -> None:
-        self.world = random_world(seed)
+    def __init__(self, seed: int, share: float, drafts: bool = False) -> None:
+        self.world = random_world(seed, drafts=drafts)
         self.world.after_step = self._maybe_cut
         self.num_resumed = 0  # requests that went on after a token
         self._num_cuts = 0
         self._seed = seed
+        self._has_drafts = drafts
         self._share = share  # of the steps after which the engine is lost
         self._rng = random.Random(-seed)
 
@@ -30,7 +31,7 @@ class CutWorld:
     def _maybe_cut(self, step: int) -> None:
         if self._num_cuts < _MAX_CUTS and self._rng.random() < self._share:
             self._num_cuts += 1
-            world, fresh = self.world, random_world(self._seed)
+            world, fresh = self.world, random_world(self._seed, drafts=self._has_drafts)
             world.scheduler, world.runner, world.engine = fresh.scheduler, fresh.runner, fresh.engine
             arrived = [samples for at, groups in world.arrivals.items() if at <= step for samples in groups]
             for samples in arrived:

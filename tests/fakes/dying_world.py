@@ -16,8 +16,9 @@ from chairlift.live.messages import Abort, Proven, Ready, Submit, ToEngine
 from chairlift.live.processes import Deaths
 from chairlift.live.quarantine import Quarantine
 from chairlift.live.step_note import NotedRunner, StepNote
+from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner
-from fakes.switchboards import info_of, ledger_switchboard
+from fakes.switchboards import VOCAB_SIZE, info_of, ledger_switchboard
 
 POISON, HUNGRY = 666, 667
 HARMS = {  # what a token in a prompt does to the engine: where, and whether it is killed
@@ -86,6 +87,7 @@ class DyingWorld:
         depth: int = 1,
         broken: str | None = None,
         max_running: int = 64,
+        max_drafts: int = 0,
     ) -> None:
         """`broken`: where every engine crashes, whoever the requests are."""
         self.note = StepNote(path)  # the parent's
@@ -96,6 +98,8 @@ class DyingWorld:
         self._depth = depth
         self._broken = broken
         self._max_running = max_running
+        self._max_drafts = max_drafts
+        self.num_accepted = 0  # drafts, of all engines
         info = info_of(ledger_switchboard())
         for client in self.clients:
             client.info = info  # as if there had been an engine already
@@ -111,7 +115,9 @@ class DyingWorld:
                 self.note.tell_end(ended.was_killed)
 
     def _live(self) -> None:
-        note, switchboard = StepNote(self.note.path), ledger_switchboard(_Mortal, max_running=self._max_running)
+        drafter = RandomDrafter(self._max_drafts, VOCAB_SIZE) if self._max_drafts else None
+        limits = {"max_running": self._max_running, "max_drafts": self._max_drafts}
+        note, switchboard = StepNote(self.note.path), ledger_switchboard(_Mortal, drafter=drafter, **limits)
         left = note.take()
         runner = switchboard.engine.runner
         assert isinstance(runner, _Mortal)
@@ -129,6 +135,7 @@ class DyingWorld:
                 for output in news.get(client.name, []):
                     client._generations[output.key].put(output)
             self._listen(quarantine)
+        self.num_accepted += runner.num_accepted
         note.rest()
 
     def _suffer(self, where: str, requests: Sequence[Request]) -> None:

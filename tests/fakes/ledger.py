@@ -1,15 +1,16 @@
 """A runner whose key-value memory is a list of integers.
 
 What it stores for a token depends on everything stored before it in the same text, read back through the block table,
-as attention does; the sampled token depends on all of it. Any paging mistake changes a token. `expected` gives the
-tokens of a request that has the machine to itself, without blocks, plans or a scheduler.
+as attention does; the sampled token depends on all of it. Any paging mistake changes a token. What drafts that were
+wrong wrote is wiped out: reading it is noticed. `expected` gives the tokens of a request that has the machine to
+itself, without blocks, plans or a scheduler.
 """
 
 from collections import deque
 from collections.abc import Callable
 
 from chairlift.core.ids import RequestId
-from chairlift.core.plan import Chunk, StepPlan, StepResult
+from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.core.score import TokenScore
@@ -93,6 +94,7 @@ class LedgerRunner:
         self.last: dict[RequestId, int] = {}  # what each request sampled last
         self.plans: list[StepPlan] = []
         self.fail_steps: frozenset[int] = frozenset()
+        self.num_drafts = self.num_accepted = 0
         self.is_too_large: Callable[[StepPlan], bool] = lambda plan: False
         self._done: deque[StepResult] = deque()
 
@@ -113,22 +115,48 @@ class LedgerRunner:
         tokens: list[int] = []
         prompt_scores = {}
         scores = {}
-        for chunk in plan.chunks:
+        more: dict[RequestId, list[Sampled]] = {}
+        for place, chunk in enumerate(plan.chunks):
+            assert bool(chunk.drafts) is (plan.num_decodes <= place < plan.num_decodes + plan.num_drafting)
             entries = self._compute(chunk)
             for request in chunk.samples:
-                token = _sample(entries, request, self.vocab_size)
-                tokens.append(token)
-                self.last[request.id] = token
-                if request.params.logprobs is not None:
-                    top = likely(entries, request, self.vocab_size)[: request.params.logprobs]
-                    scores[request.id] = TokenScore(token, 0.0, -float(token), 1, tuple(top))
+                first, *others = self._choose(entries, request, chunk.drafts)
+                tokens.append(first.token)
+                self.last[request.id] = [first, *others][-1].token
+                if first.score is not None:
+                    scores[request.id] = first.score
+                if others:
+                    more[request.id] = others
+                self._wipe(chunk, chunk.start + 1 + len(others))
             if chunk.request.params.prompt_logprobs is not None:
                 prompt = chunk.request.prompt[chunk.start + 1 : chunk.start + chunk.count + 1]
                 prompt_scores[chunk.request.id] = tuple(TokenScore(t, 0.0, 0.0, 1, ()) for t in prompt)
-        self._done.append(StepResult(plan.step, tokens, scores, prompt_scores))
+        self._done.append(StepResult(plan.step, tokens, scores, prompt_scores, more=more))
 
     def collect(self) -> StepResult:
         return self._done.popleft()
+
+    def _choose(self, entries: list[int], request: Request, drafts: tuple[int, ...]) -> list[Sampled]:
+        """What follows the last known token, and the drafts after it as long as they are right."""
+        chosen: list[Sampled] = []
+        num_known = len(entries) - len(drafts)
+        for i in range(len(drafts) + 1):
+            before = entries[: num_known + i]
+            token, score = _sample(before, request, self.vocab_size), None
+            if request.params.logprobs is not None:
+                top = likely(before, request, self.vocab_size)[: request.params.logprobs]
+                score = TokenScore(token, 0.0, -float(token), 1, tuple(top))
+            chosen.append(Sampled(token, score))
+            if i < len(drafts) and token != drafts[i]:
+                break
+        self.num_drafts += len(drafts)
+        self.num_accepted += len(chosen) - 1
+        return chosen
+
+    def _wipe(self, chunk: Chunk, end: int) -> None:
+        """Nothing that drafts wrote from there on is there any more."""
+        for i in range(end, chunk.start + chunk.count if chunk.drafts else end):
+            self.memory[chunk.blocks[i // self.block_size]][i % self.block_size] = EMPTY
 
     def _spoil(self, plan: StepPlan) -> None:
         """What a step that is broken off may leave behind: every place it was to write to holds nonsense."""
@@ -147,7 +175,8 @@ class LedgerRunner:
         entries = [entry for block in table for entry in self.memory[block]][: chunk.start]
         assert EMPTY not in entries, f"request {chunk.request.id} reads a place that was never written"
         for i in range(chunk.start, chunk.start + chunk.count):
-            token = chunk.tokens[i] if i < chunk.num_tokens else self.last[chunk.request.id]
+            unknown = chunk.drafts[i - chunk.num_tokens :] or (self.last.get(chunk.request.id, EMPTY),)
+            token = chunk.tokens[i] if i < chunk.num_tokens else unknown[0]
             entries.append(_entry(entries, token, chunk.request.attributes.cache_salt))
             self.memory[table[i // size]][i % size] = entries[-1]
         return entries

@@ -12,6 +12,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.ports import Drafter
 from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
@@ -46,18 +47,19 @@ class ModelWorld:
         self._model = Taped(model, ops.calls) if isinstance(ops, NativeOps) else model
 
     def run(
-        self, limits: Limits, arrivals: Arrivals, preemption: Preemption | None = None
+        self, limits: Limits, arrivals: Arrivals, preemption: Preemption | None = None, drafter: Drafter | None = None
     ) -> tuple[Tokens, Counter[type[Event] | str]]:
         """Each request's tokens, and how often each kind of event came ("hit": admitted with cached tokens; "swap":
-        preempted with its blocks moved out)."""
+        preempted with its blocks moved out; "more": a token after another of the same step)."""
         preemption = preemption or Preemption()
         cache = KvCache(
             self._config, limits.num_blocks, limits.block_size, self._kv_dtype, self._device, preemption.num_host_blocks
         )
-        scheduler = Scheduler(limits, Fcfs(), preemption=preemption)
+        scheduler = Scheduler(limits, Fcfs(), preemption=preemption, drafter=drafter)
         engine = Engine(scheduler, TorchRunner(self._model, cache, self._device), CountingClock())
         tokens: Tokens = {}
         kinds: Counter[type[Event] | str] = Counter()
+        last: dict[RequestId, float] = {}
         step = 0
         while engine.has_work or step <= max(arrivals):
             for samples in arrivals.get(step, ()):
@@ -68,6 +70,8 @@ class ModelWorld:
                 kinds["hit"] += isinstance(event, Admitted) and event.num_cached > 0
                 if isinstance(event, Token):
                     tokens.setdefault(event.request, []).append(event.token)
+                    kinds["more"] += last.get(event.request) == event.at
+                    last[event.request] = event.at
             check(scheduler)
             step += 1
         return tokens, kinds

@@ -6,6 +6,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policy import Policy
+from chairlift.core.ports import Drafter
 from chairlift.core.scheduler import Scheduler
 from chairlift.live.messages import EngineInfo
 from chairlift.live.switchboard import Switchboard
@@ -16,8 +17,9 @@ VOCAB_SIZE = 1000
 
 
 def ledger_switchboard(
-    kind: type[LedgerRunner] = LedgerRunner, eos_ids: tuple[int, ...] = (), policy: Policy | None = None, **limits: Any
-) -> Switchboard:
+    kind: type[LedgerRunner] = LedgerRunner, eos_ids: tuple[int, ...] = (), policy: Policy | None = None,
+    drafter: Drafter | None = None, **limits: Any,
+) -> Switchboard:  # fmt: skip
     sizes = Limits(
         **{
             "vocab_size": VOCAB_SIZE,
@@ -30,7 +32,8 @@ def ledger_switchboard(
         | limits
     )
     runner = kind(sizes.num_blocks, sizes.block_size, sizes.vocab_size)
-    return Switchboard(Engine(Scheduler(sizes, policy or Fcfs()), runner, CountingClock()), sizes, eos_ids)
+    scheduler = Scheduler(sizes, policy or Fcfs(), drafter=drafter)
+    return Switchboard(Engine(scheduler, runner, CountingClock()), sizes, eos_ids)
 
 
 def info_of(switchboard: Switchboard) -> EngineInfo:

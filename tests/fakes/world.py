@@ -19,12 +19,14 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill
+from chairlift.core.ports import Drafter
 from chairlift.core.preemption import MODES, Preemption
 from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduler import Scheduler
 from fakes.clocks import CountingClock
+from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner, expected, expected_beams
 from fakes.requests import make_samples, make_search
 
@@ -43,12 +45,13 @@ class World:
     events: list[Event] = field(default_factory=list)
     after_step: Callable[[int], None] = lambda step: None
     may_fail: bool = False  # the rules
+    drafter: Drafter | None = None
     about: dict[str, str] = field(default_factory=dict)  # what was drawn, for counting
 
     def __post_init__(self) -> None:
         limits = self.limits
         self.scheduler = Scheduler(
-            limits, self.policy, self.prefill, self.admission, self.preemption, self.has_prefix_index
+            limits, self.policy, self.prefill, self.admission, self.preemption, self.has_prefix_index, self.drafter
         )
         self.runner = LedgerRunner(
             limits.num_blocks, limits.block_size, limits.vocab_size, self.depth, self.preemption.num_host_blocks
@@ -102,9 +105,10 @@ class World:
 
 
 def random_world(
-    seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None
+    seed: int, policy: str | None = None, prefill: str | None = None, admission: str | None = None, drafts: bool = False
 ) -> World:
-    """Small on purpose: blocks of 1 to 4 tokens, pools of 3 to 16 blocks, so that everything collides."""
+    """Small on purpose: blocks of 1 to 4 tokens, pools of 3 to 16 blocks, so that everything collides. With drafts it
+    is the same world, and its tokens are guessed."""
     rng = random.Random(seed)
     block_size = rng.choice([1, 2, 3, 4, 16])
     num_blocks = rng.randint(3, 16) if block_size < 16 else rng.randint(2, 4)
@@ -117,6 +121,7 @@ def random_world(
         max_running=max_running,
         max_step_tokens=max_running + rng.randint(0, 8),
         max_step_prompts=rng.choice([0, 0, 1, 2]),
+        max_drafts=1 + seed % 5 if drafts else 0,
     )
     preemption = Preemption(
         mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 2, 20]), block_copy_s=0.5, token_s=rng.choice([0.1, 1.0])
@@ -125,14 +130,16 @@ def random_world(
     prefill = prefill or rng.choice(sorted(PREFILLS))
     admission = admission or rng.choice(sorted(ADMISSIONS))
     rule: Prefill = PREFILLS[prefill](**_parameters(rng, prefill))
+    depth = rng.choice([1, 2])
     world = World(
         limits,
-        depth=rng.choice([1, 2]),
+        depth=1 + seed % 3 if drafts else depth,  # requests are preempted while their drafts are in flight
         has_prefix_index=rng.random() < 0.8,
         policy=POLICIES[policy](**_parameters(rng, policy)),
         prefill=WaitAfterPreempt(rule) if rng.random() < 0.2 else rule,
         admission=ADMISSIONS[admission](),
         preemption=preemption,
+        drafter=RandomDrafter(seed, limits.vocab_size) if drafts else None,
     )
     world.about = {
         "policy": policy,

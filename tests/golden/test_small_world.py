@@ -8,6 +8,7 @@ diff before committing it:
 
 import difflib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from chairlift.sim.replay.replay import replay
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.trace import Trace
+from fakes.drafts import RandomDrafter
 from fakes.requests import make_request, make_samples, make_search
 from fakes.traces import record
 from fakes.world import World
@@ -27,16 +29,21 @@ HERE = Path(__file__).parent
 SWAP = Preemption(mode="swap", num_host_blocks=8)
 RULES = {
     "fcfs": Rules(),
+    "fcfs-drafts": Rules(),
     "longest-first-swap": Rules(policy="longest-first", preemption=SWAP),
     "shortest-first-delay": Rules(policy="shortest-first", prefill="delay:factor=1"),
 }
 
 
-def world(rules: Rules) -> World:
+def world(name: str) -> World:
     """Five prompts of which two begin alike, one with two samples, one a search; memory runs out; one is aborted."""
+    rules = RULES[name]
     limits = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=9, max_running=4, max_step_tokens=10)
-    small = World(limits, preemption=rules.preemption)
-    small.scheduler = small.engine.scheduler = make_scheduler(limits, rules)
+    drafter = None
+    if name.endswith("drafts"):
+        limits, drafter = replace(limits, max_drafts=3), RandomDrafter(0, limits.vocab_size)
+    small = World(limits, preemption=rules.preemption, drafter=drafter)
+    small.scheduler = small.engine.scheduler = make_scheduler(limits, rules, drafter)
     small.arrivals = {
         0: [(make_request(1, range(9), 12, user="ann"),), (make_request(2, range(20, 27), 14, user="bob"),)],
         1: [make_samples(3, range(8), 2, 5, user="ann")],
@@ -49,7 +56,7 @@ def world(rules: Rules) -> World:
 @pytest.mark.parametrize("name", RULES)
 def test_a_small_world_is_scheduled_as_ever(tmp_path: Path, name: str) -> None:
     golden, path = HERE / f"{name}.jsonl", tmp_path / "trace.jsonl"
-    record(world(RULES[name]), path, RULES[name])
+    record(world(name), path, RULES[name])
     if "REWRITE_GOLDEN" in os.environ:
         golden.write_bytes(path.read_bytes())
     # The header names the release, which may change.
@@ -64,5 +71,13 @@ def test_golden_traces_can_be_replayed(name: str) -> None:
 
 def test_golden_traces_show_what_matters() -> None:
     text = "".join((HERE / f"{name}.jsonl").read_text() for name in RULES)
-    for sign in ('"kind":"forked"', '"is_swapped":true', '"is_swapped":false', '"num_cached":8', '"beams"', '"abort"'):
+    for sign in (
+        '"kind":"forked"',
+        '"is_swapped":true',
+        '"is_swapped":false',
+        '"num_cached":8',
+        '"beams"',
+        '"abort"',
+        '"more"',
+    ):
         assert sign in text

@@ -18,6 +18,7 @@ from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.ports import RunnerFull
 from chairlift.core.preemption import MODES, Preemption
 from chairlift.core.scheduler import Scheduler
+from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner, expected, expected_beams
 from fakes.requests import make_samples, make_search
 
@@ -32,10 +33,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         prefill=st.sampled_from([*PREFILLS, "delay:factor=9,after_preempt=wait", "batched-prefill:size=2"]),
         admission=st.sampled_from(list(ADMISSIONS)),
         mode=st.sampled_from(MODES), num_host_blocks=st.sampled_from([0, 3, 30]), token_s=st.sampled_from([0.1, 1.0]),
+        max_drafts=st.sampled_from([0, 0, 1, 4]),
     )  # fmt: skip
     def start(
         self, block_size: int, num_blocks: int, max_running: int, spare: int, prompts: int, has_index: bool,
-        policy: str, prefill: str, admission: str, mode: str, num_host_blocks: int, token_s: float,
+        policy: str, prefill: str, admission: str, mode: str, num_host_blocks: int, token_s: float, max_drafts: int,
     ) -> None:  # fmt: skip
         self.limits = Limits(
             vocab_size=5,
@@ -45,6 +47,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_running=max_running,
             max_step_tokens=max_running + spare,
             max_step_prompts=prompts,
+            max_drafts=max_drafts,
         )
         self.scheduler = Scheduler(
             self.limits,
@@ -53,6 +56,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             make_admission(admission),
             Preemption(mode=mode, num_host_blocks=num_host_blocks, block_copy_s=0.3, token_s=token_s),
             has_prefix_index=has_index,
+            drafter=RandomDrafter(max_drafts, 5) if max_drafts else None,
         )
         self.runner = LedgerRunner(num_blocks, block_size, 5, depth=3, num_host_blocks=num_host_blocks)
         self.in_flight: deque[StepPlan] = deque()

@@ -141,13 +141,22 @@ def test_whatever_happens_the_guilty_fail_and_the_others_are_answered(tmp_path: 
     run(tmp_path, seed)
 
 
+def test_so_they_are_with_drafts(tmp_path: Path) -> None:
+    num_accepted = 0
+    for seed in range(12):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        num_accepted += run(folder, seed, max_drafts=1 + seed % 4).num_accepted
+    assert num_accepted > 50
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1000, 1050))
 def test_more_worlds(tmp_path: Path, seed: int) -> None:
     run(tmp_path, seed)
 
 
-def run(tmp_path: Path, seed: int) -> None:
+def run(tmp_path: Path, seed: int, max_drafts: int = 0) -> DyingWorld:
     rng, num_kills = random.Random(seed), iter(range(3))  # with two crashes, one less than a server is given up for
     share = rng.choice([0.0, 0.05, 0.2])
     world = DyingWorld(
@@ -155,6 +164,7 @@ def run(tmp_path: Path, seed: int) -> None:
         lambda: rng.random() < share and next(num_kills, None) is not None,
         depth=1 + seed % 2,
         max_running=rng.choice([3, 64]),
+        max_drafts=max_drafts,
     )
     guilty, others = [], []
     for _ in range(rng.randint(2, 14)):
@@ -169,3 +179,4 @@ def run(tmp_path: Path, seed: int) -> None:
     assert all(error_of(heard) for heard, _, _ in guilty)
     for heard, prompt, params in others:
         assert heard_tokens(heard, params) == answer(prompt, params)
+    return world

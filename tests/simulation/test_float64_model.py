@@ -1,5 +1,6 @@
 """Scheduling never changes tokens, on a real model: a tiny decoder in float64, where rounding cannot hide a mistake."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 from chairlift.core.events import Forked, Preempted
 from chairlift.core.preemption import Preemption
 from fakes.crowds import crowd, with_searches
-from fakes.model_world import Arrivals, ModelWorld, Tokens, world_limits
+from fakes.drafts import ToldDrafter
+from fakes.model_world import CONFIG, Arrivals, ModelWorld, Tokens, world_limits
 
 CROWDED = {"max_running": 5, "max_step_tokens": 17}
 RECOMPUTE = Preemption()
@@ -35,4 +37,14 @@ def test_preempted_chunked_forked_cached_and_searching_requests_get_the_tokens_t
     crowded, kinds = WORLD.run(world_limits(80 // block_size, block_size, **CROWDED), arrivals, preemption)
     assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0, "the world was too easy to show anything"
     assert (kinds["swap"] > 0) is (preemption.mode == "swap" or (preemption.mode == "auto" and block_size > 4))
+    assert crowded == alone
+
+
+@pytest.mark.parametrize("preemption", [RECOMPUTE, SWAP], ids=lambda preemption: preemption.mode)
+def test_drafts_change_no_token(preemption: Preemption) -> None:
+    """Greedy and sampled, with penalties, several samples, searches and preemptions."""
+    arrivals, alone = crowd_and_tokens_alone()
+    limits = replace(world_limits(20, 4, **CROWDED), max_drafts=4)
+    crowded, kinds = WORLD.run(limits, arrivals, preemption, ToldDrafter(alone, CONFIG.vocab_size))
+    assert min(kinds[Preempted], kinds[Forked], kinds["hit"]) > 0 and kinds["more"] > 30
     assert crowded == alone

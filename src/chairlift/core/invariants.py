@@ -21,7 +21,9 @@ def check(scheduler: Scheduler) -> None:
             assert not progress.host_blocks, f"{name}: runs and lies outside"
             assert progress.num_published * size <= progress.num_computed, f"{name}: published what is not computed"
             assert progress.num_computed <= len(progress.blocks) * size, f"{name}: computed past its blocks"
-            assert len(progress.blocks) * size < progress.num_known + size, f"{name}: holds blocks it does not need"
+            num_drafts = limits.max_drafts if progress.awaits_result else 0
+            num_needed = -(-(progress.num_known + num_drafts) // size)
+            assert len(progress.blocks) <= num_needed, f"{name}: holds blocks it does not need"
         else:
             assert not progress.blocks and progress.num_computed == 0, f"{name}: holds blocks while it does not run"
             assert len(progress.host_blocks) == -(-progress.num_saved // size), f"{name}: saved tokens do not fit"

@@ -16,6 +16,7 @@ class Limits:
     max_running: int  # requests that share a step
     max_step_tokens: int  # tokens computed in a step, prompts and decodes together
     max_step_prompts: int = 0  # requests that may compute prompt tokens in one step; 0: no limit
+    max_drafts: int = 0  # tokens that may be drafted for a request in one step; 0: nothing is drafted
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "max_model_len", "block_size", "num_blocks", "max_running", "max_step_tokens"):

@@ -6,9 +6,15 @@ lists and block tables are views (list, length) of append-only lists; `snapshot`
     tokens of a chunk = tokens[start : start + count]
     A token at an index >= num_tokens is not known yet: it is the one the runner itself sampled last for this request.
     That is how step n+1 is planned before step n's tokens are known; with two plans in flight it is step n's.
+
+A chunk with drafts computes its last known token and guesses of those that follow. At each of its positions the runner
+chooses the token that it would choose there anyway, and goes on as long as that is the one drafted:
+
+    known  drafts               chosen           tokens of the result
+    ... c  d e f      after c d e f:  d e x .    d e x: two drafts were right, and the third told its right token
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +36,7 @@ class Chunk(NamedTuple):
     # Who takes a token from the last position: nobody while the prompt is unfinished, else the request itself,
     # and, when a prompt with several samples is complete, its siblings too.
     samples: tuple[Request, ...]
+    drafts: tuple[int, ...] = ()  # guesses of the tokens after tokens[:num_tokens], the last of the `count`
 
     def snapshot(self) -> "Chunk":
         return self._replace(tokens=tuple(self.tokens[: self.num_tokens]), blocks=tuple(self.blocks[: self.num_blocks]))
@@ -44,28 +51,43 @@ class BlockCopy(NamedTuple):
 
 class StepPlan(NamedTuple):
     step: int
-    chunks: tuple[Chunk, ...]  # decodes first, then prompt chunks
+    chunks: tuple[Chunk, ...]  # decodes first, then those with drafts, then prompt chunks
     copies: tuple[BlockCopy, ...]  # inside the cache, before anything is computed
     num_tokens: int
-    num_decodes: int  # leading chunks that compute one sampled token each
+    num_decodes: int  # leading chunks that compute one token each
     # Before the copies, in this order:
     swap_outs: tuple[BlockCopy, ...] = ()  # from the cache to the host
     swap_ins: tuple[BlockCopy, ...] = ()  # from the host to the cache
+    num_drafting: int = 0  # chunks after the leading ones that decode with drafts
+
+    @property
+    def num_decoding(self) -> int:
+        """Leading chunks that decode, with drafts or without."""
+        return self.num_decodes + self.num_drafting
 
     def snapshot(self) -> "StepPlan":
         return self._replace(chunks=tuple(chunk.snapshot() for chunk in self.chunks))
 
 
+class Sampled(NamedTuple):
+    token: int
+    score: TokenScore | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Sampled tokens, in the order of the plan's chunks and, within a chunk, of its samples."""
+    """Sampled tokens: each sample's first, in the order of the plan's chunks and, within a chunk, of its samples; and
+    those that follow it where drafts were right."""
 
     step: int
     tokens: Sequence[int]
-    scores: dict[RequestId, TokenScore] = field(default_factory=dict)  # where params.logprobs asks
+    scores: dict[RequestId, TokenScore] = field(default_factory=dict)  # of these tokens, where params.logprobs asks
     # Where params.prompt_logprobs asks: the scores of tokens[start + 1 : start + count + 1] that lie in the prompt.
     prompt_scores: dict[RequestId, tuple[TokenScore, ...]] = field(default_factory=dict)
     # A request that failed alone (its logits were not numbers): its message. Its token above means nothing.
     failed: dict[RequestId, str] = field(default_factory=dict)
+    more: Mapping[RequestId, Sequence[Sampled]] = field(
+        default_factory=dict
+    )  # tokens after the first, if there are any
     # Of a runner that computes inside `submit`: how long it took to turn the plan into tensors.
     prepare_s: float | None = field(default=None, compare=False)

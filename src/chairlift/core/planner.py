@@ -2,13 +2,17 @@
 
 There are no phases. Every request has tokens that are known and tokens that are computed, and a step computes some of
 the difference under a token budget: first one token for each request that is only one behind (a decode), then as much
-of the prompts in progress as fits, then new prompts. When blocks run out the policy names a victim.
+of the prompts in progress as fits, then new prompts. When blocks run out the policy names a victim. Drafts take what is
+then left of the budget and the blocks, and nothing from anything else.
 """
 
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policy import Allowance, StepView
+from chairlift.core.ports import Drafter
 from chairlift.core.request import Progress, Request
 from chairlift.core.seats import Seats
 from chairlift.core.step_budget import StepBudget
@@ -23,12 +27,13 @@ class Running(NamedTuple):
 
 
 class Planner:
-    def __init__(self, seats: Seats) -> None:
+    def __init__(self, seats: Seats, drafter: Drafter | None) -> None:
         self.num_steps = 0
         self.issued: dict[int, float] = {}  # steps not committed yet, and when they were planned
         self.budget = StepBudget(seats.limits.max_step_tokens)
         self.last_prompt_s = 0.0  # how long the last step took that computed prompts
         self._seats = seats
+        self._drafter = drafter
         self._rules = seats.rules
         self._limits = seats.limits
         self._tables = seats.tables
@@ -71,8 +76,8 @@ class Planner:
         for progress in self._seats.running.values():
             pending, computed = progress.num_pending, progress.num_computed
             known = len(progress.tokens) + pending
-            if known == progress.limit or (pending and progress.beams is not None):
-                continue  # the tokens on their way are its last, or decide how the search goes on
+            if known == progress.limit or (pending and progress.awaits_result):
+                continue  # the tokens on their way are its last, or decide what it computes next
             if known - computed == 1:
                 decodes.append(progress)
                 if computed == len(progress.blocks) * size or (
@@ -109,9 +114,15 @@ class Planner:
             num_new -= 1
         if not chunks:
             return None
+        num_drafting = 0
+        if self._drafter is not None and budget > 0:
+            drafting, budget = self._draft(self._drafter, chunks, num_decodes, budget)
+            num_drafting = len(drafting)
+            num_decodes -= num_drafting
         self.num_steps += 1
         self.issued[self.num_steps] = now
-        return self._tables.seal(self.num_steps, chunks, self.budget.num_tokens - budget, num_decodes)
+        num_tokens = self.budget.num_tokens - budget
+        return self._tables.seal(self.num_steps, chunks, num_tokens, num_decodes, num_drafting)
 
     def _make_room(self, now: float) -> Running:
         """Victims step off until every decode that is left has room to grow."""
@@ -135,12 +146,38 @@ class Planner:
             # The common case, spelled out for speed: one token of a request that is one behind.
             tokens, blocks = progress.tokens, progress.blocks
             chunks.append(
-                _new(Chunk, (progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone))
+                _new(Chunk, (progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone, ()))
             )
             progress.num_computed = start + 1
             progress.num_pending += 1
         if self._rules.is_serving:
             self._rules.decoded([p for p in decodes if p not in leads] if leads else decodes, now)
+
+    def _draft(self, drafter: Drafter, chunks: list[Chunk], num_decodes: int, budget: int) -> tuple[list[Chunk], int]:
+        """Gives decodes drafts and puts those that have some behind the others; what is left of the budget."""
+        size, running = self._pool.block_size, self._seats.running
+        num_kept = len(running) - len(
+            chunks
+        )  # blocks for those in other steps, which may each need one before this ends
+        plain: list[Chunk] = []
+        drafting: list[Chunk] = []
+        for chunk in chunks[:num_decodes]:
+            request, progress = chunk.request, running[chunk.request.id]
+            num_places = size * (chunk.num_blocks + max(0, self._pool.num_free - num_kept)) - chunk.start - 1
+            count = min(budget, self._limits.max_drafts, num_places, progress.limit - chunk.num_tokens - 1)
+            drafts: tuple[int, ...] = ()
+            if count > 0 and chunk.samples is progress.alone and progress.beams is None:
+                guesses = drafter.draft(request, chunk.tokens, count)[:count]
+                drafts = _before_stop(guesses, request.stop_ids)
+            if drafts:
+                count = 1 + len(drafts)
+                budget -= len(drafts)
+                self._tables.extend(progress, chunk.start + count)
+                drafting.append(chunk._replace(count=count, num_blocks=len(progress.blocks), drafts=drafts))
+            else:
+                plain.append(chunk)
+        chunks[:num_decodes] = plain + drafting
+        return drafting, budget
 
     def _add_chunk(self, progress: Progress, budget: int, chunks: list[Chunk], now: float) -> int:
         """As many of the next known tokens as the budget allows; how many those are."""
@@ -157,3 +194,8 @@ class Planner:
         tokens, blocks = progress.tokens, progress.blocks
         chunks.append(Chunk(progress.request, start, count, tokens, len(tokens), blocks, len(blocks), samples))
         return count
+
+
+def _before_stop(drafts: Sequence[int], stop_ids: frozenset[int]) -> tuple[int, ...]:
+    """Those that cannot end their request: so no result brings tokens after its last."""
+    return tuple(takewhile(lambda token: token not in stop_ids, drafts))

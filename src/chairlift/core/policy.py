@@ -68,7 +68,8 @@ class Policy(ABC):
         """Called once, before any request; the view stays valid."""
 
     def served(self, view: RequestView, num_prompt: int, num_output: int) -> None:
-        """A plan computes so many prompt tokens and samples so many output tokens of this request."""
+        """A plan computes so many prompt tokens and samples so many output tokens of this request; or a result brings
+        so many more of these, as drafts were right."""
 
     def decoded(self, views: Sequence[RequestView]) -> None:
         """A plan samples one output token of each. One call for all decodes of a step: override it where they are many

@@ -1,4 +1,4 @@
-"""What the core needs from outside: a runner that carries plans out, a clock, and perhaps somebody who watches."""
+"""What the core needs from outside: a runner that carries plans out, a clock, and perhaps a drafter and an observer."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -39,6 +39,15 @@ class Runner(Protocol):
     def submit(self, plan: StepPlan) -> None: ...
 
     def collect(self) -> StepResult: ...
+
+
+class Drafter(Protocol):
+    """Guesses how texts go on. What it guesses changes no token, only how many a step brings."""
+
+    def draft(self, request: Request, tokens: Sequence[int], count: int) -> Sequence[int]:
+        """Up to `count` tokens that may follow `tokens`, which are all that is known of the request, prompt included;
+        they must not be changed. Depends on its arguments alone."""
+        ...
 
 
 class Clock(Protocol):

@@ -58,8 +58,10 @@ class Progress:
     limit: int  # tokens, prompt included, at which the request has all it asked for
     alone: tuple[Request]  # the request by itself, as plans list who samples
     state: State = State.WAITING
-    num_computed: int = 0  # tokens whose keys and values the issued plans write
-    num_pending: int = 0  # tokens that issued plans will sample and no commit has brought yet
+    num_computed: int = 0  # tokens whose keys and values the issued plans write, drafts not counted
+    # Tokens that issued plans will sample and no commit has brought yet; those that right drafts bring are not counted.
+    num_pending: int = 0
+    is_stepwise: bool = False  # what it computes next depends on what its last step brings: in a search, or with drafts
     num_preempted: int = 0
     expected_output: int = 0
     # The block table. Replaced, never changed in place but for appending: plans in flight keep their view of it.
@@ -87,6 +89,12 @@ class Progress:
     def num_known(self) -> int:
         """Tokens that will be known once every issued plan has been committed."""
         return len(self.tokens) + self.num_pending
+
+    @property
+    def awaits_result(self) -> bool:
+        """Whether it can be in no plan before a commit has brought what is pending. Any other that runs goes on: what
+        is pending counts as known. One that is to be admitted needs its tokens themselves."""
+        return self.num_pending > 0 and (self.is_stepwise or self.state is not State.RUNNING)
 
     @property
     def expires(self) -> float | None:

@@ -1,13 +1,14 @@
 """What a step's result means: tokens are appended, full blocks enter the prefix index, finished requests leave."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from chairlift.core.beams import Beams
 from chairlift.core.events import Computed, PromptScored, Token
 from chairlift.core.ids import RequestId
-from chairlift.core.plan import Chunk, StepPlan, StepResult
+from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
 from chairlift.core.predictor import LengthPredictor
 from chairlift.core.request import FinishReason, Progress, State
+from chairlift.core.score import TokenScore
 from chairlift.core.seats import Seats
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
@@ -25,7 +26,7 @@ class Results:
         has_index = self._tables.pool.has_prefix_index
         tokens, scores, failed = iter(result.tokens), result.scores, result.failed
         for chunk in plan.chunks[: plan.num_decodes]:
-            request, start, _, _, _, blocks, _, samples = chunk
+            request, start, _, _, _, blocks, _, samples, _ = chunk
             progress = live.get(request.id)
             is_plain = progress is not None and samples is progress.alone and progress.beams is None and not failed
             if progress is None or not is_plain or request.params.prompt_logprobs is not None:
@@ -37,25 +38,23 @@ class Results:
             token, text = next(tokens), progress.tokens
             progress.num_pending -= 1
             if token in request.stop_ids or len(text) + 1 == progress.limit:
-                self._advance(progress, token, result, now)
+                self._advance(progress, token, scores.get(request.id), now)
             else:
                 text.append(token)
                 score = scores.get(request.id) if scores else None
                 events.append(_new(Token, (request.id, now, token, score, None)))
         for chunk in plan.chunks[plan.num_decodes :]:
-            if chunk.request.id in live:
+            if chunk.request.id in live and not chunk.drafts:
                 events.append(Computed(chunk.request.id, now, chunk.start, chunk.count))
             self._take_in(chunk, tokens, result, now)
 
     def _take_in(self, chunk: Chunk, tokens: Iterator[int], result: StepResult, now: float) -> None:
         """What came of one chunk; its tokens are the next ones."""
-        seats, size = self._seats, self._tables.pool.block_size
-        request, end = chunk.request, chunk.start + chunk.count
+        seats, request = self._seats, chunk.request
         progress = seats.live.get(request.id)
         if progress is not None:
-            is_full = end // size > progress.num_published and progress.blocks is chunk.blocks
-            if is_full and request.id not in result.failed:  # what was not a number may be in any of its blocks
-                self._tables.publish(progress, end // size)
+            if request.id not in result.failed:  # what was not a number may be in any of its blocks
+                self._publish(progress, chunk, chunk.start + chunk.count - len(chunk.drafts))
             if request.params.prompt_logprobs is not None and chunk.start < len(request.prompt):
                 self._score_prompt(progress, chunk, result, now)
         for sample in chunk.samples:
@@ -70,9 +69,31 @@ class Results:
                     self._branch(progress.beams, now)
             else:
                 progress.num_pending -= 1
-                self._advance(progress, token, result, now)
+                self._advance(progress, token, result.scores.get(sample.id), now)
+                if chunk.drafts and sample.id in seats.live:
+                    self._accept(progress, chunk, result.more.get(sample.id, ()), now)
 
-    def _advance(self, progress: Progress, token: int, result: StepResult, now: float) -> None:
+    def _accept(self, progress: Progress, chunk: Chunk, more: Sequence[Sampled], now: float) -> None:
+        """Drafts were right, and bring more tokens; the blocks of those that were not are given back."""
+        seats, is_running = self._seats, progress.state is State.RUNNING
+        if more and is_running and seats.rules.is_serving:
+            seats.rules.served(progress, 0, len(more), now)
+        for end, (token, score) in enumerate(more, chunk.start + 2):
+            self._publish(progress, chunk, end)
+            self._advance(progress, token, score, now)
+            if progress.id not in seats.live:
+                return
+        if is_running:
+            progress.num_computed += len(more)
+            self._tables.trim(progress, progress.num_known)
+
+    def _publish(self, progress: Progress, chunk: Chunk, end: int) -> None:
+        """Its tokens up to there are computed by this chunk and known: full blocks of them may be shared."""
+        num_full = end // self._tables.pool.block_size
+        if num_full > progress.num_published and progress.blocks is chunk.blocks:
+            self._tables.publish(progress, num_full)
+
+    def _advance(self, progress: Progress, token: int, score: TokenScore | None, now: float) -> None:
         request, tokens = progress.request, progress.tokens
         tokens.append(token)
         finish = None
@@ -80,7 +101,6 @@ class Results:
             finish = FinishReason.STOP
         elif len(tokens) == progress.limit:
             finish = FinishReason.LENGTH
-        score = result.scores.get(request.id) if result.scores else None
         self._seats.events.append(Token(request.id, now, token, score, finish))
         if finish is not None:
             self._predictor.learn(request.attributes.user, progress.num_output)

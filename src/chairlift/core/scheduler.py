@@ -3,12 +3,14 @@
 Plans may be issued before earlier ones are committed. A plan counts a token it will sample as known (pending) at once,
 so the next plan can compute it; `commit` brings its value. A request that turns out to have ended meanwhile is
 forgotten, and what later plans say of it is ignored. Runners work in order, so blocks can be given to others at once.
+With a drafter, a plan may guess several tokens of a request, which is then in no other before the result is in.
 
 Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
 """
 
 from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.beams import Beams
+from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
 from chairlift.core.guard import Guard
 from chairlift.core.ids import RequestId
@@ -17,6 +19,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.planner import Planner
 from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.pool import BlockPool
+from chairlift.core.ports import Drafter
 from chairlift.core.predictor import LengthPredictor
 from chairlift.core.preemption import Preemption
 from chairlift.core.prefill.mixed import Mixed
@@ -37,13 +40,17 @@ class Scheduler:
         admission: Admission | None = None,
         preemption: Preemption | None = None,
         has_prefix_index: bool = True,
+        drafter: Drafter | None = None,
     ) -> None:
+        if (drafter is None) != (limits.max_drafts == 0):
+            raise InvalidConfig(f"max_drafts is {limits.max_drafts}, with{'out' * (drafter is None)} a drafter")
         self.limits = limits
         self.tables = Tables(limits, preemption or Preemption(), has_prefix_index)
         self._rules = Guard(policy, prefill or Mixed(), admission or PromptFits())
         self._seats = Seats(limits, self.tables, self._rules)
         policy.watch(self._seats)
-        self._planner = Planner(self._seats)
+        self._is_drafting = drafter is not None
+        self._planner = Planner(self._seats, drafter)
         self._predictor = LengthPredictor()
         self._results = Results(self._seats, self._predictor)
         # Each request is in exactly one of these, or unborn.
@@ -66,6 +73,7 @@ class Scheduler:
         expected = params.max_tokens or self._predictor.expect(lead.request.attributes.user, lead.request.max_output)
         for progress in (lead, *others):
             progress.beams = beams
+            progress.is_stepwise = self._is_drafting or beams is not None
             progress.expected_output = expected
             self._seats.events.append(Queued(progress.id, now))
         self._seats.join(lead, others, now)

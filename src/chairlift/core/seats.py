@@ -65,7 +65,7 @@ class Seats:
         progress = self.preempted[returning] if returning is not None else self.rules.first(now)
         if progress is None or 1 + len(progress.siblings) > self.num_free:
             return None
-        if progress.num_pending:  # preempted with a token on its way: wait for its value
+        if progress.awaits_result:
             return None
         num_new, pool = self.tables.num_needed(progress), self.tables.pool
         if num_new > pool.num_free:
@@ -131,8 +131,7 @@ class Seats:
                 progress = self.live[request.id]
                 progress.num_computed = chunk.start
                 progress.num_pending -= request in chunk.samples
-                # Another list: a runner that knows a table by its identity may have noted what it never wrote.
-                progress.blocks = list(progress.blocks)
+                self.tables.trim(progress, progress.num_known)
                 # Who had moved in or just been born has lost what it was to start from.
                 if len(chunk.samples) > 1 or not moved.isdisjoint(progress.blocks):
                     self._leave_seat(progress)

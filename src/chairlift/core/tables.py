@@ -29,11 +29,11 @@ class Tables:
             self.host.release(self._leaving)
             self._leaving = []
 
-    def seal(self, step: int, chunks: list[Chunk], num_tokens: int, num_decodes: int) -> StepPlan:
+    def seal(self, step: int, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int) -> StepPlan:
         """The complete plan, with every move that its chunks rely on."""
         outs, ins, copies = tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
         self.swap_outs, self.swap_ins, self.copies = [], [], []
-        return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins)
+        return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting)
 
     def num_cached(self, progress: Progress) -> int:
         """Known tokens that need not be computed, in whole blocks."""
@@ -85,6 +85,17 @@ class Tables:
                 self.pool.release([tail])
                 progress.blocks = [*progress.blocks[:-1], own]
                 self.copies.append(BlockCopy(tail, own))
+
+    def extend(self, progress: Progress, num_tokens: int) -> None:
+        """Blocks for so many tokens in all, of which the next has its place."""
+        progress.blocks.extend(self.pool.take(-(-num_tokens // self.pool.block_size) - len(progress.blocks)))
+
+    def trim(self, progress: Progress, num_tokens: int) -> None:
+        """Gives back the blocks beyond so many tokens. The table is another list: plans in flight keep theirs, and a
+        runner that knows a table by its identity may have noted what it never wrote."""
+        num_used = -(-num_tokens // self.pool.block_size)
+        self.pool.release(progress.blocks[num_used:])
+        progress.blocks = progress.blocks[:num_used]
 
     def fork(self, source: Progress, target: Progress) -> None:
         """`target` starts from the computed tokens of `source`; whoever writes to their shared tail first copies it."""

@@ -30,7 +30,10 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
     tables = _tables(chunks)
     slots = tables[owners, positions // block_size].astype(np.int64) * block_size + positions % block_size
     tokens = np.fromiter(chain.from_iterable(_tokens(chunk, previous) for chunk in chunks), np.int64, starts[-1])
-    sampled = np.fromiter((bool(chunk.samples) for chunk in chunks), np.bool_, len(chunks))
+    # Of a chunk that samples, the last row; with drafts, all rows.
+    num_sampled = np.fromiter((bool(chunk.samples) + len(chunk.drafts) for chunk in chunks), np.int64, len(chunks))
+    ends = np.cumsum(num_sampled)
+    logit_rows = np.repeat(starts[1:] - ends, num_sampled) + np.arange(num_sampled.sum())
 
     def put(values: NDArray[np.int64], dtype: torch.dtype) -> torch.Tensor:
         return torch.from_numpy(values).to(device, dtype)
@@ -44,24 +47,28 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
         tables=torch.from_numpy(tables).to(device),
         num_decodes=plan.num_decodes,
         max_context=int(contexts.max()),
-        logit_rows=put(starts[1:][sampled] - 1, torch.int64),
+        logit_rows=put(logit_rows, torch.int64),
     )
 
 
 def known_tokens(chunk: Chunk, previous: Mapping[RequestId, int]) -> Sequence[int]:
-    """All tokens up to the chunk's end and perhaps more, the one sampled in the step before included."""
+    """All tokens up to the chunk's end and perhaps more, drafts or the one sampled in the step before included."""
     if chunk.start + chunk.count <= chunk.num_tokens:
         return chunk.tokens
-    return [*chunk.tokens[: chunk.num_tokens], previous[chunk.request.id]]
+    return [*chunk.tokens[: chunk.num_tokens], *_unknown(chunk, previous)]
 
 
 def _tokens(chunk: Chunk, previous: Mapping[RequestId, int]) -> list[int] | tuple[int, ...]:
     end = chunk.start + chunk.count
     if end > chunk.num_tokens:
-        return [*chunk.tokens[chunk.start : chunk.num_tokens], previous[chunk.request.id]]
+        return [*chunk.tokens[chunk.start : chunk.num_tokens], *_unknown(chunk, previous)]
     if chunk.count == 1:
         return (chunk.tokens[chunk.start],)
     return list(chunk.tokens[chunk.start : end])
+
+
+def _unknown(chunk: Chunk, previous: Mapping[RequestId, int]) -> tuple[int, ...]:
+    return chunk.drafts or (previous[chunk.request.id],)
 
 
 def _tables(chunks: tuple[Chunk, ...]) -> NDArray[np.int32]:

@@ -66,16 +66,20 @@ class TorchRunner:
             self._previous = {}
             return StepResult(plan.step, (), prompt_scores=prompt_scores)
         logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
-        if self.logits_seen is not None:
-            self.logits_seen([row.request.id for row in rows], [row.num_tokens - 1 for row in rows], logits)
-        result = answer(plan, rows, logits, prompt_scores, self._model)
-        self._previous = {row.request.id: token for row, token in zip(rows, result.tokens, strict=True)}
+        untouched = logits if self.logits_seen is None else logits.clone()
+        result, runs = answer(plan, rows, logits, prompt_scores, self._model)
+        if self.logits_seen is not None:  # without those after wrong drafts
+            places = [place for run in runs for place in run]
+            seen = [rows[place] for place in places]
+            self.logits_seen([r.request.id for r in seen], [r.num_tokens - 1 for r in seen], untouched[places])
+        self._previous = {rows[run[0]].request.id: token for run, token in zip(runs, result.tokens, strict=True)}
+        self._previous |= {request: more[-1].token for request, more in result.more.items()}
         return result
 
 
 def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
-    """A row for each sample: those of a chunk with several start from the same logits."""
-    counts = [len(chunk.samples) for chunk in plan.chunks if chunk.samples]
+    """A row for each sample and draft: samples of one chunk start from the same logits."""
+    counts = [len(chunk.samples) for chunk in plan.chunks if chunk.samples for _ in range(1 + len(chunk.drafts))]
     if len(counts) == sum(counts):
         return logits
     return logits.repeat_interleave(torch.tensor(counts, device=logits.device), dim=0)

@@ -9,8 +9,9 @@
          + copy_token_s x places copied + swap_token_s x places moved out or in
          at least launch_s, with prompt chunks
 
-Where max_row_pairs is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its
-context as a decode does, so they count as decodes there.
+A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
+is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,
+so they count as decodes there.
 
 Knows nothing of clocks, devices or files.
 """
@@ -38,11 +39,11 @@ class Shape(NamedTuple):
 def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> Shape:
     num_samples = decode_context = prompt_context = prompt_pairs = 0
     num_decodes = plan.num_decodes
-    for _, start, _, _, _, _, _, samples in plan.chunks[:num_decodes]:
+    for _, start, _, _, _, _, _, samples, _ in plan.chunks[:num_decodes]:
         num_samples += len(samples)
         decode_context += start + 1
-    for _, start, count, _, _, _, _, samples in plan.chunks[num_decodes:]:
-        num_samples += len(samples)
+    for _, start, count, _, _, _, _, samples, drafts in plan.chunks[num_decodes:]:
+        num_samples += len(samples) + len(drafts)
         pairs = count * start + count * (count + 1) // 2
         if count * (start + count) <= max_row_pairs:
             decode_context += pairs

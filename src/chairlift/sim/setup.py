@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
+from chairlift.core.ports import Drafter
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.telemetry.lines import Rules
@@ -23,7 +24,7 @@ def rules_of(settings: Settings, profile: "Profile", limits: Limits) -> Rules:
     )
 
 
-def make_scheduler(limits: Limits, rules: Rules) -> Scheduler:
+def make_scheduler(limits: Limits, rules: Rules, drafter: Drafter | None = None) -> Scheduler:
     return Scheduler(
         limits,
         make_policy(rules.policy),
@@ -31,6 +32,7 @@ def make_scheduler(limits: Limits, rules: Rules) -> Scheduler:
         make_admission(rules.admission),
         rules.preemption,
         rules.prefix_cache,
+        drafter,
     )
 
 

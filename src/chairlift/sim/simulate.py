@@ -7,6 +7,7 @@ from chairlift.core.ports import Observer
 from chairlift.core.scheduler import Scheduler
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.cost import CostModel
+from chairlift.sim.drafts import SimDrafts
 from chairlift.sim.drive import Arriving, drive
 from chairlift.sim.runner import SimRunner
 
@@ -19,8 +20,10 @@ def simulate(
     concurrency: int = 0,
     depth: int = 1,
     watch: Callable[[float], None] | None = None,
+    drafts: SimDrafts | None = None,
 ) -> None:
-    """Runs until every request has ended; the observer (a `Timeline`, a trace) hears of all of it."""
+    """Runs until every request has ended; the observer (a `Timeline`, a trace) hears of all of it. `drafts`: the
+    scheduler's drafter, if it has one."""
     clock = VirtualClock()
-    runner = SimRunner(cost, scheduler.limits.block_size, clock, depth)
+    runner = SimRunner(cost, scheduler.limits.block_size, clock, depth, drafts)
     drive(Engine(scheduler, runner, clock, observer), clock, arriving, concurrency, watch)

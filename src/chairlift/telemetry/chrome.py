@@ -103,8 +103,10 @@ class _Picture:
                         self._searches[request] = line.requests
             case Plan():
                 yield from self._plan(line)
-            case Commit() | Fail():
-                yield from self._step(line.step, line.at)
+            case Commit():
+                yield from self._step(line.step, line.at, line.more)
+            case Fail():
+                yield from self._step(line.step, line.at, {})
             case PutBack():
                 del self._plans[line.step]
             case Admitted() | Forked():
@@ -131,33 +133,35 @@ class _Picture:
         for name, count in counts.items():
             yield {"ph": "C", "pid": _COUNTERS, "name": name, "ts": _micros(line.at), "args": {name: count}}
 
-    def _step(self, step: int, at: float) -> Iterator[Entry]:
+    def _step(self, step: int, at: float, more: dict[RequestId, list[int]]) -> Iterator[Entry]:
         plan = self._plans.pop(step)
         # A step that was planned while another ran began when that one ended.
         start, self._done = max(plan.at, self._done), at
         yield _slice(
             _STEPS, 1, f"step {step}", start, at,
-            tokens=sum(count for _, _, count in plan.chunks), decodes=plan.num_decodes,
-            prompts=len(plan.chunks) - plan.num_decodes, copies=plan.num_copies,
+            tokens=sum(count for _, _, count in plan.chunks), decodes=plan.num_decoding,
+            drafts=sum(map(len, plan.drafts.values())), accepted=sum(map(len, more.values())),
+            prompts=len(plan.chunks) - plan.num_decoding, copies=plan.num_copies,
             swapped_out=plan.num_swap_outs, swapped_in=plan.num_swap_ins,
         )  # fmt: skip
         for place, (request, first, count) in enumerate(plan.chunks):
             if request not in self._seats.stays:  # aborted meanwhile
                 continue
-            is_prompt = first + count <= self._prompts[request]
-            if place < plan.num_decodes and not is_prompt:
-                yield from self._decode(request, step, start, at)
+            end = first + count - len(plan.drafts.get(request, ()))
+            is_prompt = end <= self._prompts[request]
+            if place < plan.num_decoding and not is_prompt:
+                yield from self._decode(request, step, start, at, 1 + len(more.get(request, ())))
             else:
                 what = "prompt" if is_prompt else "again"
-                yield _slice(_SEATS, self._seats.stays[request][0], f"{what} {first}-{first + count}", start, at)
+                yield _slice(_SEATS, self._seats.stays[request][0], f"{what} {first}-{end}", start, at)
 
-    def _decode(self, request: RequestId, step: int, start: float, at: float) -> Iterator[Entry]:
+    def _decode(self, request: RequestId, step: int, start: float, at: float, num_tokens: int) -> Iterator[Entry]:
         """A step without this request parts its runs, so that it shows as a gap."""
         run = self._runs.get(request)
         if run is not None and run.last_step != step - 1:
             yield from self._end_run(request)
             run = None
-        self._runs[request] = _Run(run.first if run else start, at, step, run.num_tokens + 1 if run else 1)
+        self._runs[request] = _Run(run.first if run else start, at, step, num_tokens + (run.num_tokens if run else 0))
 
     def _end_run(self, request: RequestId) -> Iterator[Entry]:
         run = self._runs.pop(request, None)

@@ -17,6 +17,8 @@ def digest(plan: StepPlan) -> str:
         numbers.extend(chunk.blocks[first : chunk.num_blocks])
         numbers.append(len(chunk.samples))
         numbers.extend(request.id for request in chunk.samples)
+        if chunk.drafts:
+            numbers.extend((-len(chunk.drafts), *chunk.drafts))  # no request or count is negative
     for moves in (plan.copies, plan.swap_outs, plan.swap_ins):
         numbers.append(len(moves))
         for move in moves:

@@ -71,6 +71,8 @@ def _decode(story: Story) -> Iterator[str]:
         return
     others = [step.num_others for step in steps]
     yield f"It decoded beside {sum(others) / len(steps):.1f} others on average, {max(others)} at most."
+    if num_drafts := sum(step.count - 1 for step in steps):
+        yield f"{_count(num_drafts, 'token')} were drafted for it, {num_drafts / len(steps):.1f} a step."
     mixed = [step for step in steps if step.num_prompt_tokens]
     plain = [step for step in steps if not step.num_prompt_tokens]
     if mixed:

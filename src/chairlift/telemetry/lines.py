@@ -71,8 +71,9 @@ class Plan(Line, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
 
     step: int | None = None
     digest: str = ""
-    num_decodes: int = 0  # leading chunks that compute one sampled token each
+    num_decodes: int = 0  # leading chunks that compute one token each
     chunks: list[tuple[RequestId, int, int]] = []  # request, start, count
+    drafts: dict[RequestId, list[int]] = {}  # of the chunks after these
     num_copies: int = 0
     num_swap_outs: int = 0
     num_swap_ins: int = 0
@@ -82,10 +83,16 @@ class Plan(Line, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
     blocks: int  # in use
     blocks_saved: int = 0  # by sharing: what the tables of all requests list, less the blocks in use
 
+    @property
+    def num_decoding(self) -> int:
+        """Leading chunks that decode, with drafts or without."""
+        return self.num_decodes + len(self.drafts)
+
 
 class Commit(Line, frozen=True, omit_defaults=True, kw_only=True, tag="commit"):
     step: int
     tokens: list[int]
+    more: dict[RequestId, list[int]] = {}  # tokens after a sample's first
     beams: dict[RequestId, list[tuple[int, float]]] = {}  # what the members of searches offered
     failed: dict[RequestId, str] = {}
 

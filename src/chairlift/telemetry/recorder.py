@@ -86,6 +86,7 @@ class Recorder:
                 digest=digest(plan),
                 num_decodes=plan.num_decodes,
                 chunks=[(chunk.request.id, chunk.start, chunk.count) for chunk in plan.chunks],
+                drafts={c.request.id: list(c.drafts) for c in plan.chunks[plan.num_decodes :] if c.drafts},
                 num_copies=len(plan.copies),
                 num_swap_outs=len(plan.swap_outs),
                 num_swap_ins=len(plan.swap_ins),
@@ -95,7 +96,9 @@ class Recorder:
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         searching = [r.id for chunk in plan.chunks for r in chunk.samples if r.params.beam_width]
         beams = {r: list(result.scores[r].top) for r in searching if r not in result.failed}
-        self._hold(Commit(at=now, step=plan.step, tokens=list(result.tokens), beams=beams, failed=result.failed))
+        more = {request: [sampled.token for sampled in tokens] for request, tokens in result.more.items()}
+        tokens = list(result.tokens)
+        self._hold(Commit(at=now, step=plan.step, tokens=tokens, more=more, beams=beams, failed=result.failed))
 
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(Fail(now, plan.step, message))

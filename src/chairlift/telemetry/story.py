@@ -270,10 +270,10 @@ def glance(plan: Plan, request: RequestId) -> Glance:
         at=plan.at,
         step=plan.step,
         own=own,
-        is_decode=place is not None and place < plan.num_decodes,
+        is_decode=place is not None and place < plan.num_decoding,
         num_chunks=len(plan.chunks),
         num_tokens=sum(count for _, _, count in plan.chunks),
-        num_prompt_tokens=sum(count for other, _, count in plan.chunks[plan.num_decodes :] if other != request),
+        num_prompt_tokens=sum(count for other, _, count in plan.chunks[plan.num_decoding :] if other != request),
         running=plan.running,
         blocks=plan.blocks,
     )

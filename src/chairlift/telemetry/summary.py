@@ -14,5 +14,5 @@ def summarize(trace: Trace, slo: Slo | None = None) -> Report:
         elif isinstance(line, Add):
             timeline.added(samples_of(line), line.at)
         elif isinstance(line, Plan) and line.step is not None:
-            timeline.stepped(line.num_decodes, line.blocks, line.blocks_saved)
+            timeline.stepped(line.num_decoding, line.blocks, line.blocks_saved)
     return timeline.report(slo)

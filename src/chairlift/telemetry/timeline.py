@@ -86,12 +86,12 @@ class Timeline:
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
             pool = self._pool
-            self.stepped(plan.num_decodes, pool.num_held if pool else 0, pool.num_shared if pool else 0)
+            self.stepped(plan.num_decoding, pool.num_held if pool else 0, pool.num_shared if pool else 0)
 
-    def stepped(self, num_decodes: int, num_blocks: int, num_saved: int) -> None:
+    def stepped(self, num_decoding: int, num_blocks: int, num_saved: int) -> None:
         """A step was planned; just then so many blocks were in use, and sharing saved so many."""
         self._num_steps += 1
-        self._num_decode_steps += num_decodes > 0
+        self._num_decode_steps += num_decoding > 0
         self._sum_blocks += num_blocks
         self._sum_saved += num_saved
         if num_blocks > self._max_blocks:

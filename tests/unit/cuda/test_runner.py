@@ -17,6 +17,7 @@ from torch import Tensor
 
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
+from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
@@ -194,6 +195,11 @@ def do(runner: CudaRunner, *spans: tuple[int, int]) -> list[int]:
     """The tokens of one step of requests that compute (start, count) tokens."""
     runner.submit(made_up_step(spans, LIMITS, 0, GREEDY))
     return list(runner.collect().tokens)
+
+
+def test_limits_with_drafts_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="drafts are not checked on a GPU"):
+        make_runner(replace(LIMITS, max_drafts=2))
 
 
 def test_it_can_be_measured() -> None:

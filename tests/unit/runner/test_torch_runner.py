@@ -6,7 +6,9 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed, RunnerFull
+from chairlift.core.request import Request
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
+from chairlift.runner.model import Decoder
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.torch_runner import TorchRunner, failure
 from chairlift.runner.warm_up import warm_up
@@ -167,6 +169,70 @@ def test_a_request_whose_logits_are_not_numbers_fails_alone(runner: TorchRunner,
     result = carry_out(runner, step([chunk(good, 5, 1, [0, 1], owners[0]), chunk(bad, 5, 1, [2, 3], owners[1])]))
     assert result.failed.keys() == {RequestId(1)}
     assert result.tokens[0] == best(twin, good)
+
+
+def drafted(own: Request, tokens: list[int], drafts: list[int], number: int = 1) -> StepPlan:
+    """The last known token and these drafts."""
+    start, count = len(tokens) - 1, 1 + len(drafts)
+    blocks = [BlockId(block) for block in range(-(-(start + count) // 4))]
+    decoding = Chunk(own, start, count, tokens, len(tokens), blocks, len(blocks), (own,), tuple(drafts))
+    return StepPlan(number, (decoding,), (), count, 0, num_drafting=1)
+
+
+@pytest.mark.parametrize("num_right", [0, 1, 3])
+def test_drafts_bring_the_tokens_that_would_have_come_one_by_one(
+    runner: TorchRunner, twin: Twin, num_right: int
+) -> None:
+    tokens = random_tokens(6)
+    # Penalties and bias apply at each position, to the text up to it.
+    params = SamplingParams(temperature=0.9, frequency_penalty=1.5, logit_bias={3: 2.0}, logprobs=2)
+    own = request(tokens, params, seed=11)
+    carry_out(runner, step([chunk(tokens[:5], 0, 5, [0, 1], own, is_sampled=False)]))
+    alone, text = [], list(tokens)
+    for number in range(5):
+        result = carry_out(runner, drafted(own, text, [], number)._replace(num_decodes=1, num_drafting=0))
+        alone.append((result.tokens[0], result.scores[own.id]))
+        text.append(result.tokens[0])
+    right = text[6:]
+    drafts = [*right[:num_right], *((token + 1) % 97 for token in right[num_right:4])]
+    result = carry_out(runner, drafted(own, tokens, drafts))
+    found = [(result.tokens[0], result.scores[own.id]), *result.more.get(own.id, ())]
+    assert [token for token, _ in found] == [token for token, _ in alone[: num_right + 1]]
+    for (_, score), (_, want) in zip(found, alone, strict=False):
+        assert score is not None
+        assert score.token == want.token
+        assert score.logprob == pytest.approx(want.logprob, abs=1e-4)
+
+
+def test_logits_after_wrong_drafts_are_not_shown(runner: TorchRunner, twin: Twin) -> None:
+    tokens = random_tokens(6)
+    own = request(tokens)
+    carry_out(runner, step([chunk(tokens[:5], 0, 5, [0, 1], own, is_sampled=False)]))
+    first = best(twin, tokens)
+    shown: list[tuple[int, torch.Tensor]] = []
+    runner.logits_seen = lambda _, positions, logits: shown.extend(zip(positions, logits.clone(), strict=True))
+    carry_out(runner, drafted(own, tokens, [first, (best(twin, [*tokens, first]) + 1) % 97, 5]))
+    assert [position for position, _ in shown] == [5, 6]
+    torch.testing.assert_close(shown[1][1], twin.reference_logits([*tokens, first])[-1], atol=1e-4, rtol=1e-4)
+
+
+def test_a_position_whose_logits_are_not_numbers_is_left_to_the_next_step(
+    runner: TorchRunner, twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = random_tokens(6)
+    own = request(tokens)
+    carry_out(runner, step([chunk(tokens[:5], 0, 5, [0, 1], own, is_sampled=False)]))
+    first = best(twin, tokens)
+    logits = Decoder.logits
+
+    def broken(model: Decoder, hidden: torch.Tensor) -> torch.Tensor:
+        found = logits(model, hidden)
+        found[1:] = torch.nan
+        return found
+
+    monkeypatch.setattr(Decoder, "logits", broken)
+    result = carry_out(runner, drafted(own, tokens, [first, 5]))
+    assert (list(result.tokens), result.more, result.failed) == ([first], {}, {})
 
 
 def test_an_error_of_the_device_fails_the_step_and_the_next_one_works(

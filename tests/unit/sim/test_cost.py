@@ -23,6 +23,13 @@ def test_a_shape_counts_what_a_plan_computes() -> None:
     )  # fmt: skip
 
 
+def test_a_decode_with_drafts_counts_as_a_prompt_chunk_that_samples_at_each_token() -> None:
+    drafting = chunk(10, 4)._replace(drafts=(1, 2, 3))
+    shape = shape_of(StepPlan(1, (chunk(4, 1), drafting), (), 5, 1, num_drafting=1), 4)
+    assert (shape.num_rows, shape.num_samples, shape.decode_context) == (5, 5, 5)
+    assert (shape.prompt_context, shape.prompt_pairs) == (14, 11 + 12 + 13 + 14)
+
+
 def test_short_chunks_count_as_decodes_where_they_are_computed_row_by_row() -> None:
     plan = StepPlan(1, (chunk(10, 1), chunk(6, 3), chunk(0, 9)), (), 13, 1)
     shape = shape_of(plan, 4, max_row_pairs=27)  # 3 x 9, the other has 9 x 9

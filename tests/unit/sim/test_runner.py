@@ -1,6 +1,9 @@
+import random
+
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.cost import CostModel
+from chairlift.sim.drafts import SimDrafts
 from chairlift.sim.runner import SimRunner
 from fakes.requests import make_request
 
@@ -45,6 +48,21 @@ def test_there_is_a_token_for_every_sample() -> None:
     runner = SimRunner(SECOND, 4, VirtualClock())
     runner.submit(plan(1))
     assert len(runner.collect().tokens) == 1
+
+
+def test_drafts_are_right_as_often_as_told_up_to_the_first_that_is_not() -> None:
+    request = make_request(1, [1])
+    chunk = Chunk(request, 0, 5, [1], 1, (), 0, (request,), (0,) * 4)
+    counts = []
+    for acceptance in (0.0, 0.5, 1.0):
+        runner = SimRunner(SECOND, 4, VirtualClock(), drafts=SimDrafts(acceptance, random.Random(1)))
+        for step in range(400):
+            runner.submit(StepPlan(step, (chunk,), (), 5, 0, num_drafting=1))
+        results = [runner.collect() for _ in range(400)]
+        assert all(len(result.tokens) == 1 for result in results)
+        counts.append(sum(len(result.more.get(request.id, ())) for result in results) / 400)
+    assert (counts[0], counts[2]) == (0.0, 4.0)
+    assert abs(counts[1] - (0.5 + 0.25 + 0.125 + 0.0625)) < 0.15
 
 
 def test_the_clock_never_goes_back() -> None:

@@ -1,6 +1,7 @@
 import random
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from chairlift.core.policy import Prefill
 from chairlift.core.prefill.static import Static
 from chairlift.core.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
+from chairlift.sim.drafts import SimDrafts
 from chairlift.sim.profile import load_profile
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.report import Report
@@ -52,6 +54,22 @@ def test_a_closed_loop_keeps_so_many_under_way() -> None:
     report = run([item(2)] * 6, concurrency=2)
     assert (report.finished, report.steps) == (6, 6)
     assert report.ttft_s.max == 1.0  # nobody waits: the next comes when one has ended
+
+
+def run_drafted(acceptance: float, seed: int = 1) -> Report:
+    limits, drafts, timeline = replace(LIMITS, max_drafts=3), SimDrafts(acceptance, random.Random(seed)), Timeline()
+    scheduler = Scheduler(limits, POLICIES["fcfs"](), drafter=drafts)
+    simulate(requests_of([item(17)] * 3, limits, 0), scheduler, SECOND, timeline, drafts=drafts)
+    return timeline.report()
+
+
+def test_right_drafts_save_steps() -> None:
+    none, some, all_right = (run_drafted(acceptance) for acceptance in (0.0, 0.6, 1.0))
+    assert none.output_tokens == some.output_tokens == all_right.output_tokens == 51
+    assert (none.steps, all_right.steps) == (17, 1 + 16 // 4)
+    assert all_right.steps < some.steps < none.steps
+    assert all_right.tpot_s.p50 == 4 / 16
+    assert run_drafted(0.6) == some != run_drafted(0.6, seed=2)
 
 
 def test_plans_made_ahead_change_no_tokens_and_cost_no_time() -> None:

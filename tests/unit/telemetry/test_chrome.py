@@ -2,6 +2,8 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from chairlift.core.events import Preempted
 from chairlift.core.limits import Limits
 from chairlift.telemetry.chrome import entries, render
+from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.requests import make_request
 from fakes.traces import record
@@ -45,7 +48,16 @@ def test_who_stepped_off_is_shown_until_it_comes_back(tmp_path: Path) -> None:
     assert any(entry["name"].startswith("again") for entry in slices(found, SEATS))
 
 
-@pytest.mark.parametrize("make", [random_world, full_world])
+def test_tokens_that_drafts_bring_are_counted(tmp_path: Path) -> None:
+    limits = replace(LIMITS, max_drafts=3)
+    world = World(limits, arrivals={0: [(make_request(1, range(8), 12),)]}, drafter=RandomDrafter(1, 50))
+    found = list(entries(record(world, tmp_path / "t")))
+    assert [entry["name"] for entry in slices(found, SEATS)] == ["prompt 0-8", "decode 11", "request 1"]
+    for name, count in (("drafts", world.runner.num_drafts), ("accepted", world.runner.num_accepted)):
+        assert sum(entry["args"][name] for entry in slices(found, STEPS)) == count > 0
+
+
+@pytest.mark.parametrize("make", [random_world, full_world, partial(random_world, drafts=True)])
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_shares_a_track_and_there_are_no_more_tracks_than_seats(
     tmp_path: Path, seed: int, make: Callable[[int], World]

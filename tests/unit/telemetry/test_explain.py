@@ -1,4 +1,6 @@
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from chairlift.core.preemption import Preemption
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add
 from chairlift.telemetry.story import AGAIN, DECODE, OFF, PROMPT, QUEUED, slowest, tell
+from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.requests import make_request, make_samples
 from fakes.traces import record
@@ -23,7 +26,7 @@ def one(number: int, length: int, max_output: int = 4, **more: object) -> tuple:
     return (make_request(number, range(number, number + length), max_output, **more),)
 
 
-@pytest.mark.parametrize("make", [random_world, full_world])
+@pytest.mark.parametrize("make", [random_world, full_world, partial(random_world, drafts=True)])
 @pytest.mark.parametrize("seed", range(40))
 def test_the_parts_of_every_request_add_up_to_its_latency(
     tmp_path: Path, seed: int, make: Callable[[int], World]
@@ -90,6 +93,16 @@ def test_decoding_beside_prompts_of_others_is_told(tmp_path: Path) -> None:
     story = tell(record(world, tmp_path / "t"), RequestId(1))
     assert [step.num_prompt_tokens > 0 for step in story.steps[DECODE]].count(True) == 2
     assert "2 of its decode steps also computed prompts of others (4 tokens a step)" in in_words(story)
+
+
+def test_drafts_are_told(tmp_path: Path) -> None:
+    limits = replace(LIMITS, max_drafts=2)
+    world = World(limits, arrivals={0: [one(1, 4, 12)]}, drafter=RandomDrafter(1, 50))
+    story = tell(record(world, tmp_path / "t"), RequestId(1))
+    assert story.num_tokens == 12
+    assert len(story.steps[DECODE]) < 11
+    num_drafts = world.runner.num_drafts
+    assert f"{num_drafts} tokens were drafted for it" in in_words(story)
 
 
 def test_a_further_sample_waits_for_its_sibling(tmp_path: Path) -> None:

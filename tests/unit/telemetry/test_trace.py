@@ -1,5 +1,6 @@
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ from chairlift.core import events
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
+from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import FinishReason
 from chairlift.core.score import TokenScore
 from chairlift.telemetry.digest import digest
@@ -17,6 +19,7 @@ from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.summary import summarize
 from chairlift.telemetry.timeline import Timeline
 from chairlift.telemetry.trace import Trace, samples_of
+from fakes.drafts import RandomDrafter
 from fakes.requests import make_request, make_samples
 from fakes.traces import record
 from fakes.world import World, random_world
@@ -98,11 +101,29 @@ def test_digests_differ_where_plans_differ(tmp_path: Path) -> None:
     assert plans[0] != plans[2]
 
 
+def test_digests_differ_where_drafts_differ() -> None:
+    request = make_request(1, range(9), 3)
+    chunks = [Chunk(request, 8, 2, request.prompt, 9, (), 0, (request,), drafts) for drafts in ((1,), (2,), ())]
+    assert len({digest(StepPlan(1, (chunk,), (), 2, 0)) for chunk in chunks}) == 3
+
+
+def test_a_trace_has_every_draft_and_what_came_of_it(tmp_path: Path) -> None:
+    world = World(replace(LIMITS, max_drafts=3), drafter=RandomDrafter(1, 50))
+    world.arrivals = {0: [(make_request(1, range(8), 12),)]}
+    trace = record(world, tmp_path / "trace.jsonl")
+    drafts = [list(chunk.drafts) for plan in world.runner.plans for chunk in plan.chunks if chunk.drafts]
+    assert [tokens for line in trace if isinstance(line, Plan) for tokens in line.drafts.values()] == drafts
+    commits = [line for line in trace if isinstance(line, Commit)]
+    tokens = [token for line in commits for token in (*line.tokens, *line.more.get(RequestId(1), ()))]
+    assert tokens == world.outputs()[RequestId(1)]
+    assert any(line.more for line in commits)
+
+
 def test_a_summary_of_the_trace_is_the_report_of_the_run(tmp_path: Path) -> None:
     num_saved = 0
     for seed in range(12):
-        trace = record(random_world(seed), tmp_path / "trace.jsonl")
-        twin = random_world(seed)
+        trace = record(random_world(seed, drafts=seed % 3 == 0), tmp_path / "trace.jsonl")
+        twin = random_world(seed, drafts=seed % 3 == 0)
         twin.engine.observer = timeline = Timeline(twin.scheduler.pool)
         twin.run()
         assert summarize(trace) == timeline.report()

@@ -95,7 +95,7 @@ def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: _Notes
     num = len(chunks)
     if not num:
         return [_NOTHING] * NUM_COLUMNS
-    requests, starts, _, texts, num_known, tables, num_blocks, samples = zip(*chunks, strict=True)
+    requests, starts, _, texts, num_known, tables, num_blocks, samples, _ = zip(*chunks, strict=True)
     if sum(map(len, samples)) != num:
         return [_NOTHING] * NUM_COLUMNS
     indices = rows.of_all(requests, tables, num_blocks, notes.arrivals, notes.updates)

@@ -18,6 +18,7 @@ import torch
 import triton
 from torch import Tensor
 
+from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.runner.answers import score_prompts
@@ -51,6 +52,8 @@ class CudaRunner:
         exact: bool = False,
     ) -> None:  # fmt: skip
         """exact: of a model whose operations are."""
+        if limits.max_drafts:
+            raise InvalidConfig("drafts are not checked on a GPU")
         width = -(-limits.max_model_len // kv.block_size)
         self._model = model
         if isinstance(model.ops, CudaOps):

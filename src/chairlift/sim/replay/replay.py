@@ -9,7 +9,7 @@ from the trace. Any difference is a decision that did not depend on these alone.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,8 +17,9 @@ from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
-from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.ports import RunnerFailed, RunnerFull
+from chairlift.core.limits import Limits
+from chairlift.core.plan import Sampled, StepPlan, StepResult
+from chairlift.core.ports import Drafter, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.core.score import TokenScore
@@ -27,7 +28,7 @@ from chairlift.sim.drive import arrive
 from chairlift.sim.replay.script import Ended, Script
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Line, Plan, PutBack, line_of
+from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Line, Plan, PutBack, Rules, line_of
 from chairlift.telemetry.trace import Trace, samples_of
 
 T = TypeVar("T", bound=Line)
@@ -44,10 +45,11 @@ class _Differs(Exception):
     pass
 
 
-def replay(trace: Trace, scheduler: Scheduler | None = None) -> Replayed:
-    """On a new scheduler with the rules that the trace names, unless one is given."""
-    script, difference = Script(trace), None
-    rerun = _Rerun(script, scheduler or make_scheduler(trace.header.limits, trace.header.rules), trace.header.depth)
+def replay(trace: Trace, make: Callable[[Limits, Rules, Drafter | None], Scheduler] = make_scheduler) -> Replayed:
+    """On a new scheduler, made with the limits and rules that the trace names and the drafts that it has."""
+    script, header, difference = Script(trace), trace.header, None
+    drafter = _Drafts(script) if header.limits.max_drafts else None
+    rerun = _Rerun(script, make(header.limits, header.rules, drafter), header.depth)
     try:
         rerun.run()
     except _Differs as found:
@@ -56,6 +58,17 @@ def replay(trace: Trace, scheduler: Scheduler | None = None) -> Replayed:
         number = script.next_number
         raise InvalidConfig(f"{trace.path}, line {number}: does not follow from the lines before it") from error
     return Replayed(rerun.num_steps, rerun.num_events, difference)
+
+
+class _Drafts:
+    """Drafts again what the next plan of the script has."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def draft(self, request: Request, tokens: Sequence[int], count: int) -> Sequence[int]:
+        line = self._script.peek()
+        return line.drafts.get(request.id, ()) if isinstance(line, Plan) else ()
 
 
 class _Rerun:
@@ -158,22 +171,24 @@ def _result(plan: StepPlan, line: Commit) -> StepResult:
         if chunk.request.params.prompt_logprobs is not None:
             tokens = chunk.request.prompt[chunk.start + 1 : chunk.start + chunk.count + 1]
             prompt_scores[chunk.request.id] = tuple(TokenScore(token, 0.0, 0.0, 1, ()) for token in tokens)
-    return StepResult(plan.step, line.tokens, offers, prompt_scores, line.failed)
+    more = {request: [Sampled(token) for token in tokens] for request, tokens in line.more.items()}
+    return StepResult(plan.step, line.tokens, offers, prompt_scores, line.failed, more)
 
 
 def _recorded(line: Plan) -> str:
-    return "nothing" if line.step is None else _words(line.step, line.num_decodes, line.chunks)
+    return "nothing" if line.step is None else _words(line.step, line.num_decoding, line.chunks)
 
 
 def _shown(plan: StepPlan | None) -> str:
     if plan is None:
         return "nothing"
-    return _words(plan.step, plan.num_decodes, [(c.request.id, c.start, c.count) for c in plan.chunks])
+    return _words(plan.step, plan.num_decoding, [(c.request.id, c.start, c.count) for c in plan.chunks])
 
 
-def _words(step: int, num_decodes: int, chunks: list[tuple[RequestId, int, int]]) -> str:
+def _words(step: int, num_decoding: int, chunks: list[tuple[RequestId, int, int]]) -> str:
     prompts = ", ".join(
-        f"{start}-{start + count} of request {request}" for request, start, count in chunks[num_decodes:]
+        f"{start}-{start + count} of request {request}" for request, start, count in chunks[num_decoding:]
     )
-    decoding = " ".join(str(request) for request, _, _ in chunks[:num_decodes])
+    # With drafts: how many.
+    decoding = " ".join(f"{request}" + f"+{count - 1}" * (count > 1) for request, _, count in chunks[:num_decoding])
     return f"step {step} (decoding: {decoding or 'nobody'}; prompts: {prompts or 'none'})"

@@ -98,7 +98,7 @@ class EngineMetrics:
                 before = last.get(request)
                 if before is None:
                     self._begin(request, at)
-                elif at > before:  # the words of a search come all at once
+                elif at > before:  # those of one step come together: a search's, and what drafts bring
                     gaps.append(at - before)
                 last[request] = at
                 if finish is not None:

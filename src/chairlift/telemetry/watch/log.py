@@ -2,7 +2,7 @@
 
 A record of each step costs the same however many requests decode in it: who decodes is not written down, for it follows
 from what else is. Always: a request that has its prompt computed and sits is in every step that decodes; only the
-members of searches, and steps cut for want of memory, may be told a little wrong.
+members of searches, steps cut for want of memory, and drafts with several steps in flight may be told a little wrong.
 """
 
 from collections import deque
@@ -25,11 +25,12 @@ class Planned(NamedTuple):
     at: float
     step: int | None  # None: there was nothing to compute
     num_chunks: int
-    num_decodes: int
+    num_decoding: int
     num_tokens: int
     running: int
     blocks: int
     prompts: tuple[tuple[RequestId, int, int, bool], ...]  # request, start, count, whether it samples
+    num_drafts: dict[RequestId, int]
 
 
 class Done(NamedTuple):
@@ -53,11 +54,12 @@ class Log:
 
     def add_plan(self, plan: StepPlan | None, running: int, blocks: int, now: float) -> None:
         if plan is None:
-            self.add(Planned(now, None, 0, 0, 0, running, blocks, ()))
+            self.add(Planned(now, None, 0, 0, 0, running, blocks, (), {}))
             return
-        prompts = tuple((c.request.id, c.start, c.count, bool(c.samples)) for c in plan.chunks[plan.num_decodes :])
+        prompts = tuple((c.request.id, c.start, c.count, bool(c.samples)) for c in plan.chunks[plan.num_decoding :])
+        num_drafts = {c.request.id: len(c.drafts) for c in plan.chunks[plan.num_decodes : plan.num_decoding]}
         chunks, tokens = len(plan.chunks), plan.num_tokens
-        self.add(Planned(now, plan.step, chunks, plan.num_decodes, tokens, running, blocks, prompts))
+        self.add(Planned(now, plan.step, chunks, plan.num_decoding, tokens, running, blocks, prompts, num_drafts))
 
     def since(self, mark: int) -> Iterator[Record] | None:
         """All records after the first `mark`; None when some of them are gone."""
@@ -152,7 +154,7 @@ class _Eye:
         if chunk is not None:
             self._num_computed = chunk[1]
             self._is_decoding = self._num_computed == self._num_known - 1
-        elif self._is_decoding and plan.num_decodes:
+        elif self._is_decoding and plan.num_decoding:
             self._num_computed -= 1
 
     def _glance(self, plan: Planned) -> Glance:
@@ -164,8 +166,8 @@ class _Eye:
             self._num_computed = start + count
             # The last known token, left alone, is computed as a decode is.
             self._is_decoding = is_sampled or self._num_computed == self._num_known - 1
-        elif self._is_decoding and plan.num_decodes:
-            own, is_decode = (self._num_computed, 1), True
+        elif self._is_decoding and plan.num_decoding:
+            own, is_decode = (self._num_computed, 1 + plan.num_drafts.get(self._id, 0)), True
             self._num_computed += 1
         num_prompt_tokens = sum(count for other, _, count, _ in plan.prompts if other != self._id)
         sizes = (plan.num_chunks, plan.num_tokens, num_prompt_tokens, plan.running, plan.blocks)

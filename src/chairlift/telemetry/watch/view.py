@@ -77,11 +77,11 @@ class View:
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         counts = self._counts
         counts.steps += 1
-        counts.prompt_tokens += plan.num_tokens - plan.num_decodes
+        counts.prompt_tokens += sum(chunk.count for chunk in plan.chunks[plan.num_decoding :])
         if result.tokens:
-            counts.output_tokens += len(result.tokens)
-            if plan.num_decodes:
-                self._itl.add(now - (self._sampled if self._decoded is None else self._decoded), plan.num_decodes)
+            counts.output_tokens += len(result.tokens) + sum(map(len, result.more.values()))
+            if plan.num_decoding:  # several tokens of a request count as one: they come together
+                self._itl.add(now - (self._sampled if self._decoded is None else self._decoded), plan.num_decoding)
                 self._decoded = now
             self._sampled = now
         self._hold(Done(now, plan.step))

@@ -2,7 +2,9 @@ import contextlib
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,10 @@ from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted, Finished, Preempted, Shrunk
 from chairlift.core.limits import Limits
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.ports import Drafter
 from chairlift.core.preemption import Preemption
+from chairlift.core.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch_ops import TorchOps
@@ -25,6 +30,7 @@ from chairlift.telemetry.lines import Plan, Rules
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from fakes.crowds import crowd, with_searches
+from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.ledger import expected
 from fakes.model_world import CONFIG, world_limits
@@ -89,10 +95,32 @@ def test_a_live_run_on_a_model_is_planned_the_same_in_a_replay(tmp_path: Path, r
     assert seen[Preempted.__name__] or rules.admission == "peak"
 
 
+def made_as(world: Callable[[], World]) -> Callable[[Limits, Rules, Drafter | None], Scheduler]:
+    """The scheduler of such a world, whose rules a header cannot name."""
+    return lambda _, __, drafter: replace(world(), drafter=drafter).scheduler
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_random_worlds_are_planned_the_same_in_a_replay(tmp_path: Path, seed: int) -> None:
     trace = record(random_world(seed), tmp_path / "trace.jsonl")
-    assert replay(trace, random_world(seed).scheduler).difference is None
+    assert replay(trace, made_as(partial(random_world, seed))).difference is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_worlds_with_drafts_are_planned_the_same_in_a_replay(tmp_path: Path, seed: int) -> None:
+    """What was drafted comes from the trace, not from a drafter."""
+    trace = record(random_world(seed, drafts=True), tmp_path / "trace.jsonl")
+    assert replay(trace, made_as(partial(random_world, seed, drafts=True))).difference is None
+
+
+def test_other_drafts_are_noticed(tmp_path: Path) -> None:
+    world = World(replace(SMALL, max_drafts=3), drafter=RandomDrafter(1, 50))
+    world.arrivals = {0: [(make_request(1, range(5), 10),)]}
+    trace = record(world, tmp_path / "trace.jsonl")
+    assert replay(trace).difference is None
+    difference = replay(trace, lambda limits, *_: Scheduler(limits, Fcfs(), drafter=RandomDrafter(2, 50))).difference
+    assert difference is not None
+    assert "(decoding: 1+" in difference
 
 
 def test_requests_that_went_on_from_another_engine_are_planned_the_same_in_a_replay(tmp_path: Path) -> None:
@@ -157,7 +185,7 @@ def test_steps_that_did_not_fit_are_replayed(tmp_path: Path) -> None:
     for seed in range(60):
         trace = record(full_world(seed), tmp_path / "trace.jsonl")
         num_shrunk += sum(isinstance(line, Shrunk) for line in trace)
-        assert replay(trace, full_world(seed).scheduler).difference is None
+        assert replay(trace, made_as(partial(full_world, seed))).difference is None
     assert num_shrunk > 60
 
 
@@ -186,7 +214,7 @@ def test_a_damaged_trace_is_refused_or_differs_but_never_breaks_anything(tmp_pat
         lines[place : place + 1] = [line] * rng.choice([0, 1, 2])
     path.write_bytes(b"".join([header, *lines]))
     with contextlib.suppress(InvalidConfig):
-        replay(Trace(path), random_world(seed).scheduler)
+        replay(Trace(path), made_as(partial(random_world, seed)))
 
 
 @pytest.mark.parametrize(("kind", "changes"), [("commit", {"step": 99}), ("commit", {"tokens": [1, 2, 3]})])

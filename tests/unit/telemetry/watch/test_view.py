@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.ports import Drafter
 from chairlift.core.preemption import Preemption
 from chairlift.core.scheduler import Scheduler
 from chairlift.telemetry.explain import in_words
@@ -19,6 +20,7 @@ from chairlift.telemetry.story import tell as tell_trace
 from chairlift.telemetry.trace import Trace
 from chairlift.telemetry.watch import log
 from chairlift.telemetry.watch.ticks import KEEP_S
+from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.ledger import LedgerRunner
 from fakes.requests import make_request, make_samples
@@ -41,10 +43,10 @@ class Hand:
 class Steps:
     """An engine whose steps take as long as they are told to."""
 
-    def __init__(self, limits: Limits = LIMITS, depth: int = 1) -> None:
+    def __init__(self, limits: Limits = LIMITS, depth: int = 1, drafter: Drafter | None = None) -> None:
         self.clock = Hand()
         self.runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size, depth)
-        self.engine = Engine(Scheduler(limits, Fcfs()), self.runner, self.clock)
+        self.engine = Engine(Scheduler(limits, Fcfs(), drafter=drafter), self.runner, self.clock)
         self.view = viewed(self.engine)
 
     def add(self, number: int, length: int, max_output: int, **more: Any) -> None:
@@ -83,6 +85,18 @@ def test_a_tick_counts_tokens_and_where_the_time_went() -> None:
     assert tick["compute_s"] == pytest.approx(1.0)
     assert tick["schedule_s"] == tick["prepare_s"] == tick["commit_s"] == 0.0
     assert tick["held"] + tick["cached"] + tick["blank"] == LIMITS.num_blocks
+
+
+def test_tokens_that_drafts_bring_are_counted_and_come_at_one_distance() -> None:
+    steps = Steps(replace(LIMITS, max_drafts=3), drafter=RandomDrafter(3, LIMITS.vocab_size))
+    steps.add(1, 12, 50)
+    steps.run(8)
+    num_output = steps.engine.scheduler.live[RequestId(1)].num_output
+    assert num_output > 7, "no draft was right"
+    steps.run(1)
+    (tick,) = steps.ticks()
+    assert (tick["prompt_tokens"], tick["output_tokens"], tick["steps"]) == (12, num_output, 8)
+    assert tick["itl_s"][0] == pytest.approx(0.125, rel=0.03)
 
 
 def test_a_runner_with_steps_in_flight_prepares_in_submit() -> None:
@@ -184,7 +198,13 @@ def test_of_many_requests_every_kth_is_shown_and_the_rest_is_said_to_be_gone() -
     assert set(json.loads(steps.view.news(1))["gone"]).isdisjoint(shown)
 
 
-@pytest.mark.parametrize("make", [random_world, full_world])
+def drafted_world(seed: int) -> World:
+    world = random_world(seed, drafts=True)
+    world.runner.depth = 1
+    return world
+
+
+@pytest.mark.parametrize("make", [random_world, full_world, drafted_world])
 @pytest.mark.parametrize("seed", range(25))
 def test_the_story_of_a_run_that_goes_on_is_that_of_its_trace(tmp_path: Path, seed: int, make: Any) -> None:
     world: World = make(seed)

@@ -1,0 +1,61 @@
+"""Drafts change no token, only when they come: random worlds whose tokens are guessed, well or badly."""
+
+import pytest
+
+from fakes.cut_world import CutWorld
+from fakes.full_world import full_world
+from fakes.world import World, random_world
+
+
+def run(seed: int) -> World:
+    world = random_world(seed, drafts=True)
+    try:
+        world.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return world
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_every_request_of_a_random_world_gets_the_tokens_it_would_get_alone(block: int) -> None:
+    worlds = [run(seed) for seed in range(100 * block, 100 * block + 100)]
+    num_drafts, num_accepted = (sum(getattr(w.runner, name) for w in worlds) for name in ("num_drafts", "num_accepted"))
+    assert num_accepted > 500 and num_drafts - num_accepted > 300, "too few were right, or wrong, to show anything"
+
+
+def test_tokens_come_in_fewer_steps() -> None:
+    steps = {False: 0, True: 0}
+    for seed in range(100):
+        for drafts in steps:
+            world = random_world(seed, drafts=drafts)
+            world.arrivals, world.aborts = {0: next(iter(world.arrivals.values()))[:1]}, {}
+            world.run()
+            steps[drafts] += len(world.runner.plans)
+    assert steps[True] < 0.9 * steps[False]
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_steps_that_do_not_fit_cost_nobody_a_token(block: int) -> None:
+    num_accepted = 0
+    for seed in range(60 * block, 60 * block + 60):
+        world = full_world(seed, drafts=True)
+        world.run()
+        num_accepted += world.runner.num_accepted
+    assert num_accepted > 200
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_a_request_that_is_cut_and_resumed_gets_the_tokens_it_would_get_alone(block: int) -> None:
+    num_resumed = 0
+    for seed in range(50 * block, 50 * block + 50):
+        world = CutWorld(seed, share=0.15, drafts=True)
+        world.run()
+        num_resumed += world.num_resumed
+    assert num_resumed > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.nightly) for block in range(1, 6))])
+def test_thousands_more_worlds(block: int) -> None:
+    for seed in range(40_000 + 600 * block, 40_600 + 600 * block):
+        run(seed)
