@@ -137,12 +137,12 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
     rotation = torch.cat((angles.cos(), angles.sin()), dim=-1)
     order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
     positions, slots = torch.arange(30, 30 + rows), order[:rows]
-    gains = [random_gain(head_dim, seed=s) if has_gains else None for s in (2, 3)]
+    q_gain, k_gain = (random_gain(head_dim, seed=s) if has_gains else None for s in (2, 3))
     spec = AttentionSpec(
         num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim, scale=head_dim**-0.5, rotation=None,
         has_qk_norm=has_gains,
     )  # fmt: skip
-    attention = Attention(spec, rotation, *gains, 1e-5)
+    attention = Attention(spec, rotation, q_gain, k_gain, 1e-5)
     keys = torch.zeros(num_blocks, kv_heads, block_size, head_dim, dtype=dtype)
     values = torch.zeros_like(keys)
     none = torch.empty(0)
@@ -156,7 +156,7 @@ def test_queries_and_keys_are_rotated_and_keys_and_values_stored(
         cos, sin = rotation[positions].unsqueeze(1).chunk(2, dim=-1)
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
-    expected_q, expected_k = rotate(q, gains[0]), rotate(k, gains[1])
+    expected_q, expected_k = rotate(q, q_gain), rotate(k, k_gain)
     close(NativeOps(2).rotate_and_store(qkv, attention, keys, values, batch), expected_q)
     close(keys[slots // block_size, :, slots % block_size], expected_k)
     assert torch.equal(values[slots // block_size, :, slots % block_size], v)

@@ -24,8 +24,10 @@ def write(
 ) -> Path:  # fmt: skip
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (metadata or {}).items():
-        add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
-        add(f"{architecture}.{key}", value)
+        if isinstance(value, int):
+            writer.add_uint32(f"{architecture}.{key}", value)
+        else:
+            writer.add_float32(f"{architecture}.{key}", value)
     for name, (data, kind) in tensors.items():
         if kind is Kind.F32:
             writer.add_tensor(name, data)
