@@ -9,8 +9,6 @@
 
 #include "../../src/chairlift/runner/native/entries.h"
 
-void chairlift_cap(float *x, int rows, int64_t n, float cap);
-
 enum { N = 50, K = 768, MAX_ROWS = 37 };
 
 /* A type's number, the bytes and columns of a block, and where its half floats lie (-1: nowhere). */

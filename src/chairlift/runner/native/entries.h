@@ -18,6 +18,7 @@ void chairlift_quant_rows(int type, const void *packed, const int64_t *ids, void
                           int is_bf16);
 void chairlift_norm(const void *x, void *residual, const float *gain, void *out, int rows, int64_t n, float eps,
                     float factor, int is_bf16);
+void chairlift_cap(float *x, int rows, int64_t n, float cap);
 void chairlift_activate(const void *x, void *out, int rows, int64_t n, int activation, int is_bf16);
 void chairlift_rotate(const void *qkv, const float *rotation, const int64_t *positions, const int64_t *slots, void *q,
                       void *keys, void *values, const float *q_gain, const float *k_gain, int rows, int heads,

@@ -141,7 +141,7 @@ INLINE float exponential(float x, const int has_fma) {
 /* tanh, by what exp(-2|x|) leaves of 1; an error of a few units in the last place of 1. A NaN stays one. */
 INLINE float hyperbolic_tangent(float x, const int has_fma) {
     float e = exponential(-2.0f * (x < 0.0f ? -x : x), has_fma), t = (1.0f - e) / (1.0f + e);
-    return x < 0.0f ? -t : t;
+    return x < 0.0f ? -t : x > 0.0f ? t : x;
 }
 
 /* The best of a kernel's forms that this processor can run: CHOOSE by element type, CHOOSE_SET without one. */
