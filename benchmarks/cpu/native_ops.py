@@ -31,7 +31,8 @@ from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.rope import rotation_table
-from chairlift.runner.sampler import Row, sample
+from chairlift.runner.sampler import choose
+from chairlift.runner.sampling_table import BatchTable
 from chairlift.runner.torch_ops import TorchOps
 from chairlift.runner.weights.blocks import Blocks
 
@@ -183,13 +184,13 @@ def time_sampling(shape: Shape, ops: NativeOps, passes: int) -> None:
     print(f"{'32 rows, ms':>28} {'native':>8} {'torch':>8}")
     for name, params in kinds.items():
         asked = [Request(id=RequestId(i), prompt=(1,), params=params, max_output=1, seed=i) for i in range(32)]
-        rows = [Row(request, request.prompt, 1) for request in asked]
+        samples, _ = BatchTable().of(1, asked, [1] * len(asked))
         best = [float("inf")] * 2
         for _ in range(passes):
             for side, with_ops in enumerate((ops, TorchOps())):
                 own = logits.clone()
                 start = time.perf_counter()
-                sample(own, rows, with_ops)
+                choose(own, samples, with_ops)
                 best[side] = min(best[side], time.perf_counter() - start)
         print(f"{name:>28} {best[0] * 1e3:8.2f} {best[1] * 1e3:8.2f}", flush=True)
 

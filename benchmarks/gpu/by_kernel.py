@@ -35,12 +35,12 @@ from steps import Row, busy, host, steps
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec, ModelConfig
-from chairlift.runner.cuda.asks import DRAW_WIDTH
 from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.one_row import one_row
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.sampling import draw
+from chairlift.runner.cuda.sampling_rows import DRAW_WIDTH
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.ops import Attention
 
@@ -222,12 +222,13 @@ def sampling(config: ModelConfig, count: int = 256) -> list[Row]:
     for name, (top_k, top_p, min_p) in DRAWS.items():
         draws = torch.zeros(count, DRAW_WIDTH, dtype=torch.int32)
         draws[:, 0] = draws[:, 1] = torch.arange(count)
-        draws[:, 2] = top_k
-        numbers = draws[:, 3:].view(torch.float32)
-        numbers[:, :3] = torch.tensor((1.0, top_p, min_p))
-        numbers[:, 3:].uniform_()
-        asks = draws.to(DEVICE)
-        time_us = micros(lambda _, asks=asks: draw(logits, asks, tokens, last))
+        draws[:, 3] = top_k
+        numbers = draws.view(torch.float32)
+        numbers[:, 2] = 1.0
+        numbers[:, 4:6] = torch.tensor((top_p, min_p))
+        numbers[:, 6:].uniform_()
+        on_device = draws.to(DEVICE)
+        time_us = micros(lambda _, draws=on_device: draw(logits, draws, tokens, last))
         rows.append({"rows": count, "vocabulary": config.vocab_size, "asked": name, "ms": round(time_us / 1e3, 3)})
     return rows
 

@@ -18,7 +18,6 @@ from engine import GpuEngine, Lengths, drain, lengths_of
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-import chairlift.runner.cuda.runner as cuda_runner
 from chairlift.config.model import ModelConfig
 from chairlift.core.events import Token
 from chairlift.core.limits import Limits
@@ -28,7 +27,8 @@ from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Runner
 from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.layout import Layout, lay_out
+from chairlift.runner.cuda.host import Host
+from chairlift.runner.cuda.step_input import StepInput
 
 Row = dict[str, Any]
 Kernel = tuple[int, int, str]  # start and end in ns, name
@@ -205,13 +205,15 @@ def host(config: ModelConfig) -> list[Row]:
         scheduler.watch = watch
         return scheduler
 
-    def timed_lay_out(plan: StepPlan, *args: Any) -> Layout:
-        began = time.perf_counter()
-        layout = lay_out(plan, *args)
-        watch.add("of which laying out", plan.step, began)
-        return layout
+    input_of = Host.input_of
 
-    with patch.object(cuda_runner, "lay_out", timed_lay_out):
+    def timed_input_of(host: Host, plan: StepPlan) -> StepInput:
+        began = time.perf_counter()
+        step = input_of(host, plan)
+        watch.add("of which the step input", plan.step, began)
+        return step
+
+    with patch.object(Host, "input_of", timed_input_of):
         drain(gpu.engine(Fcfs(), lengths, TimedRunner(gpu.runner, watch), timed))
     times = {kind: [ms for step, ms in each if step in watch.many] for kind, each in watch.times.items()}
     parts = ("schedule", "prepare and launch", "collect", "commit")
@@ -219,7 +221,7 @@ def host(config: ModelConfig) -> list[Row]:
     begins = [began for step, began in watch.began if step in watch.many]
     walls = [(b - a) * 1e3 for a, b in pairwise(begins)]
     named = {**times, "host, sum": sums, "a step, wall": walls}
-    order = (*parts[:2], "of which laying out", *parts[2:], "host, sum", "waiting for the GPU", "a step, wall")
+    order = (*parts[:2], "of which the step input", *parts[2:], "host, sum", "waiting for the GPU", "a step, wall")
     return [{"1,024 running": kind, **_spread(named[kind])} for kind in order]
 
 

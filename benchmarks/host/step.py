@@ -2,7 +2,7 @@
 
     python benchmarks/host/step.py [--running 1024] [--steps 96] [--repeats 5]
 
-Everything of a step but the launch: planning it, laying it out, and taking its tokens in, two steps in flight. The
+Everything of a step but the launch: planning it, making its step input, and taking its tokens in, two in flight. The
 first steps, with the prompts, do not count. `changing`: requests end all the time and others take their place, so most
 steps have some prompts. The least of the repeats counts, as the machine may be shared.
 """
@@ -20,16 +20,14 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.asks import Asks
-from chairlift.runner.cuda.layout import lay_out
-from chairlift.runner.cuda.rows import Rows
+from chairlift.runner.cuda.host import Host
 
 BLOCK_SIZE = 16
 WARM = 16  # steps before the clock starts
-PARTS = ("schedule", "lay out", "commit")
+PARTS = ("schedule", "input", "commit")
 
 
-class Host:
+class World:
     def __init__(self, running: int, steps: int, is_changing: bool, has_prefix_index: bool) -> None:
         num_blocks = running * ((32 + steps + WARM) // BLOCK_SIZE + 3)
         limits = Limits(
@@ -37,7 +35,7 @@ class Host:
             max_step_tokens=4 * running,
         )  # fmt: skip
         self._scheduler = Scheduler(limits, Fcfs(), has_prefix_index=has_prefix_index)
-        self._rows, self._asks = Rows(2 * running + 15), Asks(2 * running + 16)
+        self._host = Host(2 * running + 15, 256, BLOCK_SIZE)
         self._crowd = running * (1 + is_changing)
         self._outputs = (32, 96) if is_changing else (steps + WARM + 8,) * 2
         self._rng = random.Random(0)
@@ -62,9 +60,9 @@ class Host:
         plan = self._scheduler.schedule(0.0)
         planned = time.process_time()
         assert plan is not None
-        self._asks.of(lay_out(plan, self._rows, BLOCK_SIZE))
+        self._host.input_of(plan)
         self.seconds["schedule"] += planned - began
-        self.seconds["lay out"] += time.process_time() - planned
+        self.seconds["input"] += time.process_time() - planned
         return plan
 
     def _request(self) -> Request:
@@ -78,14 +76,14 @@ class Host:
 
 def measure(running: int, steps: int, is_changing: bool, has_prefix_index: bool) -> dict[str, float]:
     """Milliseconds a step, by part."""
-    host = Host(running, steps, is_changing, has_prefix_index)
+    world = World(running, steps, is_changing, has_prefix_index)
     for _ in range(WARM):
-        host.step()
-    host.seconds.clear()
+        world.step()
+    world.seconds.clear()
     gc.collect()
     for _ in range(steps):
-        host.step()
-    return {part: 1e3 * host.seconds[part] / steps for part in PARTS}
+        world.step()
+    return {part: 1e3 * world.seconds[part] / steps for part in PARTS}
 
 
 def main() -> None:

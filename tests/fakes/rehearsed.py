@@ -35,7 +35,7 @@ def taken(model: ModelConfig, limits: Limits) -> int:
         decoder = weights.build(limits.max_model_len)
         with watched:
             runner = CudaRunner(decoder, kv, _CPU, limits)
-            runner.rehearse(measure.largest_step(limits, measure.largest_count(limits)))
+            runner.dry_run(measure.largest_step(limits, measure.largest_count(limits)))
     return watched.allocator.taken
 
 

@@ -5,10 +5,9 @@ import random
 import pytest
 import torch
 
-from chairlift.runner.sampler import Row, sample
 from chairlift.runner.torch_ops import TorchOps
-from fakes.asked import asks_of
 from fakes.requests import make_request
+from fakes.sampled import Row, sample, step_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -35,7 +34,7 @@ def test_rows_get_the_samplers_tokens_together_and_alone(vocab: int, is_coarse: 
     if is_coarse:  # as from weights of few bits: many are equal
         logits = logits.bfloat16().float()
     want = sample(logits.clone(), [Row(request, range(5), 5) for request in requests], TorchOps()).tokens
-    draws = torch.from_numpy(asks_of(requests, 5).draws).cuda()
+    draws = torch.from_numpy(step_of(requests, 5).sampling.draws).cuda()
     got = torch.full((COUNT,), -7, device="cuda")
     last = torch.full((COUNT,), -7, device="cuda")
     on_gpu = logits.cuda()

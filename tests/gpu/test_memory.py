@@ -105,7 +105,7 @@ def test_steps_that_cannot_be_captured_are_run_all_the_same(tmp_path: Path, monk
     loaded = load(tmp_path, kernels="triton", kv_memory=GIB, max_running=8)
     runner = loaded.runner
     assert isinstance(runner, CudaRunner)
-    captured = runner._graphs._captured
+    captured = runner.device._graphs._captured
     assert captured
     want = [event.token for event in serve(runner, loaded.limits, 8, 50) if isinstance(event, Token)]
 

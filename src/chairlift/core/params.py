@@ -90,14 +90,9 @@ class SamplingParams:
         return self.temperature == 0.0
 
     @property
-    def is_shaped(self) -> bool:
-        """Whether logits are changed before a token is chosen."""
-        return bool(self.min_tokens or self.logit_bias or self.has_penalties)
-
-    @property
     def is_filtered(self) -> bool:
         """Whether some tokens are left out before one is drawn."""
-        return bool(self.top_k or self.top_p < 1.0 or self.min_p)
+        return any(getattr(self, name) != neutral for name, neutral in FILTERS.items())
 
     @property
     def has_penalties(self) -> bool:
@@ -105,4 +100,6 @@ class SamplingParams:
 
 
 PARAMS = params_of(SamplingParams)  # by name
+# What leaves tokens out before one is drawn, and the value that leaves out none; in the order of the sampling table.
+FILTERS: dict[str, float] = {name: PARAMS[name].default for name in ("top_k", "top_p", "min_p")}
 _STATED, _values = tuple(PARAMS.values()), attrgetter(*PARAMS)

@@ -59,6 +59,9 @@ class StepPlan(NamedTuple):
     swap_outs: tuple[BlockCopy, ...] = ()  # from the cache to the host
     swap_ins: tuple[BlockCopy, ...] = ()  # from the host to the cache
     num_drafting: int = 0  # chunks after the leading ones that decode with drafts
+    # Requests that have another block table than in the plans before, in this one or later; any other table has at most
+    # been appended to.
+    new_tables: tuple[RequestId, ...] = ()
 
     @property
     def num_decoding(self) -> int:

@@ -1,11 +1,12 @@
 """Block tables: how requests take, share, copy, move and give back blocks.
 
-Always: what the plan under construction must carry out (`copies`, `swap_outs`, `swap_ins`) is collected here until the
-plan takes it. A runner does swap-outs first, then swap-ins, then copies, then writes, so a block may be given up and
-taken again within one plan. A host block that a swap-in reads is free for others only from the next plan on.
+Always: what the plan under construction must carry out (`copies`, `swap_outs`, `swap_ins`) or tell (`new_tables`) is
+collected here until the plan takes it. A runner does swap-outs first, then swap-ins, then copies, then writes, so a
+block may be given up and taken again within one plan. A host block that a swap-in reads is free for others only from
+the next plan on.
 """
 
-from chairlift.core.ids import BlockId, Content
+from chairlift.core.ids import BlockId, Content, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.pool import BlockPool
@@ -21,6 +22,7 @@ class Tables:
         self.copies: list[BlockCopy] = []
         self.swap_outs: list[BlockCopy] = []
         self.swap_ins: list[BlockCopy] = []
+        self.new_tables: list[RequestId] = []
         self._leaving: list[BlockId] = []  # host blocks that the plan under construction reads
 
     def begin(self) -> None:
@@ -32,8 +34,9 @@ class Tables:
     def seal(self, step: int, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int) -> StepPlan:
         """The complete plan, with every move that its chunks rely on."""
         outs, ins, copies = tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
-        self.swap_outs, self.swap_ins, self.copies = [], [], []
-        return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting)
+        tables = tuple(self.new_tables)
+        self.swap_outs, self.swap_ins, self.copies, self.new_tables = [], [], [], []
+        return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables)
 
     def num_cached(self, progress: Progress) -> int:
         """Known tokens that need not be computed, in whole blocks."""
@@ -53,7 +56,7 @@ class Tables:
         size = self.pool.block_size
         num_all = -(-len(progress.tokens) // size)
         if progress.host_blocks:
-            progress.blocks = self.pool.take(num_all)
+            self.replace(progress, self.pool.take(num_all))
             self.swap_ins += map(BlockCopy, progress.host_blocks, progress.blocks)
             self._leaving += progress.host_blocks
             progress.host_blocks = []
@@ -63,7 +66,12 @@ class Tables:
         self.pool.share(blocks)
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
-        progress.blocks = blocks + self.pool.take(num_all - len(blocks))
+        self.replace(progress, blocks + self.pool.take(num_all - len(blocks)))
+
+    def replace(self, progress: Progress, blocks: list[BlockId]) -> None:
+        """Gives a request another block table."""
+        progress.blocks = blocks
+        self.new_tables.append(progress.request.id)
 
     def _find(self, progress: Progress) -> tuple[list[BlockId], Content]:
         request = progress.request
@@ -83,7 +91,7 @@ class Tables:
             if self.pool.counts[tail] > 1:
                 (own,) = self.pool.take(1)
                 self.pool.release([tail])
-                progress.blocks = [*progress.blocks[:-1], own]
+                self.replace(progress, [*progress.blocks[:-1], own])
                 self.copies.append(BlockCopy(tail, own))
 
     def extend(self, progress: Progress, num_tokens: int) -> None:
@@ -91,16 +99,16 @@ class Tables:
         progress.blocks.extend(self.pool.take(-(-num_tokens // self.pool.block_size) - len(progress.blocks)))
 
     def trim(self, progress: Progress, num_tokens: int) -> None:
-        """Gives back the blocks beyond so many tokens. The table is another list: plans in flight keep theirs, and a
-        runner that knows a table by its identity may have noted what it never wrote."""
+        """Gives back the blocks beyond so many tokens. The table is another: plans in flight keep theirs, and a runner
+        may have noted as written what it never wrote."""
         num_used = -(-num_tokens // self.pool.block_size)
         self.pool.release(progress.blocks[num_used:])
-        progress.blocks = progress.blocks[:num_used]
+        self.replace(progress, progress.blocks[:num_used])
 
     def fork(self, source: Progress, target: Progress) -> None:
         """`target` starts from the computed tokens of `source`; whoever writes to their shared tail first copies it."""
         num_used = -(-source.num_computed // self.pool.block_size)
-        target.blocks = source.blocks[:num_used]
+        self.replace(target, source.blocks[:num_used])
         self.pool.share(target.blocks)
         target.num_computed = source.num_computed
         target.num_published, target.content = source.num_published, source.content

@@ -13,8 +13,8 @@ moment of a layer but all pieces that no earlier one had room for:
 
 from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.core.limits import Limits
+from chairlift.runner.cuda.columns import NUM_COLUMNS
 from chairlift.runner.cuda.ladder import ladder
-from chairlift.runner.cuda.layout import NUM_COLUMNS
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.measure import NUM_GRAPHS, Footprint, largest_count
 

@@ -7,6 +7,7 @@ Always: every value is finite until the model itself writes something else. Know
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.config.model import ModelConfig
-from chairlift.core.plan import BlockCopy, StepPlan
+from chairlift.core.plan import BlockCopy
 from chairlift.runner.to_device import to_device
 
+Moves = Sequence[BlockCopy] | NDArray[np.int32]  # (source, target) each
 _SCALE_BYTES = 4  # of a head that is kept as bytes: a float behind them
 
 
@@ -31,6 +33,19 @@ def head_dim_of(keys: Tensor) -> int:
 
 def _width(head_dim: int, dtype: torch.dtype) -> int:
     return head_dim + (_SCALE_BYTES if dtype is torch.int8 else 0)
+
+
+class BlockMoves(Protocol):
+    """What a step moves: a plan or what was made of it."""
+
+    @property
+    def swap_outs(self) -> Moves: ...
+
+    @property
+    def swap_ins(self) -> Moves: ...
+
+    @property
+    def copies(self) -> Moves: ...
 
 
 class KvCache:
@@ -53,26 +68,26 @@ class KvCache:
         self._inside = (*self.keys, *self.values, self.tokens)
         self._outside = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._inside]
 
-    def carry_out(self, plan: StepPlan) -> None:
-        """All the moves of a plan, in the order that lets a block be given up and taken again."""
-        self.swap_out(plan.swap_outs)
-        self.swap_in(plan.swap_ins)
-        self.copy(plan.copies)
+    def carry_out(self, step: BlockMoves) -> None:
+        """All moves before a step, in the order that lets a block be given up and taken again."""
+        self.swap_out(step.swap_outs)
+        self.swap_in(step.swap_ins)
+        self.copy(step.copies)
 
-    def swap_out(self, moves: Sequence[BlockCopy]) -> None:
+    def swap_out(self, moves: Moves) -> None:
         """Moves blocks to host memory."""
         self._move(moves, self._inside, self._outside)
 
-    def swap_in(self, moves: Sequence[BlockCopy]) -> None:
+    def swap_in(self, moves: Moves) -> None:
         """Moves blocks back from host memory."""
         self._move(moves, self._outside, self._inside)
 
-    def copy(self, copies: Sequence[BlockCopy]) -> None:
+    def copy(self, copies: Moves) -> None:
         """Copies whole blocks, all of them as if at once."""
         self._move(copies, self._inside, self._inside)
 
-    def _move(self, moves: Sequence[BlockCopy], origins: Sequence[Tensor], places: Sequence[Tensor]) -> None:
-        if not moves:
+    def _move(self, moves: Moves, origins: Sequence[Tensor], places: Sequence[Tensor]) -> None:
+        if not len(moves):
             return
         sources, targets = np.array(moves, dtype=np.int64).T.copy()
         if origins[0].device.type == places[0].device.type == "cpu":

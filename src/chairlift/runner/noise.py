@@ -12,21 +12,15 @@ _MASK = 2**64 - 1
 _STEP = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
-def uniform(seed: int, sample_index: int, position: int, attempt: int = 0) -> float:
-    """A number in [0, 1) with 52 random bits; attempts count the numbers that one token needs."""
-    state = _mixed(_mixed(stream(seed, sample_index) ^ position) ^ attempt)
-    return float(state >> 12) * 2.0**-52
-
-
 def stream(seed: int, sample_index: int) -> int:
     """What the numbers of one request have in common, in 64 bits."""
     return int(_mixed(_mixed(seed & _MASK) ^ sample_index))
 
 
-def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.uint64], num_attempts: int) -> NDArray[np.float64]:
-    """As `uniform`, of many requests at once. -> [requests, attempts]"""
-    states = _mixed(streams ^ positions)
-    states = _mixed(states[:, None] ^ np.arange(num_attempts, dtype=np.uint64))
+def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.int64], attempts: range) -> NDArray[np.float64]:
+    """Numbers in [0, 1) with 52 random bits; attempts count those that one token needs. -> [requests, attempts]"""
+    states = _mixed(streams ^ positions.astype(np.uint64))
+    states = _mixed(states[:, None] ^ np.array(attempts, np.uint64))
     return np.asarray(states >> 12, np.float64) * 2.0**-52
 
 

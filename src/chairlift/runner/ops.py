@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
+from chairlift.runner.sampling_table import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +93,11 @@ class Ops(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """How tokens are to be drawn from some rows of logits; entry i is about row rows[i]."""
-
-    rows: NDArray[np.int64]
-    temperature: NDArray[np.float32]  # above 0
-    top_k: NDArray[np.int64]  # 0: all
-    top_p: NDArray[np.float32]
-    min_p: NDArray[np.float32]
-    # What names the noise; see noise.py.
-    seed: NDArray[np.uint64]
-    sample_index: NDArray[np.int64]
-    position: NDArray[np.int64]
-
-
 @runtime_checkable
 class Drawing(Protocol):
     """Operations that can also draw tokens, faster than the sampler does with torch, by the same noise."""
 
-    def draw(self, logits: Tensor, draws: Draws) -> list[int]:
-        """A token for each of the named rows of float32 [S, V], whose largest logits are finite; -1 where the sampler
-        has to draw it."""
+    def draw(self, logits: Tensor, samples: Samples) -> list[int]:
+        """A token for each of these samples of float32 [S, V], whose largest logits are finite; -1 where the sampler
+        has to draw it. They are not greedy and have no filters but `FAST` ones."""
         ...

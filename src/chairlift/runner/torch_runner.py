@@ -1,7 +1,7 @@
 """Carries out plans on a model: copies blocks, runs the decoder, samples, all inside `submit`.
 
 Always: a plan that cannot be carried out raises `RunnerFailed` and leaves the runner able to take the next one, unless
-the device is lost. Keeps no requests: only what the last step sampled.
+the device is lost. Keeps no requests: only what the last step sampled, and what was asked of these samples.
 """
 
 import time
@@ -16,11 +16,13 @@ from torch import Tensor
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
-from chairlift.runner.answers import answer, sampled_rows, score_prompts
-from chairlift.runner.batching import batch_of
+from chairlift.runner.answers import answer, score_prompts
+from chairlift.runner.batching import batch_of, known_tokens
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
+from chairlift.runner.prompt_targets import prompt_targets
+from chairlift.runner.sampling_table import BatchTable
 from chairlift.runner.watch import LogitsSeen
 
 _FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
@@ -33,6 +35,7 @@ class TorchRunner:
         self._device = device
         self._results: deque[StepResult] = deque()
         self._previous: dict[RequestId, int] = {}
+        self._table = BatchTable()
         self.logits_seen: LogitsSeen | None = None
         self.on_layer: OnLayer = nothing
 
@@ -60,26 +63,36 @@ class TorchRunner:
 
     def _run(self, plan: StepPlan, batch: Batch) -> StepResult:
         hidden = self._model.hidden(batch, self._kv, self.on_layer)  # [T, E]
-        prompt_scores = score_prompts(plan, hidden, self._model)
-        rows = sampled_rows(plan, self._previous)
+        targets = prompt_targets(plan)
+        scores = score_prompts(targets.values(), hidden, self._model)
+        prompt_scores = dict(zip(targets, scores, strict=True)) if targets else {}
+        rows = [
+            (request, chunk, end)
+            for chunk in plan.chunks
+            for request in chunk.samples
+            for end in range(chunk.start + chunk.count - len(chunk.drafts), chunk.start + chunk.count + 1)
+        ]
         if not rows:
             self._previous = {}
             return StepResult(plan.step, (), prompt_scores=prompt_scores)
+        requests, chunks, lengths = zip(*rows, strict=True)
+        ids = [request.id for request in requests]
+        samples, changes = self._table.of(plan.step, requests, lengths)
+        texts = [known_tokens(chunk, self._previous) for chunk in chunks]
         logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
         untouched = logits if self.logits_seen is None else logits.clone()
-        result, runs = answer(plan, rows, logits, prompt_scores, self._model)
+        result, runs = answer(plan, ids, samples, texts, changes, logits, prompt_scores, self._model)
         if self.logits_seen is not None:  # without those after wrong drafts
             places = [place for run in runs for place in run]
-            seen = [rows[place] for place in places]
-            self.logits_seen([r.request.id for r in seen], [r.num_tokens - 1 for r in seen], untouched[places])
-        self._previous = {rows[run[0]].request.id: token for run, token in zip(runs, result.tokens, strict=True)}
+            self.logits_seen([ids[i] for i in places], [lengths[i] - 1 for i in places], untouched[places])
+        self._previous = {ids[run[0]]: token for run, token in zip(runs, result.tokens, strict=True)}
         self._previous |= {request: more[-1].token for request, more in result.more.items()}
         return result
 
 
 def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
-    """A row for each sample and draft: samples of one chunk start from the same logits."""
-    counts = [len(chunk.samples) for chunk in plan.chunks if chunk.samples for _ in range(1 + len(chunk.drafts))]
+    """A row for each sample: those of a chunk with several start from the same logits."""
+    counts = [len(chunk.samples) for chunk in plan.chunks if chunk.samples]
     if len(counts) == sum(counts):
         return logits
     return logits.repeat_interleave(torch.tensor(counts, device=logits.device), dim=0)

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.asks import DRAW_WIDTH
 from chairlift.runner.cuda.draw import draw_kernel
-from chairlift.runner.sampler import CANDIDATES, MAX_ATTEMPTS, Row, sample
+from chairlift.runner.cuda.sampling_rows import DRAW_WIDTH
+from chairlift.runner.sampler import CANDIDATES
+from chairlift.runner.sampling_table import MAX_ATTEMPTS
 from chairlift.runner.torch_ops import TorchOps
-from fakes.asked import asks_of
 from fakes.requests import make_request
+from fakes.sampled import Row, sample, step_of
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
@@ -40,9 +41,8 @@ KINDS: list[dict[str, Any]] = [
 def drawn(logits: Tensor, kinds: list[dict[str, Any]], tile: int, first: int = 0) -> list[int]:
     """Tokens of requests first, first + 1, ..., of these kinds."""
     count = len(kinds)
-    draws = torch.from_numpy(
-        asks_of([make_request(first + i, [0], **kind) for i, kind in enumerate(kinds)], LENGTH).draws
-    )
+    step = step_of([make_request(first + i, [0], **kind) for i, kind in enumerate(kinds)], LENGTH)
+    draws = torch.from_numpy(step.sampling.draws)
     tokens, last = torch.full((count,), -7), torch.full((count,), -7)
     draw_kernel[(count,)](
         logits, draws, tokens, last, logits.shape[1],

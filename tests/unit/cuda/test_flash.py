@@ -16,9 +16,10 @@ from chairlift.runner.cuda import flash
 from chairlift.runner.cuda.batch import CudaBatch
 from chairlift.runner.cuda.flash import Planned, Planner, page_lists
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, Layout, lay_out
+from chairlift.runner.cuda.host import Host
+from chairlift.runner.cuda.layout import MAX_ROW_PAIRS
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.rows import Rows
+from chairlift.runner.cuda.step_input import StepInput
 from chairlift.runner.cuda.tiling import tiling
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch_ops import TorchOps
@@ -65,25 +66,27 @@ class World:
             num_heads=heads, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window
         )
         self.rng, torch_rng = random.Random(1), torch.Generator().manual_seed(1)
-        self.rows, self.tables = Rows(15), torch.zeros(16, 64, dtype=torch.int32)
+        self.host, self.tables = Host(15, 64, SIZE), torch.zeros(16, 64, dtype=torch.int32)
+        self.num_steps = 0
         self.free = self.rng.sample(range(500), 500)
         self.keys, self.values = (torch.randn(500, kv_heads, SIZE, DIM, generator=torch_rng) for _ in range(2))
         self.kernels = FlashKernels(Shape.of(self.spec, SIZE, torch.float32), torch.device("cpu"), is_whole)
         self.kernels.compile()
         self.planner = Planner(self.kernels, self.tables, 300, 8)
 
-    def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, Layout]:
+    def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, StepInput]:
         chunks = []
         for id, (start, count) in enumerate(spans, first_id):
             end = start + count
             blocks = [BlockId(self.free.pop()) for _ in range(-(-end // SIZE))]
             request = make_request(id, range(end), 4)
             chunks.append(Chunk(request, start, count, range(end), end, blocks, len(blocks), (request,)))
-        plan = StepPlan(1, tuple(chunks), (), sum(count for _, count in spans), 0)
-        layout = lay_out(plan, self.rows, SIZE)
-        for row, place, block in layout.updates:
+        self.num_steps += 1
+        plan = StepPlan(self.num_steps, tuple(chunks), (), sum(count for _, count in spans), 0)
+        step = self.host.input_of(plan)
+        for row, place, block in step.updates.tolist():
             self.tables[row, place] = block
-        return plan, layout
+        return plan, step
 
     def queries(self, count: int) -> Tensor:
         return torch.randn(count, self.heads, DIM, generator=torch.Generator().manual_seed(2))
@@ -100,42 +103,42 @@ class World:
         )
         return TorchOps().attention(q, self.spec, self.keys, self.values, batch)
 
-    def got(self, layout: Layout, planned: Planned, q: Tensor) -> Tensor:
+    def got(self, step: StepInput, planned: Planned, q: Tensor) -> Tensor:
         """By the kernels of a step, with FlashInfer's part in it."""
-        positions, table_rows = (torch.tensor(layout.columns[place]) for place in (2, 4))
+        positions, table_rows = (torch.tensor(column) for column in (step.columns.positions, step.columns.table_rows))
         short = positions.clone()
         short[planned.low : planned.high] = -1
         nothing = positions[:0]
         batch = CudaBatch(
             nothing, positions, nothing, nothing, nothing, self.tables, 0, 0, nothing,
-            table_rows, tiling(len(q), layout.max_context, self.heads != self.keys.shape[1]), None, short, planned,
+            table_rows, tiling(len(q), step.max_context, self.heads != self.keys.shape[1]), None, short, planned,
         )  # fmt: skip
         return CudaOps().attention(q, self.spec, self.keys, self.values, batch)
 
     def check(self, spans: list[Span], first_id: int = 0) -> Planned:
-        plan, layout = self.step(spans, first_id)
-        q = self.queries(layout.num_tokens)
-        planned = self.planner.plan(layout, None)
+        plan, step = self.step(spans, first_id)
+        q = self.queries(step.num_tokens)
+        planned = self.planner.plan(step, None)
         assert planned is not None
-        torch.testing.assert_close(self.got(layout, planned, q), self.wanted(plan, q), atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(self.got(step, planned, q), self.wanted(plan, q), atol=2e-5, rtol=1e-4)
         return planned
 
 
 def test_the_pages_of_every_request_are_listed_in_order() -> None:
     world = World(4, 4, is_whole=True)
-    plan, layout = world.step([(9, 1), (4, 4), (0, 3)])
-    table_rows, starts, lasts, firsts = page_lists(layout, slice(0, 3), SIZE, None)
+    plan, step = world.step([(9, 1), (4, 4), (0, 3)])
+    table_rows, starts, lasts, firsts = page_lists(step, slice(0, 3), SIZE, None)
     assert starts.tolist() == [0, 3, 5, 6]
     assert lasts[:3].tolist() == [2, 4, 3]
     assert firsts.tolist() == [0, 1, 5, 8]
-    world.planner.plan(layout, None)
+    world.planner.plan(step, None)
     assert world.planner._pages[:6].tolist() == [block for chunk in plan.chunks for block in chunk.blocks]
     assert [world.tables[row, 0] for row in table_rows[:3]] == [chunk.blocks[0] for chunk in plan.chunks]
 
 
 def test_padding_is_a_request_of_one_token() -> None:
-    _, layout = World(4, 4, is_whole=True).step([(9, 1), (4, 1)])
-    lists = page_lists(layout, slice(0, 2), SIZE, 4)
+    _, step = World(4, 4, is_whole=True).step([(9, 1), (4, 1)])
+    lists = page_lists(step, slice(0, 2), SIZE, 4)
     assert lists[0, :4].tolist()[2:] == [0, 0]
     assert np.diff(lists[1]).tolist() == [3, 2, 1, 1]
     assert lists[2, :4].tolist() == [2, 1, 1, 1]
@@ -155,9 +158,9 @@ def test_a_captured_step_reads_what_each_plan_leaves_in_place(heads: int, kv_hea
     world = World(heads, kv_heads, is_whole=True)
     captured = None
     for first_id, spans in ((0, [(9, 1), (4, 1), (20, 1)]), (5, [(40, 1), (0, 1), (7, 1), (3, 1)])):
-        plan, layout = world.step(spans, first_id)
-        assert world.planner.can_capture(layout)
-        planned = world.planner.plan(layout, 4)
+        plan, step = world.step(spans, first_id)
+        assert world.planner.can_capture(step)
+        planned = world.planner.plan(step, 4)
         assert planned is not None
         captured = captured or planned  # a graph knows the wrapper it was captured with and nothing later
         q, out = world.queries(4), torch.full((4, heads * DIM), torch.nan)
@@ -169,9 +172,9 @@ def test_a_captured_step_reads_what_each_plan_leaves_in_place(heads: int, kv_hea
 
 def test_a_step_with_a_prompt_is_not_captured_where_all_attention_is_flashinfers() -> None:
     world = World(4, 4, is_whole=True)
-    _, layout = world.step([(9, 1), (0, 2)])
-    assert not world.planner.can_capture(layout)
-    assert World(4, 4, is_whole=False).planner.can_capture(layout)
+    _, step = world.step([(9, 1), (0, 2)])
+    assert not world.planner.can_capture(step)
+    assert World(4, 4, is_whole=False).planner.can_capture(step)
 
 
 @pytest.mark.parametrize(

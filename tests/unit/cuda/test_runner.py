@@ -238,7 +238,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> CudaRunner:
         raise triton.TritonError("out of resource")
 
     runner = make_runner()
-    monkeypatch.setattr(runner._model, "logits", fail)
+    monkeypatch.setattr(runner.device._model, "logits", fail)
     return runner
 
 

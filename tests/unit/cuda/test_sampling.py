@@ -10,11 +10,10 @@ import torch
 from chairlift.core.request import Request
 from chairlift.runner.cuda import sampling
 from chairlift.runner.cuda.sampling import Sampling
-from chairlift.runner.sampler import Row, sample, shape_logits
 from chairlift.runner.scores import score, told
 from chairlift.runner.torch_ops import TorchOps
-from fakes.asked import asks_of
 from fakes.requests import make_request
+from fakes.sampled import Row, sample, shape, step_of
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
@@ -65,11 +64,10 @@ def test_logits_are_shaped_as_the_sampler_shapes_them(length: int, monkeypatch: 
         length,
     )
     wanted = texts.logits.clone()
-    for row, logits in zip(texts.rows(), wanted, strict=True):
-        shape_logits(logits, row)
+    shape(wanted, texts.rows())
     for _ in range(2):  # the counts of the first time must not be left
         logits, tokens = texts.logits.clone(), texts.logits.argmax(dim=-1)
-        texts.device.choose(asks_of(texts.requests, length), logits, tokens)
+        texts.device.choose(step_of(texts.requests, length), logits, tokens)
         torch.testing.assert_close(logits, wanted, rtol=1e-6, atol=1e-6)
         assert tokens.tolist() == wanted.argmax(dim=-1).tolist()
 
@@ -77,7 +75,7 @@ def test_logits_are_shaped_as_the_sampler_shapes_them(length: int, monkeypatch: 
 def test_tokens_that_are_simply_the_likeliest_are_left_alone() -> None:
     texts = Texts([make_request(0, [1], temperature=0.0), make_request(1, [1]), make_request(2, [1], top_k=3)], 4)
     tokens = torch.tensor([-7, -7, -7])
-    texts.device.choose(asks_of(texts.requests, 4), texts.logits.clone(), tokens)
+    texts.device.choose(step_of(texts.requests, 4), texts.logits.clone(), tokens)
     assert tokens.tolist() == [-7, *sample(texts.logits.clone(), texts.rows(), TorchOps()).tokens[1:]]
     assert texts.last.tolist() == tokens.tolist()
 
@@ -92,17 +90,17 @@ def test_scores_are_of_the_raw_logits_and_the_shaped_choice() -> None:
     ]
     texts = Texts(requests, 4)
     logits, tokens = texts.logits.clone(), texts.logits.argmax(dim=-1)
-    asks = asks_of(texts.requests, 4)
-    measured = texts.device.choose(asks, logits, tokens)
-    assert measured is not None and asks.scored.tolist() == [0, 2, 3]
+    step = step_of(texts.requests, 4)
+    measured = texts.device.choose(step, logits, tokens)
+    assert measured is not None and step.sampling.scored.tolist() == [0, 2, 3]
     chosen = tokens[[0, 2, 3]].tolist()
     assert chosen[1] == 7
-    assert told(measured, chosen, asks.num_top) == score(texts.logits[[0, 2, 3]], chosen, [2, 0, 100])
+    assert told(measured, chosen, step.sampling.num_top.tolist()) == score(texts.logits[[0, 2, 3]], chosen, [2, 0, 100])
 
 
 def test_a_row_that_is_not_a_number_is_scored_without_harm() -> None:
     texts = Texts([make_request(0, [1], logprobs=1), make_request(1, [1], logprobs=1)], 4)
     texts.logits[0, 3] = torch.nan
     tokens = texts.logits.argmax(dim=-1)
-    assert texts.device.choose(asks_of(texts.requests, 4), texts.logits, tokens) is not None
+    assert texts.device.choose(step_of(texts.requests, 4), texts.logits, tokens) is not None
     assert tokens[0] == -1 and tokens[1] >= 0 and texts.last[0] == 0

@@ -10,9 +10,8 @@ from torch import Tensor
 from chairlift.core.params import SamplingParams
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.noise import uniform
-from chairlift.runner.sampler import Row, _draws, sample
 from chairlift.runner.torch_ops import TorchOps
+from fakes.sampled import Row, sample, samples_of, uniform
 from unit.runner.twins import request
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
@@ -52,7 +51,7 @@ def rows_of(count: int, params: SamplingParams, first_seed: int = 0) -> list[Row
 
 def drawn(logits: Tensor, rows: list[Row]) -> list[int]:
     """As the kernel answers, without the sampler's help where it answers -1."""
-    return NativeOps(2).draw(logits.clone(), _draws(rows, list(range(len(rows)))))
+    return NativeOps(2).draw(logits.clone(), samples_of(rows))
 
 
 @pytest.mark.parametrize("vocab", [5, 256, 300, 2048, 2500, 49152])
@@ -122,9 +121,9 @@ def test_a_row_gets_the_same_token_in_any_batch_and_with_any_number_of_threads()
     rows = [Row(request([1], kinds[i % len(kinds)], seed=i), [1], 1) for i in range(44)]
     together = drawn(logits, rows)
     assert together == [drawn(logits[i : i + 1], [rows[i]])[0] for i in range(44)]
-    assert together == NativeOps(1).draw(logits, _draws(rows, list(range(44))))
+    assert together == NativeOps(1).draw(logits, samples_of(rows))
     some = [7, 3, 40]
-    assert [together[i] for i in some] == NativeOps(2).draw(logits, _draws(rows, some))
+    assert [together[i] for i in some] == NativeOps(2).draw(logits, samples_of(rows)[some])
 
 
 def test_the_noise_is_the_sampler_s_own() -> None:

@@ -14,21 +14,22 @@ import triton.language as tl
 FAR = tl.constexpr(0x7F800000)  # the bits of an infinite distance
 
 
-@triton.jit(do_not_specialize=["asks"])
+@triton.jit(do_not_specialize=["draws"])
 def draw_kernel(
-    logits, asks, tokens, last, vocab,
+    logits, draws, tokens, last, vocab,
     WIDTH: tl.constexpr, CANDIDATES: tl.constexpr, ATTEMPTS: tl.constexpr, PIVOTS: tl.constexpr, TILE: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row of `asks` a program, see asks.py: tokens[row] and last[keeper]; -1 and 0 where logits are not numbers."""
-    ask = asks + tl.program_id(0) * WIDTH
-    row = tl.load(ask).to(tl.int64)
-    keeper = tl.load(ask + 1)
+    """One row of `draws` a program (sampling_rows.py): tokens[row] and last[keeper]; -1 and 0 where logits are not
+    numbers."""
+    own = draws + tl.program_id(0) * WIDTH
+    row = tl.load(own).to(tl.int64)
+    keeper = tl.load(own + 1)
     x = logits + row * vocab
     largest, smallest, is_number = _range(x, vocab, TILE, STAGES)
     token = keeper * 0 - 1
     if is_number:
-        token = _choose(x, vocab, largest, smallest, ask, CANDIDATES, ATTEMPTS, PIVOTS, TILE, STAGES)
+        token = _choose(x, vocab, largest, smallest, own, CANDIDATES, ATTEMPTS, PIVOTS, TILE, STAGES)
     tl.store(tokens + row, token.to(tl.int64))
     tl.store(last + keeper, tl.maximum(token, 0).to(tl.int64))
 
@@ -54,14 +55,14 @@ def _range(x, vocab, TILE: tl.constexpr, STAGES: tl.constexpr):
 
 @triton.jit
 def _choose(
-    x, vocab, largest, smallest, ask,
+    x, vocab, largest, smallest, own,
     CANDIDATES: tl.constexpr, ATTEMPTS: tl.constexpr, PIVOTS: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    top_k = tl.load(ask + 2)
-    temperature = _number(ask + 3)
-    top_p = _number(ask + 4)
-    min_p = _number(ask + 5)
-    noise = ask + 6
+    temperature = _number(own + 2)
+    top_k = tl.load(own + 3)
+    top_p = _number(own + 4)
+    min_p = _number(own + 5)
+    noise = own + 6
     if temperature == 0:
         token = _nth_at(x, vocab, largest, 0, 0, TILE)
     else:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.layout import Layout
 from chairlift.runner.cuda.pages import list_pages_kernel
+from chairlift.runner.cuda.step_input import StepInput
 
 _ALIGNED = 64  # entries, so that every list begins where any kernel may read it
 _INTS_BYTES = 2**20  # of a plan for a captured step
@@ -53,24 +53,24 @@ class Planner:
         self._max_padded = max_padded
         self._wrappers: _Wrappers | None = None
 
-    def can_capture(self, layout: Layout) -> bool:
-        return not self._kernels.is_whole or len(layout.counts) == layout.num_tokens
+    def can_capture(self, step: StepInput) -> bool:
+        return not self._kernels.is_whole or len(step.counts) == step.num_tokens
 
-    def plan(self, layout: Layout, num_padded: int | None) -> Planned | None:
+    def plan(self, step: StepInput, num_padded: int | None) -> Planned | None:
         """After the step's block tables are on their way; None where FlashInfer has no part in it."""
         if not self._kernels.is_ready:
             return None
-        chunks = _all_chunks(layout) if self._kernels.is_whole else _long_chunks(layout)
+        chunks = _all_chunks(step) if self._kernels.is_whole else _long_chunks(step)
         if chunks is None:
             return None
         if self._wrappers is None:
             self._wrappers = _Wrappers(self._kernels, self._pages, self._max_padded)
         block_size = self._kernels.shape.block_size
-        lists = page_lists(layout, chunks, block_size, num_padded)
+        lists = page_lists(step, chunks, block_size, num_padded)
         host, device = self._send(lists)
         counts = np.diff(lists[3])
         num_decodes = len(counts) if counts.max() == 1 else int((counts > 1).argmax())  # in front
-        low = int(layout.counts[: chunks.start].sum())
+        low = int(step.counts[: chunks.start].sum())
         middle, high = low + num_decodes, low + int(counts.sum())
         parts: list[tuple[int, int, Any]] = []
         if num_decodes:
@@ -159,7 +159,7 @@ class _Wrappers:
         }
 
 
-def page_lists(layout: Layout, chunks: slice, block_size: int, num_padded: int | None) -> NDArray[np.int32]:
+def page_lists(step: StepInput, chunks: slice, block_size: int, num_padded: int | None) -> NDArray[np.int32]:
     """What FlashInfer asks of n requests: [4, n + 1], the last entry of a row without a meaning where there are n.
 
     the row of its block table
@@ -167,9 +167,9 @@ def page_lists(layout: Layout, chunks: slice, block_size: int, num_padded: int |
     tokens in its last page
     where its queries begin
     """
-    ends = np.cumsum(layout.counts)[chunks] - 1
-    counts = layout.counts[chunks]
-    contexts, table_rows = layout.positions[ends] + 1, layout.table_rows[ends]
+    ends = np.cumsum(step.counts)[chunks] - 1
+    counts = step.counts[chunks]
+    contexts, table_rows = step.columns.positions[ends] + 1, step.columns.table_rows[ends]
     if num_padded is not None:
         padding = np.zeros(num_padded - len(counts), np.int32)
         counts, contexts = np.append(counts, padding + 1), np.append(contexts, padding + 1)
@@ -196,16 +196,16 @@ def _space_bytes(shape: Shape, num_processors: int, max_padded: int) -> int:
     return num_rows * (shape.head_dim + 1) * 4 + 2**20
 
 
-def _all_chunks(layout: Layout) -> slice:
-    return slice(0, len(layout.counts))
+def _all_chunks(step: StepInput) -> slice:
+    return slice(0, len(step.counts))
 
 
-def _long_chunks(layout: Layout) -> slice | None:
+def _long_chunks(step: StepInput) -> slice | None:
     """From the first chunk that is answered in tiles to the last one."""
-    if not layout.tiles:
+    if not len(step.tiles):
         return None
-    ends = np.cumsum(layout.counts)
-    first, last = np.searchsorted(ends, (layout.tiles[0][0], layout.tiles[-1][0]), side="right")
+    ends = np.cumsum(step.counts)
+    first, last = np.searchsorted(ends, step.tiles[[0, -1], 0], side="right")
     return slice(int(first), int(last) + 1)
 
 

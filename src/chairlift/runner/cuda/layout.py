@@ -1,68 +1,31 @@
-"""A plan as columns of integers, ready to travel to the device; plain numpy, so that it is tested anywhere.
-
-tokens      what to compute; 0 where the token is not known yet
-refs        the row whose last sampled token stands in for it; -1 where it is known
-positions   -1 for padding
-slots       where keys and values go; -1 for padding
-table_rows  the row of the block tables
-logit_rows  rows of the step whose logits are wanted, one for each sample
-sample_rows where each sampled token is kept; -1 for padding
-short       positions again, -1 for padding and for what tiles of queries answer
-"""
+"""The columns of a plan's tokens and samples (step_input.py), and what is found on the way; plain numpy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import getitem
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chairlift.core.plan import Chunk, StepPlan
+from chairlift.runner.cuda.columns import NUM_COLUMNS, Columns, Words
 from chairlift.runner.cuda.rows import Arrivals, Rows, Updates
 
-Column = NDArray[np.int32]
-
-NUM_COLUMNS = 8
-FILLERS = (0, -1, -1, -1, 0, 0, -1, -1)
 # A prompt chunk with more pairs of queries and keys than this is answered by tiles of queries, not row by row.
 MAX_ROW_PAIRS = 64 * 256
 QUERIES = 64  # of a tile, which one program answers
 _NOTHING = np.zeros(0, np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    columns: list[Column]
+class Notes(NamedTuple):
+    """What is found beside the columns."""
+
     updates: Updates
     arrivals: Arrivals
-    tiles: list[tuple[int, int, int, int]]  # first row of the step, queries, position of the first, row of the table
-    counts: Column  # tokens of each chunk
-    num_tokens: int
-    num_samples: int
-    num_short: int  # rows up to the last that no tile answers
-    max_context: int  # of these
-
-    @property
-    def positions(self) -> Column:
-        return self.columns[2]
-
-    @property
-    def table_rows(self) -> Column:
-        return self.columns[4]
-
-    @property
-    def logit_rows(self) -> Column:
-        return self.columns[5]
-
-    @property
-    def sample_rows(self) -> Column:
-        return self.columns[6]
+    tiles: list[tuple[int, int, int, int]]
 
 
-def lay_out(plan: StepPlan, rows: Rows, block_size: int) -> Layout:
-    notes = _Notes([], [], [])
-    # What decodes is the most of most steps: it is laid out by columns, the rest by chunks.
+def lay_out(plan: StepPlan, rows: Rows, block_size: int, notes: Notes) -> tuple[Columns, Words]:
+    """(the columns, tokens of each chunk)"""
+    # Decodes are the most of most steps: they are laid out by columns, the rest by chunks.
     columns = _decodes(plan.chunks[: plan.num_decodes], rows, block_size, notes)
     num_done = len(columns[0])
     if num_done < len(plan.chunks):
@@ -72,25 +35,10 @@ def lay_out(plan: StepPlan, rows: Rows, block_size: int) -> Layout:
     short = columns[2].copy() if notes.tiles else columns[2]
     for first, count, _, _ in notes.tiles:
         short[first : first + count] = -1
-    columns.append(short)
-    places = np.flatnonzero(short >= 0)
-    num_short = int(places[-1]) + 1 if len(places) else 0
-    max_context = int(short.max()) + 1
-    num_tokens, num_samples = len(columns[0]), len(columns[5])
-    return Layout(
-        columns, notes.updates, notes.arrivals, notes.tiles, counts, num_tokens, num_samples, num_short, max_context
-    )
+    return Columns._make((*columns, short)), counts
 
 
-class _Notes(NamedTuple):
-    """What is found beside the columns."""
-
-    updates: Updates
-    arrivals: Arrivals
-    tiles: list[tuple[int, int, int, int]]
-
-
-def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: _Notes) -> list[Column]:
+def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: Notes) -> list[Words]:
     """The columns but the last, and the counts, of chunks of one token; of none where some have several samples."""
     num = len(chunks)
     if not num:
@@ -104,14 +52,12 @@ def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: _Notes
     is_known = positions < np.fromiter(num_known, np.int32, num)
     for i in np.flatnonzero(is_known).tolist():
         tokens[i] = texts[i][starts[i]]
-    places = (positions // block_size).tolist()
-    blocks = np.fromiter(map(getitem, tables, places), np.int32, num)
-    slots = blocks * block_size + positions % block_size
+    slots = rows.tables[indices, positions // block_size] * block_size + positions % block_size
     refs = np.where(is_known, np.int32(-1), indices)
     return [tokens, refs, positions, slots, indices, np.arange(num, dtype=np.int32), indices, np.ones(num, np.int32)]
 
 
-def _chunks(chunks: Sequence[Chunk], rows: Rows, block_size: int, low: int, notes: _Notes) -> list[Column]:
+def _chunks(chunks: Sequence[Chunk], rows: Rows, block_size: int, low: int, notes: Notes) -> list[Words]:
     """The same of any chunks; low: the row of the step with which they begin."""
     first = low
     tokens: list[int] = []
@@ -130,17 +76,15 @@ def _chunks(chunks: Sequence[Chunk], rows: Rows, block_size: int, low: int, note
             refs += [-1] * count
         else:  # its last token is still on the device
             tokens += [*chunk.tokens[start : chunk.num_tokens], 0]
-            refs += [*[-1] * (count - 1), row.index]
-        table_rows += [row.index] * count
+            refs += [*[-1] * (count - 1), row]
+        table_rows += [row] * count
         blocks += [chunk.blocks[i // block_size] for i in range(start, end)]
         if count > 1 and count * end > MAX_ROW_PAIRS:
-            notes.tiles.extend(
-                (low + i, min(QUERIES, count - i), start + i, row.index) for i in range(0, count, QUERIES)
-            )
+            notes.tiles.extend((low + i, min(QUERIES, count - i), start + i, row) for i in range(0, count, QUERIES))
         low += count
         for request in chunk.samples:
             logit_rows.append(low - 1)
-            sample_rows.append(rows.of(request, notes.arrivals).index)
+            sample_rows.append(rows.of(request, notes.arrivals))
     firsts = np.array([chunk.start for chunk in chunks], np.int32)
     counts = np.array([chunk.count for chunk in chunks], np.int32)
     positions = np.arange(low - first, dtype=np.int32) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)

@@ -52,8 +52,8 @@ def kernels_of_start(
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
         assert isinstance(runner, CudaRunner)
         for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):
-            runner.rehearse(plan)
-        runner.rehearse_likely()
+            runner.dry_run(plan)
+        runner.device.dry_run_likely()
     return list(noted)
 
 

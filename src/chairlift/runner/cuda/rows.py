@@ -1,8 +1,9 @@
 """Where requests live on the device: a row of the block tables and of the last sampled tokens each.
 
 Always: of the requests that were planned last, as many as there are rows keep theirs; a row that goes to another is
-filled anew. The host knows what the device holds, so only differences travel. Who decodes is mostly who decoded in the
-step before, so that is remembered.
+filled anew. Requests are known by their ids, and plans name those whose block table is another. `tables` are what the
+device holds, so only differences travel. The requests that decode are mostly those of the step before, so these are
+remembered.
 """
 
 from collections.abc import Sequence
@@ -13,60 +14,60 @@ from numpy.typing import NDArray
 from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.request import Request
 
-Arrivals = list[tuple[int, Request]]  # who got which row
-Updates = list[tuple[int, int, int]]  # (row, place, block) that the device's tables lack
-
-
-class Row:
-    __slots__ = ("blocks", "index", "num_filled", "request")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.request: Request | None = None
-        self.blocks: Sequence[BlockId] = ()
-        self.num_filled = 0
+Arrivals = list[tuple[int, Request]]  # requests that got a row
+Updates = list[int]  # row, place, block; row, ...: what the device's tables lack
 
 
 class Rows:
-    def __init__(self, capacity: int) -> None:
-        self._all = [Row(i) for i in range(capacity)]
-        self._num_given = 0  # the first rows; the others were never anybody's
-        self._rows: dict[RequestId, Row] = {}
-        self._ticks = np.zeros(capacity, np.int64)  # when each was last planned for
-        self._tick = 0
+    def __init__(self, capacity: int, width: int) -> None:
+        """width: blocks of the longest table."""
+        self.tables = np.zeros((capacity, width), np.int32)
+        self._owners: list[RequestId] = []  # of the rows that were given so far
+        self._rows: dict[RequestId, int] = {}
+        self._steps = np.zeros(capacity, np.int64)  # in which each was last planned for
+        self._step = 0
+        self._num_filled = np.zeros(capacity, np.int32)  # blocks of each that the device has
         self._crowd: Sequence[Request] = ()  # of the last call of `of_all`, with their rows
-        self._crowd_rows: list[Row] = []
-        self._crowd_indices = np.zeros(0, np.int32)
+        self._crowd_rows = np.zeros(0, np.int32)
 
-    def of(self, request: Request, arrivals: Arrivals) -> Row:
+    def begin(self, step: int, new_tables: Sequence[RequestId]) -> None:
+        """A step that does not count on from the last is another scheduler's, which may use the same ids again."""
+        if step <= self._step:
+            self._owners, self._rows, self._crowd = [], {}, ()
+        self._step = step
+        for request in new_tables:
+            if (row := self._rows.get(request)) is not None:
+                self._num_filled[row] = 0
+
+    def of(self, request: Request, arrivals: Arrivals) -> int:
         """Notes (row, request) where the row was another's."""
         row = self._rows.get(request.id)
         if row is None:
-            row = self._rows[request.id] = self._give()
-        self._tick += 1
-        self._ticks[row.index] = self._tick
-        if row.request is not request:
-            row.request, row.blocks, row.num_filled = request, (), 0
-            arrivals.append((row.index, request))
+            row = self._rows[request.id] = self._give(request.id)
+            self._num_filled[row] = 0
+            arrivals.append((row, request))
             self._crowd = ()  # it may have been one of theirs
+        self._steps[row] = self._step
         return row
 
-    def _give(self) -> Row:
-        if self._num_given < len(self._all):
-            self._num_given += 1
-            return self._all[self._num_given - 1]
-        row = self._all[int(self._ticks.argmin())]
-        assert row.request is not None
-        del self._rows[row.request.id]
+    def _give(self, owner: RequestId) -> int:
+        row = len(self._owners)
+        if row < len(self._steps):
+            self._owners.append(owner)
+            return row
+        row = int(self._steps.argmin())
+        del self._rows[self._owners[row]]
+        self._owners[row] = owner
         return row
 
-    def fill(self, row: Row, blocks: Sequence[BlockId], num_blocks: int, updates: Updates) -> None:
+    def fill(self, row: int, blocks: Sequence[BlockId], num_blocks: int, updates: Updates) -> None:
         """Notes (row, place, block) for what the device's table lacks."""
-        if row.blocks is not blocks:  # replaced: nothing of the old one may be relied on
-            row.blocks, row.num_filled = blocks, 0
-        if row.num_filled < num_blocks:
-            updates.extend([(row.index, i, blocks[i]) for i in range(row.num_filled, num_blocks)])
-            row.num_filled = num_blocks
+        first = int(self._num_filled[row])
+        if first < num_blocks:
+            self.tables[row, first:num_blocks] = blocks[first:num_blocks]
+            self._num_filled[row] = num_blocks
+            for place in range(first, num_blocks):
+                updates += (row, place, blocks[place])
 
     def of_all(
         self, requests: Sequence[Request], tables: Sequence[Sequence[BlockId]], lengths: Sequence[int],
@@ -74,24 +75,19 @@ class Rows:
     ) -> NDArray[np.int32]:  # fmt: skip
         """The rows of many, filled: the same as one after the other, and fast where they are those of the last call."""
         if requests != self._crowd:
-            self._crowd_rows = self._look_up(requests, arrivals)
-            self._crowd_indices = np.fromiter([row.index for row in self._crowd_rows], np.int32, len(requests))
+            self._crowd_rows = np.fromiter(self._look_up(requests, arrivals), np.int32, len(requests))
             self._crowd = requests
-        self._ticks[self._crowd_indices] = np.arange(self._tick + 1, self._tick + 1 + len(requests))
-        self._tick += len(requests)
-        for row, blocks, num_blocks in zip(self._crowd_rows, tables, lengths, strict=True):
-            if row.blocks is not blocks or row.num_filled < num_blocks:
-                self.fill(row, blocks, num_blocks, updates)
-        return self._crowd_indices
+        rows = self._crowd_rows
+        self._steps[rows] = self._step
+        is_short = self._num_filled[rows] < np.fromiter(lengths, np.int32, len(requests))
+        for i in np.flatnonzero(is_short).tolist():
+            self.fill(int(rows[i]), tables[i], lengths[i], updates)
+        return rows
 
-    def _look_up(self, requests: Sequence[Request], arrivals: Arrivals) -> list[Row]:
-        rows = [self._rows.get(request.id) for request in requests]
-        known = [row for row, request in zip(rows, requests, strict=True) if row and row.request is request]
-        if len(known) == len(requests):
-            return known
-        return [self.of(request, arrivals) for request in requests]
+    def _look_up(self, requests: Sequence[Request], arrivals: Arrivals) -> list[int]:
+        known = [row for request in requests if (row := self._rows.get(request.id)) is not None]
+        return known if len(known) == len(requests) else [self.of(request, arrivals) for request in requests]
 
     def forget_tables(self) -> None:
-        """After a step that failed, nobody knows which of its blocks have travelled."""
-        for row in self._all:
-            row.num_filled = 0
+        """After a step that failed, as nothing is known of which of its blocks have travelled."""
+        self._num_filled[:] = 0

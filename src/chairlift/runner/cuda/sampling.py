@@ -1,6 +1,7 @@
-"""Shaping logits, choosing tokens and scoring them on the device: launched after a step's logits, never waited for.
+"""Shaping logits, choosing tokens and scoring them on the device: launched after a step's logits. Only tokens with a
+filter that has no kernel are waited for: the torch sampler draws them.
 
-raw logits -> penalties -> bias, forbidden stops -> draw -> tokens, in place of the likeliest
+raw logits -> penalties -> bias, forbidden stops -> draw -> tokens, in place of the argmax
     |                                                         |
     +-- kept for rows that are scored ----------------------> scores
 """
@@ -10,12 +11,15 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.asks import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, StepAsks
 from chairlift.runner.cuda.draw import draw_kernel
 from chairlift.runner.cuda.history import change_kernel, count_kernel, penalise_kernel
-from chairlift.runner.sampler import CANDIDATES, MAX_ATTEMPTS
+from chairlift.runner.cuda.sampling_rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
+from chairlift.runner.cuda.step_input import StepInput
+from chairlift.runner.sampler import CANDIDATES, choose
+from chairlift.runner.sampling_table import MAX_ATTEMPTS, SAMPLE
 from chairlift.runner.scores import Measure, measure
 from chairlift.runner.to_device import to_device
+from chairlift.runner.torch_ops import TorchOps
 
 _MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts
 _STRETCH = 1024  # tokens that one program counts
@@ -31,25 +35,38 @@ class Sampling:
         self._measure = measure
         self._counts: Tensor | None = None  # all 0 between steps
 
-    def choose(self, asks: StepAsks, logits: Tensor, tokens: Tensor) -> Tensor | None:
-        """Overwrites logits [S, vocab], and where tokens [S] are not simply the likeliest, them and what is kept of
+    def choose(self, step: StepInput, logits: Tensor, tokens: Tensor) -> Tensor | None:
+        """Overwrites logits [S, vocab], and where tokens [S] are not simply the argmax, them and what is kept of
         them. -> what `measure` tells of those that are scored"""
-        draws, penalties, changes, scored = self._send(asks)
+        asked = step.sampling
+        if not (len(asked.draws) or len(asked.slow) or len(asked.scored)):
+            return None
+        draws, penalties, changes, scored = self._send(asked)
         raw = logits.index_select(0, scored) if len(scored) else None
         if len(penalties):
-            self._penalise(penalties, int(asks.penalties[:, 2].max()), logits)
+            self._penalise(penalties, int(asked.penalties[:, 2].max()), logits)
         if len(changes):
             grid = (triton.cdiv(len(changes), _CHANGES),)
             change_kernel[grid](logits, changes, len(changes), logits.shape[1], WIDTH=CHANGE_WIDTH, BLOCK=_CHANGES)
         if len(draws):
             draw(logits, draws, tokens, self._last)
+        if len(asked.slow):
+            self._draw_slowly(step, logits, tokens)
         if raw is None:
             return None
-        return self._measure(raw, tokens.index_select(0, scored).clamp(min=0), max(asks.num_top))
+        return self._measure(raw, tokens.index_select(0, scored).clamp(min=0), int(asked.num_top.max()))
 
-    def _send(self, asks: StepAsks) -> list[Tensor]:
+    def _draw_slowly(self, step: StepInput, logits: Tensor, tokens: Tensor) -> None:
+        """One by one: on a GPU torch may add up in another order beside other rows."""
+        for sample in step.sampling.slow.view(SAMPLE)[:, 0]:
+            row = int(sample["row"])
+            drawn, bad = choose(logits[row : row + 1], sample[None], TorchOps())
+            tokens[row] = -1 if bad else drawn[0]
+            self._last[int(step.columns.sample_rows[row])] = 0 if bad else drawn[0]
+
+    def _send(self, asked: SamplingRows) -> list[Tensor]:
         """All numbers in one copy."""
-        parts = (asks.draws, asks.penalties, asks.changes, asks.scored)
+        parts = (asked.draws, asked.penalties, asked.changes, asked.scored)
         words = to_device(np.concatenate([part.ravel() for part in parts]), self._last.device)
         pieces = words.split([part.size for part in parts])
         return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
@@ -67,7 +84,7 @@ class Sampling:
 
 
 def draw(logits: Tensor, draws: Tensor, tokens: Tensor, last: Tensor) -> None:
-    """draws as asks.py tells: a token for each, into tokens and last."""
+    """draws as sampling_rows.py tells: a token for each, into tokens and last."""
     draw_kernel[(len(draws),)](
         logits, draws, tokens, last, logits.shape[1],
         WIDTH=DRAW_WIDTH, CANDIDATES=CANDIDATES, ATTEMPTS=MAX_ATTEMPTS, PIVOTS=8, TILE=4096, STAGES=1, num_warps=32,

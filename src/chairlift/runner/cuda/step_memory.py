@@ -1,8 +1,9 @@
-"""What a step reads on the device: its own columns (layout.py), and the block tables and last sampled tokens that stay.
+"""What a step reads on the device: its own columns (columns.py), and block tables and last sampled tokens, which
+stay.
 
 Always: the columns lie side by side, so that they travel as one piece, and are those of the step that is being
-launched. Padding has position -1 and slot -1 and touches nothing but the last row of the sampled tokens, which nobody
-has.
+launched. Padding has position -1 and slot -1 and touches nothing but the last row of the sampled tokens, which no
+request has.
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.layout import FILLERS, NUM_COLUMNS, Layout
+from chairlift.runner.cuda.columns import FILLERS, NUM_COLUMNS
 from chairlift.runner.cuda.pinned import in_turns
+from chairlift.runner.cuda.step_input import StepInput
 from chairlift.runner.to_device import to_device
 
 
@@ -27,17 +29,17 @@ class StepMemory:
         self._pinned = in_turns(size, torch.int32, device)
         self.columns = _columns(self._space, max_tokens)  # [NUM_COLUMNS, at least as many as the step has]
 
-    def send(self, layout: Layout, num_padded: int | None) -> None:
+    def send(self, step: StepInput, num_padded: int | None) -> None:
         """num_padded: tokens with padding, in a step that has any."""
-        count = num_padded or max(layout.num_tokens, layout.num_samples)
+        count = num_padded or max(step.num_tokens, step.num_samples)
         pinned = _columns(next(self._pinned), count)
         view = pinned.numpy()
-        for place, (values, filler) in enumerate(zip(layout.columns, FILLERS, strict=True)):
+        for place, (values, filler) in enumerate(zip(step.columns, FILLERS, strict=True)):
             view[place, : len(values)] = values
             view[place, len(values) :] = filler
         self.columns = _columns(self._space, count).copy_(pinned, non_blocking=True)
-        if layout.updates:
-            moves = to_device(np.array(layout.updates), self._device)
+        if len(step.updates):
+            moves = to_device(step.updates.astype(np.int64), self._device)
             self.tables[moves[:, 0], moves[:, 1]] = moves[:, 2].int()
 
     @contextmanager

@@ -18,14 +18,29 @@ enum {
     MAX_ATTEMPTS = 8,   /* as in sampler.py */
 };
 
+/* The first fields of a row of chairlift/runner/sampling_table.py. */
+typedef struct {
+    int64_t row, position;
+    uint64_t stream;
+    double temperature;
+    int64_t top_k;
+    double top_p, min_p;
+} table_row;
+
 typedef struct {
     const float *x; /* [rows, n] */
     int64_t n;
-    const int64_t *rows, *top_k, *sample_index, *position;
-    const float *temperature, *top_p, *min_p;
-    const uint64_t *seed;
+    const char *table;
+    int64_t row_bytes;
     int64_t *out;
 } draw_job;
+
+/* What is asked of one token, with as many digits as logits have. */
+typedef struct {
+    uint64_t noise; /* of the position */
+    float temperature, top_p, min_p;
+    int64_t top_k;
+} sample;
 
 /* One row: its logits x, their weights exp((x - largest) / temperature), and the sum of each block of weights. */
 typedef struct {
@@ -48,11 +63,8 @@ static uint64_t mixed(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-static double uniform(const draw_job *job, int at, int attempt) {
-    uint64_t state = mixed(job->seed[at]);
-    state = mixed(state ^ (uint64_t)job->sample_index[at]);
-    state = mixed(state ^ (uint64_t)job->position[at]);
-    return (double)(mixed(state ^ (uint64_t)attempt) >> 12) * 0x1p-52;
+static double uniform(const sample *asked, int attempt) {
+    return (double)(mixed(asked->noise ^ (uint64_t)attempt) >> 12) * 0x1p-52;
 }
 
 /* In a fixed order; leaves the lanes changed. */
@@ -215,20 +227,20 @@ static void sort_by_key(candidate *items, candidate *spare, int count) {
 }
 
 /* For filters that keep a large part of the vocabulary: draws from all of it until a token is one they keep. */
-INLINE int64_t draw_wide(const draw_job *job, int at, const weighed *row) {
-    double top_p = job->top_p[at];
+INLINE int64_t draw_wide(const sample *asked, const weighed *row) {
+    double top_p = asked->top_p;
     for (int attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
-        int64_t token = locate(row, mark_of(uniform(job, at, attempt), row->whole));
-        if (row->weights[token] < job->min_p[at]) continue;
+        int64_t token = locate(row, mark_of(uniform(asked, attempt), row->whole));
+        if (row->weights[token] < asked->min_p) continue;
         if (top_p >= 1.0 || weight_ahead(row, token) < top_p * row->whole) return token;
     }
     return -1;
 }
 
 /* How many of the sorted candidates the filters keep; `is_all` tells that no token beyond them would be kept. */
-static int num_kept(const draw_job *job, int at, const weighed *row, const candidate *found, int count, int *is_all) {
-    int64_t top_k = job->top_k[at] && job->top_k[at] < row->n ? job->top_k[at] : 0;
-    double top_p = job->top_p[at], part = row->whole, before = 0;
+static int num_kept(const sample *asked, const weighed *row, const candidate *found, int count, int *is_all) {
+    int64_t top_k = asked->top_k && asked->top_k < row->n ? asked->top_k : 0;
+    double top_p = asked->top_p, part = row->whole, before = 0;
     int limit = top_k && top_k < count ? (int)top_k : count, kept = 0;
     if (top_k) {
         part = 0;
@@ -236,29 +248,29 @@ static int num_kept(const draw_job *job, int at, const weighed *row, const candi
     }
     for (; kept < limit; kept++) {
         float weight = row->weights[found[kept].id];
-        if (kept && ((top_p < 1.0 && !(before < top_p * part)) || weight < job->min_p[at])) break;
+        if (kept && ((top_p < 1.0 && !(before < top_p * part)) || weight < asked->min_p)) break;
         before += weight;
     }
     *is_all = kept < limit || kept == top_k || count == row->n;
     return kept;
 }
 
-INLINE int64_t draw_filtered(const draw_job *job, int at, const weighed *row) {
-    int64_t top_k = job->top_k[at], n = row->n;
+INLINE int64_t draw_filtered(const sample *asked, const weighed *row) {
+    int64_t top_k = asked->top_k, n = row->n;
     int64_t wanted = top_k > CANDIDATES && top_k < n ? top_k : CANDIDATES;
     if (wanted > MAX_WANTED && n > 2 * GROUPS) return -1;
     candidate *found = scratch(SCRATCH_ITEMS, 2 * MAX_FOUND * sizeof(candidate));
     int count = gather(row->x, n, threshold(row->x, n, (int)wanted), found), is_all;
     if (count < 0) return -1;
     sort_by_key(found, found + MAX_FOUND, count);
-    int kept = num_kept(job, at, row, found, count, &is_all);
+    int kept = num_kept(asked, row, found, count, &is_all);
     /* Where torch's candidates would not do, it draws from all; so that the same noise gives the same token, so do we. */
     int is_wide = n > CANDIDATES && found[kept - 1].key >= found[CANDIDATES - 1].key;
-    if (is_wide && !top_k) return draw_wide(job, at, row);
+    if (is_wide && !top_k) return draw_wide(asked, row);
     if (!is_all) return -1;
     double sum = 0;
     for (int i = 0; i < kept; i++) sum += row->weights[found[i].id];
-    double mark = mark_of(uniform(job, at, 0), sum), before = 0;
+    double mark = mark_of(uniform(asked, 0), sum), before = 0;
     int i = 0;
     for (; i < kept - 1; i++)
         if ((before += row->weights[found[i].id]) > mark) break;
@@ -266,12 +278,15 @@ INLINE int64_t draw_filtered(const draw_job *job, int at, const weighed *row) {
 }
 
 INLINE void draw_row(const draw_job *job, int at, const int has_fma) {
-    weighed row = {.x = job->x + job->rows[at] * job->n, .n = job->n};
+    const table_row *own = (const table_row *)(job->table + at * job->row_bytes);
+    sample asked = {mixed(own->stream ^ (uint64_t)own->position), (float)own->temperature, (float)own->top_p,
+                    (float)own->min_p, own->top_k};
+    weighed row = {.x = job->x + own->row * job->n, .n = job->n};
     row.weights = scratch(SCRATCH_ROWS, (size_t)job->n * sizeof(float));
     row.sums = scratch(SCRATCH_SCORES, (size_t)(job->n / BLOCK + 1) * sizeof(double));
-    weigh(&row, job->temperature[at], has_fma);
-    int is_filtered = job->top_k[at] || job->top_p[at] < 1.0f || job->min_p[at] > 0.0f;
-    job->out[at] = is_filtered ? draw_filtered(job, at, &row) : locate(&row, mark_of(uniform(job, at, 0), row.whole));
+    weigh(&row, asked.temperature, has_fma);
+    int is_filtered = asked.top_k || asked.top_p < 1.0f || asked.min_p > 0.0f;
+    job->out[at] = is_filtered ? draw_filtered(&asked, &row) : locate(&row, mark_of(uniform(&asked, 0), row.whole));
 }
 
 #if defined(__x86_64__)
@@ -282,10 +297,9 @@ BASELINE static void draw_baseline(void *job, int at) { draw_row(job, at, 0); }
 NEON static void draw_neon(void *job, int at) { draw_row(job, at, 1); }
 #endif
 
-EXPORT void chairlift_draw(const float *x, int64_t n, int count, const int64_t *rows, const float *temperature,
-                           const int64_t *top_k, const float *top_p, const float *min_p, const uint64_t *seed,
-                           const int64_t *sample_index, const int64_t *position, int64_t *out) {
-    draw_job job = {x, n, rows, top_k, sample_index, position, temperature, top_p, min_p, seed, out};
+/* `table`: a row for each token that is drawn, `row_bytes` apart. */
+EXPORT void chairlift_draw(const float *x, int64_t n, int count, const void *table, int64_t row_bytes, int64_t *out) {
+    draw_job job = {x, n, table, row_bytes, out};
     pool_run(CHOOSE_SET(draw), &job, count);
 }
 

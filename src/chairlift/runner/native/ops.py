@@ -15,7 +15,8 @@ from chairlift.runner.native.library import SPIN_NS, load
 from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
 from chairlift.runner.native.tape import Calls
-from chairlift.runner.ops import Attention, Batch, Draws, Weight
+from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.sampling_table import Samples
 from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)
@@ -134,13 +135,11 @@ class NativeOps:
         self._library.chairlift_argmax(logits.data_ptr(), out.data_ptr(), len(logits), logits.shape[1])
         return out
 
-    def draw(self, logits: Tensor, draws: Draws) -> list[int]:
-        logits = logits.contiguous()
-        out = np.empty(len(draws.rows), np.int64)
+    def draw(self, logits: Tensor, samples: Samples) -> list[int]:
+        logits, samples = logits.contiguous(), np.ascontiguousarray(samples)
+        out = np.empty(len(samples), np.int64)
         self._library.chairlift_draw(
-            logits.data_ptr(), logits.shape[1], len(out), draws.rows.ctypes.data, draws.temperature.ctypes.data,
-            draws.top_k.ctypes.data, draws.top_p.ctypes.data, draws.min_p.ctypes.data, draws.seed.ctypes.data,
-            draws.sample_index.ctypes.data, draws.position.ctypes.data, out.ctypes.data,
-        )  # fmt: skip
+            logits.data_ptr(), logits.shape[1], len(out), samples.ctypes.data, samples.itemsize, out.ctypes.data
+        )
         tokens: list[int] = out.tolist()
         return tokens
