@@ -69,8 +69,8 @@ def choose(logits: Tensor, samples: Samples, ops: Ops) -> Chosen:
     is_bad = (~logits.gather(-1, tokens.clamp(min=0)[:, None]).isfinite().flatten() | (tokens < 0)).tolist()
     bad = [i for i, is_one in enumerate(is_bad) if is_one]
     drawn = [i for i, temperature in enumerate(samples["temperature"].tolist()) if temperature and not is_bad[i]]
-    if drawn and isinstance(ops, Drawing) and logits.dtype is torch.float32:
-        fast = [i for i in drawn if not samples["kind"][i] & IS_SLOW]
+    fast = [i for i in drawn if not samples["kind"][i] & IS_SLOW]
+    if fast and isinstance(ops, Drawing) and logits.dtype is torch.float32:
         found = dict(zip(fast, ops.draw(logits, samples[fast]), strict=True))
         drawn = [i for i in drawn if found.get(i, -1) < 0]
         for i, token in found.items():

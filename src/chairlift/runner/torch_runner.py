@@ -91,8 +91,8 @@ class TorchRunner:
 
 
 def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
-    """A row for each sample: those of a chunk with several start from the same logits."""
-    counts = [len(chunk.samples) for chunk in plan.chunks if chunk.samples]
+    """A row for each sample and draft: samples of one chunk start from the same logits."""
+    counts = [len(chunk.samples) for chunk in plan.chunks if chunk.samples for _ in range(1 + len(chunk.drafts))]
     if len(counts) == sum(counts):
         return logits
     return logits.repeat_interleave(torch.tensor(counts, device=logits.device), dim=0)

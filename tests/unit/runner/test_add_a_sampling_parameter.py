@@ -46,6 +46,7 @@ for vocab in (40, 700):
     assert tokens[1:2] == sample(batch[1:2].clone(), rows[1:2], TorchOps()).tokens
     if native.available():
         assert sample(batch.clone(), rows, native.NativeOps(1)).tokens == tokens
+        assert sample(batch[1:2].clone(), rows[1:2], native.NativeOps(1)).tokens == tokens[1:2]
     if os.environ.get("TRITON_INTERPRET") == "1" and vocab == 40:
         on_device, last = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
         history = torch.zeros(1, 1, dtype=torch.int32)
