@@ -76,8 +76,8 @@ class Planner:
         for progress in self._seats.running.values():
             pending, computed = progress.num_pending, progress.num_computed
             known = len(progress.tokens) + pending
-            if known == progress.limit or (pending and progress.awaits_result):
-                continue  # the tokens on their way are its last, or decide what it computes next
+            if known == progress.limit or (pending and progress.is_stepwise):
+                continue  # the tokens in flight are its last, or it awaits its result (spelled out for speed)
             if known - computed == 1:
                 decodes.append(progress)
                 if computed == len(progress.blocks) * size or (

@@ -82,6 +82,7 @@ def make_twin(folder: Path, family: str, **changes: Any) -> Twin:
     name, own = FAMILIES[family]
     torch.manual_seed(7)
     config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **changes})
+    config._attn_implementation = "eager"  # others may leave a cap out
     reference = getattr(transformers, f"{name.removesuffix('Text')}ForCausalLM")(config).eval()
     # Weights of the usual start are so small that every mistake in attention drowns; these make it matter.
     with torch.no_grad():
