@@ -18,8 +18,9 @@ from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduler import Scheduler
 from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.layout import MAX_ROW_PAIRS, Layout, lay_out
-from chairlift.runner.cuda.rows import Rows
+from chairlift.runner.cuda.host import Host
+from chairlift.runner.cuda.layout import MAX_ROW_PAIRS
+from chairlift.runner.cuda.step_input import StepInput
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Batch
@@ -58,7 +59,8 @@ class Steps:
         self.spec = AttentionSpec(
             num_heads=HEADS, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window
         )
-        self.rows, self.tables = Rows(63), torch.zeros(64, 64, dtype=torch.int32, device="cuda")
+        self.host, self.tables = Host(63, 64, 16), torch.zeros(64, 64, dtype=torch.int32, device="cuda")
+        self.num_steps = 0
         self.rng = random.Random(1)
         shape = (2000, kv_heads, 16, DIM)
         self.keys, self.values = (torch.randn(shape, device="cuda", dtype=DTYPE) for _ in range(2))
@@ -66,18 +68,19 @@ class Steps:
         kernels.compile()
         self.planner = Planner(kernels, self.tables, 4096, 64)
 
-    def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, Layout]:
+    def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, StepInput]:
         chunks = []
         for id, (start, count) in enumerate(spans, first_id):
             end = start + count
             blocks = [BlockId(block) for block in self.rng.sample(range(2000), -(-end // 16))]
             request = make_request(id, range(end), 4)
             chunks.append(Chunk(request, start, count, range(end), end, blocks, len(blocks), (request,)))
-        plan = StepPlan(1, tuple(chunks), (), sum(count for _, count in spans), 0)
-        layout = lay_out(plan, self.rows, 16)
-        for row, place, block in layout.updates:
+        self.num_steps += 1
+        plan = StepPlan(self.num_steps, tuple(chunks), (), sum(count for _, count in spans), 0)
+        step = self.host.input_of(plan)
+        for row, place, block in step.updates.tolist():
             self.tables[row, place] = block
-        return plan, layout
+        return plan, step
 
     def queries(self, count: int) -> Tensor:
         return torch.randn(count, HEADS, DIM, device="cuda", dtype=DTYPE)
@@ -101,10 +104,10 @@ def check(got: Tensor, want: Tensor) -> None:
 
 def check_mixed_steps(steps: Steps) -> None:
     for first_id, spans in enumerate(([(500, 1), (3, 1), (40, 130), (0, 300), (7, 1)], [(0, 5)], [(900, 1), (15, 1)])):
-        plan, layout = steps.step(spans, 10 * first_id)
-        q = steps.queries(layout.num_tokens)
-        out = torch.empty(layout.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
-        planned = steps.planner.plan(layout, None)
+        plan, step = steps.step(spans, 10 * first_id)
+        q = steps.queries(step.num_tokens)
+        out = torch.empty(step.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
+        planned = steps.planner.plan(step, None)
         assert planned is not None
         planned.attend(q, steps.keys, steps.values, out)
         check(out, steps.wanted(plan, q))
@@ -123,10 +126,10 @@ def test_long_prompts_between_other_rows_are_answered_alone() -> None:
     steps = Steps(kv_heads=2, is_whole=False)
     spans = [(30, 1), (0, 200), (0, 3), (100, 300), (0, 4)]
     assert MAX_ROW_PAIRS < 200 * 200
-    plan, layout = steps.step(spans)
-    q = steps.queries(layout.num_tokens)
-    out = torch.zeros(layout.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
-    planned = steps.planner.plan(layout, None)
+    plan, step = steps.step(spans)
+    q = steps.queries(step.num_tokens)
+    out = torch.zeros(step.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
+    planned = steps.planner.plan(step, None)
     assert planned is not None
     assert (planned.low, planned.high) == (1, 504)
     planned.attend(q, steps.keys, steps.values, out)
@@ -144,8 +147,8 @@ def test_a_captured_step_answers_by_its_latest_plan(kv_heads: int, rung: int) ->
     rng, pairs = random.Random(0), []
     for turn in range(12):
         spans = [(rng.choice([0, 15, 16, 100, 900]), 1) for _ in range(rng.randint(1, min(rung, 20)))]
-        plan, layout = steps.step(spans, 100 * turn)
-        planned = steps.planner.plan(layout, rung)
+        plan, step = steps.step(spans, 100 * turn)
+        planned = steps.planner.plan(step, rung)
         assert planned is not None
         if turn == 0:
             planned.attend(q, steps.keys, steps.values, out)

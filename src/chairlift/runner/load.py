@@ -157,7 +157,7 @@ def open_tensors(
 ) -> TensorSource:
     """Where the model's weights come from; random ones are made in this type, on this device."""
     if settings.load_format == "dummy":
-        return DummyTensors(dtype, device)
+        return DummyTensors(dtype, device, norm=1.0 - config.names.norm_offset)
     if source.kind == "gguf":
         return GgufTensors(read_header(source.path), threads)
     return HfTensors(source.path)

@@ -18,9 +18,13 @@ _CPU = torch.device("cpu")
 
 
 class DummyTensors:
-    def __init__(self, dtype: torch.dtype = torch.float32, device: torch.device = _CPU, seed: int = 0) -> None:
-        """Tensors are made where they are wanted, in the type they are wanted in: nothing else has to be moved."""
+    def __init__(
+        self, dtype: torch.dtype = torch.float32, device: torch.device = _CPU, seed: int = 0, norm: float = 1.0
+    ) -> None:
+        """Tensors are made where they are wanted, in the type they are wanted in: nothing else has to be moved.
+        norm: the weight of all norms."""
         self._seed = seed
+        self._norm = norm
         drawn = torch.empty(_DRAWN).normal_(0.0, _STD, generator=torch.Generator().manual_seed(seed))
         self._drawn = drawn.to(device, dtype)
         self._place = self._drawn[:0]
@@ -35,7 +39,7 @@ class DummyTensors:
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         drawn = self._drawn
         if name.endswith("norm.weight"):
-            return torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
+            return torch.full(shape, self._norm, dtype=drawn.dtype, device=drawn.device)
         count = int(torch.Size(shape).numel())
         start = zlib.crc32(f"{self._seed} {name}".encode()) % _DRAWN
         if len(self._place) < count:
