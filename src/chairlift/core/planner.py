@@ -156,9 +156,7 @@ class Planner:
     def _draft(self, drafter: Drafter, chunks: list[Chunk], num_decodes: int, budget: int) -> tuple[list[Chunk], int]:
         """Gives decodes drafts and puts those that have some behind the others; what is left of the budget."""
         size, running = self._pool.block_size, self._seats.running
-        num_kept = len(running) - len(
-            chunks
-        )  # blocks for those in other steps, which may each need one before this ends
+        num_kept = len(running) - len(chunks)  # blocks: a request in another step may need one before this one ends
         plain: list[Chunk] = []
         drafting: list[Chunk] = []
         for chunk in chunks[:num_decodes]:

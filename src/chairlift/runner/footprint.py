@@ -56,7 +56,7 @@ def _layer_pieces(
 ) -> tuple[int, ...]:
     """Each as the layer has it that needs most."""
     kinds = [_pieces(config, layer, limits, num_tokens, num_decodes, itemsize) for layer in config.kinds_of_layers]
-    return tuple(map(max, *kinds)) if len(kinds) > 1 else kinds[0]
+    return tuple(max(pieces) for pieces in zip(*kinds, strict=True))
 
 
 def _pieces(

@@ -27,10 +27,6 @@ def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype)
     return 2 * block_size * dtype.itemsize * sum(spec.num_kv_heads * _width(spec.head_dim, dtype) for spec in heads)
 
 
-def head_dim_of(keys: Tensor) -> int:
-    return keys.shape[-1] - (_SCALE_BYTES if keys.dtype is torch.int8 else 0)
-
-
 def _width(head_dim: int, dtype: torch.dtype) -> int:
     return head_dim + (_SCALE_BYTES if dtype is torch.int8 else 0)
 

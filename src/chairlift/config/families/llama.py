@@ -12,7 +12,7 @@ _MISTRAL_WINDOW = 4096  # where a Mistral configuration does not say
 
 def _llama(config: Fields) -> ModelConfig:
     require(config, "hidden_act", "silu")
-    # Files from before grouped-query attention have neither number_key_value_heads nor max_position_embeddings.
+    # Files from before grouped-query attention have neither num_key_value_heads nor max_position_embeddings.
     attention = read_attention(config, num_kv_heads=config.size("num_attention_heads"))
     return read_model(config, "LlamaForCausalLM", [attention] * num_layers(config), max_len=2048)
 
