@@ -16,7 +16,7 @@ PIP = $(BIN)/pip install $(if $(wildcard $@),--quiet) --disable-pip-version-chec
 # Without them an install works too.
 SAY_WITHOUT_KERNELS = why=$$($(BIN)/python -c '$(WHY_NOT_NATIVE)'); test -z "$$why" || echo \
 	"Without the native CPU kernels: they $$why (make kernels). Torch's operations take their place, several times slower."
-WHY_NOT_NATIVE := from chairlift.runner.instructions import why_not_native; print(why_not_native())
+WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_native; print(why_not_native())
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 

@@ -15,7 +15,7 @@ from native_ops import SHAPES
 
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 
 
 def main() -> None:

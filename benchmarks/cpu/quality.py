@@ -30,7 +30,7 @@ from chairlift.config.options import resolve  # noqa: E402
 from chairlift.config.source import locate  # noqa: E402
 from chairlift.core.params import SamplingParams  # noqa: E402
 from chairlift.llm import LLM  # noqa: E402
-from chairlift.text.load import load_tokenizer  # noqa: E402
+from chairlift.text.find import load_tokenizer  # noqa: E402
 from chairlift.text.tokenizer import Tokenizer  # noqa: E402
 from chairlift.verify.answer import Answers  # noqa: E402
 from chairlift.verify.cases import greedy  # noqa: E402

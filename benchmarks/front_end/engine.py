@@ -15,12 +15,12 @@ from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.live.clock import WallClock
-from chairlift.live.engine_process import EngineProcess
-from chairlift.live.messages import Abort, EngineInfo, Output, Submit
-from chairlift.live.switchboard import FrontEnd, Switchboard
+from chairlift.live.wire.engine_end import EngineProcess
+from chairlift.live.wire.messages import Abort, EngineInfo, Output, Submit
+from chairlift.live.wire.switchboard import FrontEnd, Switchboard
 from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 
 Line = tuple[FrontEnd, int]
 _TEXT = Path(__file__).parents[2] / "docs" / "architecture.md"

@@ -30,11 +30,11 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.score import TokenScore
-from chairlift.live.client import EngineClient, Generation
-from chairlift.live.messages import FromEngine, Output, Step, Submit, ToEngine
-from chairlift.live.step_note import NotedRunner, StepNote
-from chairlift.live.switchboard import Switchboard
-from chairlift.text.load import load_tokenizer
+from chairlift.live.recovery.step_note import NotedRunner, StepNote
+from chairlift.live.wire.client import EngineClient, Generation
+from chairlift.live.wire.messages import FromEngine, Output, Step, Submit, ToEngine
+from chairlift.live.wire.switchboard import Switchboard
+from chairlift.text.find import load_tokenizer
 from chairlift.text.stream import TextStream
 from chairlift.text.tokenizer import Tokenizer
 

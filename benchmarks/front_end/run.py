@@ -26,7 +26,7 @@ from pathlib import Path
 
 import psutil
 
-from chairlift.server.listen import listen
+from chairlift.server.sockets.listen import listen
 
 _HERE = Path(__file__).parent
 _KINDS = ("shipped", "asgi", "direct", "raw", "raw-close", "raw-struct", "raw-orjson", "granian", "granian-rsgi")

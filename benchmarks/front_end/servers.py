@@ -29,7 +29,7 @@ import uvloop
 from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.core.params import SamplingParams
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 from chairlift.text.stream import TextStream
 
 HEAD = (
@@ -212,7 +212,7 @@ class RawClose(Raw):
 
 
 async def _serve(kind: str, address: str, port: int) -> None:
-    from chairlift.live.client import EngineClient
+    from chairlift.live.wire.client import EngineClient
 
     model = find_model(Settings())
     Stream.tokenizer = load_tokenizer(model.source, None)
@@ -245,11 +245,11 @@ async def _serve(kind: str, address: str, port: int) -> None:
 
 
 def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
-    from chairlift.live.counts import make_counts
-    from chairlift.live.rates import make_rates
+    from chairlift.live.shared_memory.counts import make_counts
+    from chairlift.live.shared_memory.rates import make_rates
     from chairlift.server.reload import Reloader
     from chairlift.serving.front_end import Doors, front_end_main
-    from chairlift.serving.place import Place
+    from chairlift.serving.run_folder import Place
 
     listener = socket.socket(fileno=fd) if fd is not None else socket.create_server(("127.0.0.1", port), backlog=4096)
     place = Place(Path(address.removeprefix("ipc://")).parent)

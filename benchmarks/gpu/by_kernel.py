@@ -35,13 +35,13 @@ from steps import Row, busy, host, steps
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec, ModelConfig
-from chairlift.runner.cuda.batch import CudaBatch
-from chairlift.runner.cuda.layout import QUERIES
-from chairlift.runner.cuda.one_row import one_row
+from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.one_row.product import one_row
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.sampling import draw
-from chairlift.runner.cuda.sampling_rows import DRAW_WIDTH
-from chairlift.runner.cuda.tiling import tiling
+from chairlift.runner.cuda.sampling.sample import draw
+from chairlift.runner.cuda.sampling.sampling_rows import DRAW_WIDTH
+from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)

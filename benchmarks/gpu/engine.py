@@ -20,7 +20,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner

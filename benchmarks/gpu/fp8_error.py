@@ -30,20 +30,20 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
-from chairlift.runner.cuda.batch import CudaBatch
+from chairlift.runner.cuda.attention.tiling import tiling
 from chairlift.runner.cuda.fp8 import Fp8Weight
-from chairlift.runner.cuda.layout import QUERIES
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.tiling import tiling
+from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.model import Decoder
 from chairlift.runner.weights.assemble import Keeping, build_model
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.source import TensorSource
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 
 LLAMA_2_7B = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=32, head_dim=128,

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from chairlift.runner.budget import Budget
+from chairlift.runner.memory.budget import Budget
 
 LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -39,9 +39,9 @@ def compare(name: str, share: float) -> dict[str, list[int]]:
     """In this process: part -> [planned, loaded]."""
     from chairlift.config.settings import Settings
     from chairlift.config.source import Source, load_model_config
-    from chairlift.runner.devices import find_device
-    from chairlift.runner.forecast import forecast
-    from chairlift.runner.load import load_runner
+    from chairlift.runner.machine.devices import find_device
+    from chairlift.runner.memory.forecast import forecast
+    from chairlift.runner.start.load import load_runner
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(LLAMA | SHAPES[name]))

@@ -26,9 +26,9 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Runner
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.host import Host
-from chairlift.runner.cuda.step_input import StepInput
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.step.step_input import StepInput
 
 Row = dict[str, Any]
 Kernel = tuple[int, int, str]  # start and end in ns, name

@@ -27,7 +27,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepResult
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.lines import Rules
 
 WARM = 8  # steps before the clock starts

@@ -19,8 +19,8 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.host import Host
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.runner.cuda.step.host import Host
 
 BLOCK_SIZE = 16
 WARM = 16  # steps before the clock starts

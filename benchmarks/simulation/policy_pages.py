@@ -21,7 +21,7 @@ from chairlift.sim.comparison.vary import cases, parse_vary
 from chairlift.sim.profile import DEFAULT, Profile, load_profile
 from chairlift.telemetry.report import Slo
 from chairlift.workload.item import Item
-from chairlift.workload.load import load_items
+from chairlift.workload.read import load_items
 
 Items = Callable[[], Iterable[Item]]
 SLO = Slo(ttft=1.0, tpot=0.05)

@@ -27,12 +27,12 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
-from chairlift.live.messages import Submit
-from chairlift.live.step_note import StepNote
-from chairlift.live.switchboard import Switchboard
-from chairlift.server.book import Book
+from chairlift.live.recovery.step_note import StepNote
+from chairlift.live.wire.messages import Submit
+from chairlift.live.wire.switchboard import Switchboard
+from chairlift.server.request_log.log import Book
 from chairlift.telemetry.log_lines import JsonLines
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics

@@ -19,7 +19,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View

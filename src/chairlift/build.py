@@ -13,12 +13,12 @@ from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
-from chairlift.core.preemption import Preemption
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.live.clock import WallClock
-from chairlift.live.messages import EngineInfo
-from chairlift.live.step_note import NotedRunner, StepNote
-from chairlift.live.switchboard import Switchboard
-from chairlift.runner.cuda.wake import wake
+from chairlift.live.recovery.step_note import NotedRunner, StepNote
+from chairlift.live.wire.messages import EngineInfo
+from chairlift.live.wire.switchboard import Switchboard
+from chairlift.runner.cuda.start.preload import wake
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.metrics.engine import EngineMetrics
@@ -30,8 +30,8 @@ from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View
 
 if TYPE_CHECKING:
-    from chairlift.live.engine_process import EngineProcess
-    from chairlift.runner.load import Loaded
+    from chairlift.live.wire.engine_end import EngineProcess
+    from chairlift.runner.start.load import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def load(model: Model) -> "Loaded":
     let_threads_sleep()
     if model.settings.device != "cpu":
         wake()
-    from chairlift.runner.load import load_runner
+    from chairlift.runner.start.load import load_runner
 
     gc.freeze()  # what is imported stays: nobody need look there for cycles, as is done often while memory is measured
     return load_runner(model.settings, model.source, model.config)
@@ -107,9 +107,9 @@ def assemble_served(
     model: Model, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int
 ) -> "EngineProcess":
     """A watched engine at its end of the wire, ready to run."""
-    from chairlift.live.engine_process import EngineProcess
-    from chairlift.runner.freed_memory import return_freed_memory
-    from chairlift.runner.warm_up import prepare
+    from chairlift.live.wire.engine_end import EngineProcess
+    from chairlift.runner.memory.freed import return_freed_memory
+    from chairlift.runner.start.warm_up import prepare
 
     return EngineProcess(
         address,

@@ -18,10 +18,10 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
-from chairlift.live.messages import Output
-from chairlift.live.shared import Request, SharedSwitchboard
+from chairlift.live.wire.messages import Output
+from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 from chairlift.text.prompt_forms import TokenIds, is_chat, read_prompt, read_prompts
 from chairlift.text.stream import TextStream
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from chairlift.live.counts import Count
-from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED
+from chairlift.live.shared_memory.counts import Count
+from chairlift.server.sockets.guard import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, wait_until
 from fakes.raw_sockets import everything

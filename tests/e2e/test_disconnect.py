@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from chairlift.live.child import STOP
-from chairlift.server.run import serve
+from chairlift.live.processes.child import STOP
+from chairlift.server.sockets.run import serve
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until, wait_until
 

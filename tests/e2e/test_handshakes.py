@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from chairlift.live.counts import Count
+from chairlift.live.shared_memory.counts import Count
 from fakes.certificate import Certificate, make_certificate, needs_openssl
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, wait_until

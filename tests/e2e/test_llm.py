@@ -7,7 +7,7 @@ import pytest
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import InvalidConfig, InvalidRequest
-from chairlift.live.shared import Request
+from chairlift.live.wire.shared_switchboard import Request
 from chairlift.runner.native.ops import available as native_available
 from chairlift.text.stream import TextStream
 

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from chairlift.server.listen import listen
+from chairlift.server.sockets.listen import listen
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from chairlift.sim.replay.replay import replay
+from chairlift.telemetry.breakdown import slowest, tell
 from chairlift.telemetry.explain import in_words
-from chairlift.telemetry.story import slowest, tell
 from chairlift.telemetry.summary import summarize
 from chairlift.telemetry.trace import Trace
 from fakes.patience import HANG_S, wait_until

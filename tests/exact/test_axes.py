@@ -12,7 +12,7 @@ from chairlift.core.policies.known import POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify.answer import Answers
 from chairlift.verify.drive import Guest
 from fakes.exact_world import CONFIGS, ExactWorld, compared, other_ids

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from chairlift.core.events import Finished, PromptScored, Token
 from chairlift.core.request import Request
-from chairlift.core.resume import resume
+from chairlift.core.scheduling.resume import resume
 from fakes.world import World, random_world
 
 _MAX_CUTS = 12  # a long prompt in small steps would never be computed

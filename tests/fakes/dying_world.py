@@ -11,11 +11,11 @@ from pathlib import Path
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Observer
 from chairlift.core.request import Request
-from chairlift.live.client import EngineClient
-from chairlift.live.messages import Abort, Proven, Ready, Submit, ToEngine
-from chairlift.live.processes import Deaths
-from chairlift.live.quarantine import Quarantine
-from chairlift.live.step_note import NotedRunner, StepNote
+from chairlift.live.processes.processes import Deaths
+from chairlift.live.recovery.quarantine import Quarantine
+from chairlift.live.recovery.step_note import NotedRunner, StepNote
+from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.messages import Abort, Proven, Ready, Submit, ToEngine
 from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner
 from fakes.switchboards import VOCAB_SIZE, info_of, ledger_switchboard

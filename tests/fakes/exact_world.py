@@ -11,11 +11,11 @@ from chairlift.build import join
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Ops
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.telemetry.lines import Rules

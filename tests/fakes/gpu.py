@@ -9,7 +9,8 @@ import torch
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import RunnerFull
-from chairlift.runner import hardware, kernels
+from chairlift.runner import kernels
+from chairlift.runner.machine import hardware
 
 GIB = 2**30
 MIB = 2**20

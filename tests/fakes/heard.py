@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.client import EngineClient
-from chairlift.live.messages import Output
+from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.messages import Output
 from fakes.patience import until
 from fakes.submits import MANY
 

@@ -14,9 +14,9 @@ from chairlift.config.model import ModelConfig, SamplingDefaults, uniform_model
 from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
 from chairlift.server.app import create_app
-from chairlift.server.book import Book
 from chairlift.server.context import ServerContext
-from chairlift.server.run import serve
+from chairlift.server.request_log.log import Book
+from chairlift.server.sockets.run import serve
 from fakes.loads import make_load
 from fakes.patience import HANG_S, wait_until
 from fakes.scripted_client import ScriptedClient

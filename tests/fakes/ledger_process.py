@@ -15,9 +15,9 @@ from pathlib import Path
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Observer
 from chairlift.core.request import Request
-from chairlift.live.child import was_killed
-from chairlift.live.engine_process import EngineProcess
-from chairlift.live.step_note import NotedRunner, StepNote
+from chairlift.live.processes.child import was_killed
+from chairlift.live.recovery.step_note import NotedRunner, StepNote
+from chairlift.live.wire.engine_end import EngineProcess
 from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
 from fakes.viewed import viewed

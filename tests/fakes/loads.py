@@ -6,9 +6,9 @@ from typing import Any
 
 from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
-from chairlift.live.counts import Count, make_counts
-from chairlift.live.rates import Rates, make_rates
-from chairlift.server.load import Load
+from chairlift.live.shared_memory.counts import Count, make_counts
+from chairlift.live.shared_memory.rates import Rates, make_rates
+from chairlift.server.admission.bounds import Load
 
 
 def make_load(**settings: Any) -> Load:

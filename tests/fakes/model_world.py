@@ -9,19 +9,19 @@ from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.events import Admitted, Event, Preempted, Token
 from chairlift.core.ids import RequestId
-from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Drafter
-from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.invariants import check
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.native.tape import Taped
 from chairlift.runner.ops import Ops
-from chairlift.runner.torch_ops import TorchOps
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.clocks import CountingClock

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 from chairlift.config.keys import ApiKey
-from chairlift.live.counts import Count, Counts
-from chairlift.live.rates import Rates
+from chairlift.live.shared_memory.counts import Count, Counts
+from chairlift.live.shared_memory.rates import Rates
 from fakes.patience import HANG_S
 
 

@@ -13,11 +13,11 @@ from triton.backends.compiler import GPUTarget
 
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.limits import Limits
-from chairlift.runner import measure
-from chairlift.runner.cuda import rehearsal
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.start import dry_run as rehearsal
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.memory import measure
 from chairlift.runner.weights.assemble import PLAIN, Assembly
 from fakes.allocations import Watched
 

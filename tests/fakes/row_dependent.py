@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chairlift.runner.ops import Weight
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 
 
 class RowDependentWeight:

@@ -9,11 +9,11 @@ from torch import Tensor
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
-from chairlift.runner.cuda.host import Host
-from chairlift.runner.cuda.step_input import StepInput
+from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.ops import Ops
-from chairlift.runner.sampler import Chosen, choose, shape_logits
-from chairlift.runner.sampling_table import Changes, Samples, SamplingTable
+from chairlift.runner.sampling.sampler import Chosen, choose, shape_logits
+from chairlift.runner.sampling.sampling_table import Changes, Samples, SamplingTable
 
 _MASK = 2**64 - 1
 

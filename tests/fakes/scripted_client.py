@@ -11,9 +11,9 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
-from chairlift.live.client import Generation, Listener
-from chairlift.live.messages import EngineInfo, Explain, Output, Submit, Watch
-from chairlift.live.watching import Watching
+from chairlift.live.wire.client import Generation, Listener
+from chairlift.live.wire.messages import EngineInfo, Explain, Output, Submit, Watch
+from chairlift.live.wire.watching import Watching
 from chairlift.telemetry.phases import Mark
 from fakes.patience import HANG_S
 

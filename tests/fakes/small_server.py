@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
-from chairlift.live import processes
-from chairlift.live.child import STOP, Child, Report
-from chairlift.live.processes import Server
+from chairlift.live.processes import processes
+from chairlift.live.processes.child import STOP, Child, Report
+from chairlift.live.processes.processes import Server
 from fakes.patience import HANG_S, wait_until
 
 _LONG_S = 10 * HANG_S

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec, Rotation
-from chairlift.runner.cuda.batch import CudaBatch
-from chairlift.runner.cuda.layout import QUERIES
+from chairlift.runner.cuda.attention.tiling import tiling
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.tiling import tiling
+from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention, Batch
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 
 Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.messages import Submit
+from chairlift.live.wire.messages import Submit
 
 MANY = 10**6  # tokens; more than any engine of the tests has room for
 

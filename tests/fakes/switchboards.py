@@ -7,9 +7,9 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Drafter
-from chairlift.core.scheduler import Scheduler
-from chairlift.live.messages import EngineInfo
-from chairlift.live.switchboard import Switchboard
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.live.wire.messages import EngineInfo
+from chairlift.live.wire.switchboard import Switchboard
 from fakes.clocks import CountingClock
 from fakes.ledger import LedgerRunner
 

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.limits import Limits
-from chairlift.runner.cuda.device import Device
-from chairlift.runner.cuda.in_flight import Answer
 from chairlift.runner.cuda.ops import CudaBatch
-from chairlift.runner.cuda.step_input import StepInput
+from chairlift.runner.cuda.step.device import Device
+from chairlift.runner.cuda.step.in_flight import Answer
+from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import OnLayer, nothing
 from chairlift.runner.ops import Batch
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 
 CPU = torch.device("cpu")
 _NUM_TEXTS = 997  # that are told apart

@@ -2,7 +2,7 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chairlift.server.wire import Sender, lend
+from chairlift.server.sockets.connection import Sender, lend
 
 
 class MemoryWire:

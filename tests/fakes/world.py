@@ -14,17 +14,17 @@ from chairlift.core.admission.prompt import PromptFits
 from chairlift.core.engine import Engine
 from chairlift.core.events import Event, Finished, PromptScored, RuleFailed, Token
 from chairlift.core.ids import RequestId
-from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.ports import Drafter
-from chairlift.core.preemption import MODES, Preemption
 from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.request import FinishReason, Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.invariants import check
+from chairlift.core.scheduling.preemption import MODES, Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from fakes.clocks import CountingClock
 from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner, expected, expected_beams

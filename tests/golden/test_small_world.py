@@ -15,7 +15,7 @@ import pytest
 
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.preemption import Preemption
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.sim.replay.replay import replay
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Rules

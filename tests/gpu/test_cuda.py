@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chairlift.core.events import Forked, Preempted
-from chairlift.core.preemption import Preemption
+from chairlift.core.scheduling.preemption import Preemption
 from fakes.crowds import crowd, with_searches
 from fakes.model_world import ModelWorld, world_limits
 

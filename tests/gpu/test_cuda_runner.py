@@ -16,9 +16,9 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
-from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.score import TokenScore
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from fakes.requests import make_request
 from fakes.sampled import Row, sample, step_of
 
@@ -20,7 +20,7 @@ COUNT = 64
 @pytest.mark.parametrize("vocab", [1000, 32000, 128256, 262144])
 @pytest.mark.parametrize("is_coarse", [False, True])
 def test_rows_get_the_samplers_tokens_together_and_alone(vocab: int, is_coarse: bool) -> None:
-    from chairlift.runner.cuda.sampling import draw
+    from chairlift.runner.cuda.sampling.sample import draw
 
     rng = random.Random(vocab)
     requests = [

@@ -16,15 +16,15 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.host import Host
-from chairlift.runner.cuda.layout import MAX_ROW_PAIRS
-from chairlift.runner.cuda.step_input import StepInput
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.runner.cuda.attention.flash_kernels import FlashKernels, Shape
+from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
+from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Batch
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.clocks import CountingClock
@@ -54,7 +54,7 @@ class Steps:
     """Steps over shuffled blocks, answered by FlashInfer and by torch."""
 
     def __init__(self, kv_heads: int, is_whole: bool = True, window: int = 0) -> None:
-        from chairlift.runner.cuda.flash import Planner
+        from chairlift.runner.cuda.attention.flash import Planner
 
         self.spec = AttentionSpec(
             num_heads=HEADS, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window

@@ -18,16 +18,16 @@ from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.batching import batch_of
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.kernels import make_runner
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
-from chairlift.runner.load import load_runner
 from chairlift.runner.ops import Attention
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.start.load import load_runner
+from chairlift.runner.torch.batching import batch_of
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.benchmark import load_benchmark

@@ -15,9 +15,9 @@ from chairlift.core.events import Finished, Shrunk, Token
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.load import Loaded, load_runner
+from chairlift.runner.start.load import Loaded, load_runner
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.transfer import PIECE, transfer_to
 from fakes.clocks import CountingClock

@@ -13,9 +13,9 @@ from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.load import load_runner
+from chairlift.runner.start.load import load_runner
 from fakes.clocks import CountingClock
 from unit.runner.twins import FAMILIES, chunk, make_twin, random_tokens, request, run, shuffled_tables
 

@@ -11,13 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.core.events import Finished, RuleFailed, Token
 from chairlift.core.ids import RequestId
-from chairlift.core.invariants import check
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.ports import RunnerFull
-from chairlift.core.preemption import MODES, Preemption
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.invariants import check
+from chairlift.core.scheduling.preemption import MODES, Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner, expected, expected_beams
 from fakes.requests import make_samples, make_search

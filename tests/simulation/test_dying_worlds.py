@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.params import SamplingParams
-from chairlift.live.messages import Output
+from chairlift.live.wire.messages import Output
 from fakes.dying_world import HARMS, POISON, DyingWorld
 from fakes.heard import Heard
 from fakes.ledger import expected, expected_beams

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.server.listen import listen
+from chairlift.server.sockets.listen import listen
 from fakes.served import Served, serve
 from stress.client import Outcome, ask, metric, processes
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.serving.bits import has_right_bits
+from chairlift.serving.fingerprint import has_right_bits
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost
-from chairlift.runner.budget import Budget
-from chairlift.runner.load import Loaded
+from chairlift.runner.memory.budget import Budget
+from chairlift.runner.start.load import Loaded
 from chairlift.serving import engine, parent
+from chairlift.serving.banner import summary
 from chairlift.serving.parent import serve
-from chairlift.serving.words import summary
 from fakes.gpu import GIB
 from fakes.ledger import LedgerRunner
 

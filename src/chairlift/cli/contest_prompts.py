@@ -30,7 +30,7 @@ def named_tokenizer(options: argparse.Namespace) -> None:
 def gather(options: argparse.Namespace, settings: "Settings", num: int) -> "tuple[list[Prompt], int]":
     """The first `num`, and how many there are."""
     from chairlift.contest.asking import prompts_of
-    from chairlift.workload.load import CONTEST, load_items
+    from chairlift.workload.read import CONTEST, load_items
     from chairlift.workload.words import Words
 
     seed = number(options, "seed", whole(0))
@@ -43,8 +43,8 @@ def gather(options: argparse.Namespace, settings: "Settings", num: int) -> "tupl
 def _tokenizer(settings: "Settings", is_judged: bool) -> "Tokenizer":
     """is_judged: the model is here, and it counts as it reads."""
     from chairlift.config.source import Source, locate
+    from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import find_llama2
-    from chairlift.text.load import load_tokenizer
 
     named = settings.tokenizer
     if named is not None:

@@ -21,7 +21,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from chairlift.cli.installed import model_facts, version_facts
-    from chairlift.runner import instructions
+    from chairlift.runner.machine import instructions
 
     try:
         machine, choices = _machine_facts()
@@ -49,9 +49,9 @@ def format_report(report: Mapping[str, Mapping[str, str]]) -> str:
 
 def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
     """What is here, and what would be chosen of it and why."""
-    from chairlift.runner import hardware
-    from chairlift.runner.gpu_memory import SHARE
     from chairlift.runner.kernels import fastest, pick_kernels, why_missing
+    from chairlift.runner.machine import hardware
+    from chairlift.runner.memory.gpu_memory import SHARE
     from chairlift.runner.native.library import instruction_set
 
     device = hardware.pick_device("auto")

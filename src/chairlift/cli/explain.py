@@ -21,8 +21,8 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from chairlift.telemetry.breakdown import slowest, tell
     from chairlift.telemetry.explain import in_words
-    from chairlift.telemetry.story import slowest, tell
     from chairlift.telemetry.trace import Trace
 
     trace = Trace(options.trace)

@@ -13,7 +13,7 @@ from chairlift.core.errors import InvalidConfig
 if TYPE_CHECKING:
     from chairlift.config.model import ModelConfig
     from chairlift.config.source import Source
-    from chairlift.runner.forecast import Forecast
+    from chairlift.runner.memory.forecast import Forecast
 
 _HERE = ("auto", "cpu", "cuda")  # what --device names on every command
 _SMALLEST = 64 * 2**20  # bytes of a device
@@ -48,8 +48,8 @@ def _device_bytes(value: object) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.runner.devices import NAMES, find_device
-    from chairlift.runner.forecast import forecast
+    from chairlift.runner.machine.devices import NAMES, find_device
+    from chairlift.runner.memory.forecast import forecast
 
     memory = None if options.device_memory is None else number(options, "device_memory", _device_bytes)
     named = options.device if options.device in NAMES else None

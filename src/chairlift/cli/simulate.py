@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def items_from(options: argparse.Namespace) -> "Iterator[Item]":
-    from chairlift.workload.load import load_items
+    from chairlift.workload.read import load_items
 
     limit = None if options.limit is None else number(options, "limit", whole(1))
     divide = 1.0 if options.divide_lengths is None else number(options, "divide_lengths", above_0)

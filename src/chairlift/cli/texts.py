@@ -24,8 +24,8 @@ def add_tokenizer_flag(parser: argparse.ArgumentParser, default: str = "the embe
 
 def tokenizer_at(named: str | None) -> "Tokenizer":
     from chairlift.config.source import Source, locate
+    from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import NAME, llama2_path
-    from chairlift.text.load import load_tokenizer
 
     if named is None:
         return load_tokenizer(locate(None))

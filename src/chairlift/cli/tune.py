@@ -134,7 +134,7 @@ def _why_not(profile: "Profile", settings: Settings) -> str:
 def _calibrated(settings: Settings, has_threads: bool, seconds: float) -> "dict[int, Profile]":
     from dataclasses import replace
 
-    from chairlift.runner import hardware
+    from chairlift.runner.machine import hardware
     from chairlift.tune.real import calibrated, in_own_process
 
     counts = [0]

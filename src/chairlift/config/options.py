@@ -33,7 +33,7 @@ from chairlift.config.values import (
     whole,
 )
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.preemption import MODES
+from chairlift.core.scheduling.preemption import MODES
 
 Group = Literal["model", "engine", "server", "record"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -19,7 +19,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.prefill.after_preempt import WaitAfterPreempt
-from chairlift.core.trial import failure
+from chairlift.core.scheduling.trial import failure
 
 T = TypeVar("T")
 AFTER_PREEMPT = ("go", "wait")  # what any --prefill rule does in a step that preempts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from chairlift.config.settings import Settings
 from chairlift.contest.asking import Prompt
 from chairlift.core.params import SamplingParams
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 from chairlift.verify.cases import Case
 from chairlift.verify.opened import Asked
 from chairlift.verify.subject import Here

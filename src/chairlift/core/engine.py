@@ -7,7 +7,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 
 
 class Engine:

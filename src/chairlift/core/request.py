@@ -16,7 +16,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 
 if TYPE_CHECKING:
-    from chairlift.core.beams import Beams
+    from chairlift.core.scheduling.beams import Beams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

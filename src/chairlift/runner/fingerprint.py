@@ -10,7 +10,7 @@ from hashlib import blake2b
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.runner.made_up import GREEDY, made_up_step
+from chairlift.runner.start.synthetic_steps import GREEDY, made_up_step
 from chairlift.runner.watch import SeenRows, Watched
 
 _LENGTH = 48  # tokens: more than one block and one tile of keys

@@ -10,16 +10,16 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
-from chairlift.runner import hardware
-from chairlift.runner.cuda import flash_kernels
-from chairlift.runner.cuda.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.toolchain import why_not_triton_compiles
-from chairlift.runner.instructions import why_not_native
+from chairlift.runner.cuda.attention import flash_kernels
+from chairlift.runner.cuda.attention.flash_kernels import FlashKernels, Shape
+from chairlift.runner.cuda.start.toolchain import why_not_triton_compiles
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.machine import hardware
+from chairlift.runner.machine.instructions import why_not_native
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Ops
-from chairlift.runner.torch_ops import TorchOps
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import Keeping
 
 # Compute capabilities on which FlashInfer was measured to answer long prompts faster than our kernels do (by a third to
@@ -130,7 +130,7 @@ def compile_ahead(
     """Begins to compile what a start will launch, beside this process; what is returned waits for it."""
     if kernels != "triton":
         return lambda: None
-    from chairlift.runner.cuda.compile_ahead import CompileAhead
+    from chairlift.runner.cuda.start.compile_ahead import CompileAhead
 
     make, capability = partial(make_runner, kernels, exact=exact), hardware.capability(device)
     return CompileAhead(make, config, ops, dtype, kv_dtype, keeping, limits, capability).wait

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.plan import BlockCopy
-from chairlift.runner.to_device import to_device
+from chairlift.runner.machine.to_device import to_device
 
 Moves = Sequence[BlockCopy] | NDArray[np.int32]  # (source, target) each
 _SCALE_BYTES = 4  # of a head that is kept as bytes: a float behind them

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from chairlift.core.ids import RequestId
 from chairlift.core.ports import Runner
+from chairlift.runner.machine.to_device import on_host, to_device
 from chairlift.runner.model import OnLayer
-from chairlift.runner.to_device import on_host, to_device
 
 _MAX_UNDER_WAY = 8  # steps whose rows have not arrived; bounds the memory that they are on their way to
 

@@ -19,13 +19,13 @@ from starlette.types import ASGIApp
 
 from chairlift.config.keys import read_keys
 from chairlift.core.errors import ChairliftError
-from chairlift.server.book import Book
-from chairlift.server.envelope import Envelope
+from chairlift.server.admission.api_keys import Lock
+from chairlift.server.admission.bounds import Load
+from chairlift.server.admission.sites import OwnMachine
 from chairlift.server.errors import error_json
-from chairlift.server.load import Load
-from chairlift.server.lock import Lock
 from chairlift.server.reload import Outcome, outcome
-from chairlift.server.sites import OwnMachine
+from chairlift.server.request_log.envelope import Envelope
+from chairlift.server.request_log.log import Book
 
 _TIME_LIMIT_S = 10.0
 

@@ -20,13 +20,13 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
-from chairlift.live.client import Generation
-from chairlift.live.messages import Output
+from chairlift.live.wire.client import Generation
+from chairlift.live.wire.messages import Output
+from chairlift.server.admission.bounds import Place
+from chairlift.server.admission.prefixes import salt_of
+from chairlift.server.admission.turned_away import OutOfTime
 from chairlift.server.context import ServerContext
-from chairlift.server.load import Place
-from chairlift.server.prefixes import salt_of
-from chairlift.server.record import Record
-from chairlift.server.turned_away import OutOfTime
+from chairlift.server.request_log.record import Record
 from chairlift.telemetry.phases import Mark
 from chairlift.text.stream import TextStream
 

@@ -5,18 +5,18 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from chairlift.server import health
+from chairlift.server.admission.api_keys import Lock
+from chairlift.server.admission.sites import OwnMachine, allow_sites, is_this_machine, names_of
 from chairlift.server.context import ServerContext
-from chairlift.server.envelope import Envelope
 from chairlift.server.llm_serving import generate, status
-from chairlift.server.lock import Lock
 from chairlift.server.openai import models
 from chairlift.server.openai.chat import chat_completions
 from chairlift.server.openai.completions import completions
 from chairlift.server.openapi import openapi
 from chairlift.server.page import routes as page
 from chairlift.server.page.pages import Pages
+from chairlift.server.request_log.envelope import Envelope
 from chairlift.server.scrape import Scrape, metrics
-from chairlift.server.sites import OwnMachine, allow_sites, is_this_machine, names_of
 
 _ROUTES = (
     Route("/", page.root),

@@ -9,11 +9,11 @@ from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import narrowest
-from chairlift.live.client import EngineClient
-from chairlift.live.messages import EngineInfo
-from chairlift.server.book import Book
+from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.messages import EngineInfo
+from chairlift.server.admission.bounds import Load
 from chairlift.server.encoder import Encoder, Most
-from chairlift.server.load import Load
+from chairlift.server.request_log.log import Book
 from chairlift.text.tokenizer import Tokenizer
 
 

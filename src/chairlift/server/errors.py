@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
-from chairlift.live.client import TooSlow
+from chairlift.live.wire.client import TooSlow
+from chairlift.server.admission.turned_away import TurnedAway
 from chairlift.server.answer import RequestFailed
-from chairlift.server.exchange import BodyTooLarge
-from chairlift.server.turned_away import TurnedAway
+from chairlift.server.sockets.exchange import BodyTooLarge
 
 logger = logging.getLogger(__name__)
 

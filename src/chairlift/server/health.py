@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.params import SamplingParams
-from chairlift.live.counts import Count
-from chairlift.live.messages import Output
+from chairlift.live.shared_memory.counts import Count
+from chairlift.live.wire.messages import Output
 from chairlift.server.context import ServerContext, context_of
 
 _FRESH_S = 5.0

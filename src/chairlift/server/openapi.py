@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from chairlift.config.reload import CHANGEABLE
 from chairlift.config.settings import Settings
+from chairlift.server.admission.gate import DEADLINE_HEADER
 from chairlift.server.context import context_of
 from chairlift.server.errors import Detail, ErrorBody
-from chairlift.server.gate import DEADLINE_HEADER
-from chairlift.server.guard import MAX_HEAD_BYTES, MAX_HEADERS
 from chairlift.server.health import Health
-from chairlift.server.ignored import HEADER
 from chairlift.server.llm_serving.request import GenerateRequest
 from chairlift.server.openai import requests, responses
+from chairlift.server.request_log.ignored import HEADER
+from chairlift.server.sockets.guard import MAX_HEAD_BYTES, MAX_HEADERS
 
 _REF = "#/components/schemas/{name}"
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chairlift.server.answer import Answer, Delta, start_all
-from chairlift.server.wire import Wire, wire_of
+from chairlift.server.sockets.connection import Wire, wire_of
 
 Header = tuple[bytes, bytes]
 

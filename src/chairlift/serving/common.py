@@ -10,8 +10,8 @@ import signal
 from collections.abc import Callable, Iterator
 
 from chairlift.config.settings import Settings
-from chairlift.live.child import on_parents_end
-from chairlift.serving.place import Place
+from chairlift.live.processes.child import on_parents_end
+from chairlift.serving.run_folder import Place
 from chairlift.telemetry import log_lines
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from chairlift.build import Model, assemble_served, load
 from chairlift.core.ports import DeviceLost
-from chairlift.live.child import Report
-from chairlift.live.step_note import StepNote
+from chairlift.live.processes.child import Report
+from chairlift.live.recovery.step_note import StepNote
 from chairlift.server.reload import in_force
-from chairlift.serving.bits import has_right_bits
+from chairlift.serving.banner import say, summary
 from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
-from chairlift.serving.place import Place
-from chairlift.serving.words import say, summary
+from chairlift.serving.fingerprint import has_right_bits
+from chairlift.serving.run_folder import Place
 
 
 def engine_main(report: Report, model: Model, place: Place, start: int) -> None:

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 from chairlift.build import Model
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
-from chairlift.live.child import NO_ENGINE, Report
-from chairlift.live.counts import Count, Counts
-from chairlift.live.rates import Rates
-from chairlift.live.step_note import StepNote
-from chairlift.runner.freed_memory import return_large_blocks
+from chairlift.live.processes.child import NO_ENGINE, Report
+from chairlift.live.recovery.step_note import StepNote
+from chairlift.live.shared_memory.counts import Count, Counts
+from chairlift.live.shared_memory.rates import Rates
+from chairlift.runner.memory.freed import return_large_blocks
 from chairlift.server.reload import in_force, keys_in_force
 from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
-from chairlift.serving.place import Place
+from chairlift.serving.run_folder import Place
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
 
 if TYPE_CHECKING:
-    from chairlift.live.client import EngineClient
-    from chairlift.server.load import Load
+    from chairlift.live.wire.client import EngineClient
+    from chairlift.server.admission.bounds import Load
 
 _ENGINE_S = 1.0  # to find an engine that is there
 _GOODBYE_S = 1.5  # to tell clients that the server is gone; then another may have the port
@@ -60,14 +60,14 @@ def _allow_files(num: int) -> None:
 
 
 async def _front_end(report: Report, model: Model, place: Place, doors: Doors, begun: int, index: int) -> None:
-    from chairlift.live.client import EngineClient
+    from chairlift.live.wire.client import EngineClient
     from chairlift.server.admin import create_admin_app
+    from chairlift.server.admission.bounds import Load
     from chairlift.server.app import create_app
-    from chairlift.server.book import Book
     from chairlift.server.context import ServerContext
-    from chairlift.server.load import Load
-    from chairlift.server.run import serve as serve_http
-    from chairlift.text.load import load_tokenizer
+    from chairlift.server.request_log.log import Book
+    from chairlift.server.sockets.run import serve as serve_http
+    from chairlift.text.find import load_tokenizer
 
     client = EngineClient(place.address, f"front-end-{index}")
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)

@@ -16,19 +16,19 @@ from chairlift.build import find_model
 from chairlift.config.options import UNTRIED_DEVICES
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import Settings
-from chairlift.live.child import Child
-from chairlift.live.counts import make_counts
-from chairlift.live.processes import Server, StopNow, on_signals
-from chairlift.live.rates import make_rates
-from chairlift.live.step_note import StepNote
-from chairlift.server.access import check_access, warning_of
-from chairlift.server.listen import listen
+from chairlift.live.processes.child import Child
+from chairlift.live.processes.processes import Server, StopNow, on_signals
+from chairlift.live.recovery.step_note import StepNote
+from chairlift.live.shared_memory.counts import make_counts
+from chairlift.live.shared_memory.rates import make_rates
+from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.reload import Reloader
+from chairlift.server.sockets.listen import listen
+from chairlift.serving.banner import example, say, url_of
 from chairlift.serving.common import set_up_logging
 from chairlift.serving.engine import engine_main
 from chairlift.serving.front_end import Doors, front_end_main
-from chairlift.serving.place import Place
-from chairlift.serving.words import example, say, url_of
+from chairlift.serving.run_folder import Place
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
@@ -153,7 +153,7 @@ def _reloading(reloader: Reloader, server: Server) -> Iterator[None]:
 def _check_device(settings: Settings) -> None:
     """Refuses a device that is not there, before anything is begun; torch is asked only if there seems to be none."""
     if settings.device in UNTRIED_DEVICES or (settings.device == "cuda" and not _has_cuda_driver()):
-        from chairlift.runner.hardware import pick_device
+        from chairlift.runner.machine.hardware import pick_device
 
         pick_device(settings.device)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from chairlift.core.engine import Engine
 from chairlift.core.ports import Runner
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.drive import drive
 from chairlift.telemetry.report import Report
 from chairlift.telemetry.timeline import Timeline

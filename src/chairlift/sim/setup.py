@@ -6,8 +6,8 @@ from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Drafter
-from chairlift.core.preemption import Preemption
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.lines import Rules
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from chairlift.core.engine import Engine
 from chairlift.core.ports import Observer
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.cost import CostModel
 from chairlift.sim.drafts import SimDrafts

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from chairlift.core.ids import RequestId
-from chairlift.telemetry.story import AGAIN, DECODE, OFF, PASSED, PROMPT, QUEUED, Step, Story
+from chairlift.telemetry.breakdown import AGAIN, DECODE, OFF, PASSED, PROMPT, QUEUED, Step, Story
 
 _ORDER = (QUEUED, PROMPT, DECODE, PASSED, OFF, AGAIN)
 _NAMED = 6  # requests that are named rather than counted

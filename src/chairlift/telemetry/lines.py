@@ -14,7 +14,7 @@ import msgspec
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.core.preemption import Preemption
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.score import TokenScore
 
 VERSION = 2

@@ -20,7 +20,7 @@ from chairlift.core.events import Admitted, Event, Preempted, Queued, RuleFailed
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.digest import digest
 from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Header, Plan, PutBack, Rules, line_of
 from chairlift.telemetry.private_file import create_private

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.core.pool import BlockPool
 from chairlift.core.request import FinishReason, Request
+from chairlift.core.scheduling.pool import BlockPool
 from chairlift.telemetry import report
 from chairlift.telemetry.report import Level, Report, Slo, Spread, UserShare
 

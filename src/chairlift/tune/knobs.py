@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from chairlift.config.settings import Settings
 from chairlift.core.policies.known import ADMISSIONS
-from chairlift.core.preemption import MODES
+from chairlift.core.scheduling.preemption import MODES
 from chairlift.sim.profile import Profile
 from chairlift.workload.item import Item
 

@@ -15,10 +15,10 @@ from typing import TypeVar
 from chairlift.build import find_model, load, rules_of
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
-from chairlift.runner import hardware
-from chairlift.runner.load import Loaded
-from chairlift.runner.sizing import limits_without_pool
-from chairlift.runner.warm_up import prepare
+from chairlift.runner.machine import hardware
+from chairlift.runner.memory.sizing import limits_without_pool
+from chairlift.runner.start.load import Loaded
+from chairlift.runner.start.warm_up import prepare
 from chairlift.sim.calibration.calibrate import Calibrator, profile_of
 from chairlift.sim.live import run_live
 from chairlift.sim.profile import Profile

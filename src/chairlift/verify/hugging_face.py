@@ -17,7 +17,7 @@ from chairlift.build import Model
 from chairlift.config.families.known import BY_ARCHITECTURE
 from chairlift.config.model import ModelConfig, Rotation
 from chairlift.config.tensors import expected_parts, weight_bytes
-from chairlift.runner import hardware
+from chairlift.runner.machine import hardware
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
 from chairlift.verify.answer import Row

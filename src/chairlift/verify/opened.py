@@ -12,14 +12,14 @@ from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
-from chairlift.core.preemption import Preemption
-from chairlift.runner import hardware
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.kv_cache import kv_bytes_per_block
-from chairlift.runner.load import Loaded
-from chairlift.runner.sizing import limits_without_pool
+from chairlift.runner.machine import hardware
+from chairlift.runner.memory.sizing import limits_without_pool
+from chairlift.runner.start.load import Loaded
 from chairlift.runner.watch import Watched
 from chairlift.telemetry.lines import Rules
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 from chairlift.verify.answer import Answers, Keep, Key, keep
 from chairlift.verify.cases import Case, Prompt, fitted, prompts_of, random_prompts
 from chairlift.verify.drive import Guest, OtherDepth, Outcome, drive

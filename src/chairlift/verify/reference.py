@@ -10,8 +10,8 @@ import torch
 
 from chairlift.build import find_model
 from chairlift.config.settings import Settings
-from chairlift.runner import hardware
-from chairlift.runner.load import open_tensors
+from chairlift.runner.machine import hardware
+from chairlift.runner.start.load import open_tensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.verify import dense, hugging_face
 from chairlift.verify.answer import Answers, Row

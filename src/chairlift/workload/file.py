@@ -16,7 +16,7 @@ from chairlift.workload.kinds.kind import Kind, Tokenizing
 from chairlift.workload.kinds.lengths import LENGTHS
 from chairlift.workload.kinds.traces import AZURE, BURSTGPT, MOONCAKE
 from chairlift.workload.kinds.written import ALPACA, CHATS, PROMPTS, SHAREGPT
-from chairlift.workload.rows import bad_row, rows
+from chairlift.workload.table_rows import bad_row, rows
 from chairlift.workload.texts import no_texts
 
 KINDS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)

@@ -67,7 +67,12 @@ def test_ctrl_c_while_the_interpreter_shuts_down_is_130_without_a_word(tmp_path:
     assert run([str(script)], tmp_path, signal.SIGINT, "atexit", "--version") == (130, "")
 
 
-SERVER_PARTS = ["chairlift.cli.main", "chairlift.cli.verify", "chairlift.serving.parent", "chairlift.live.processes"]
+SERVER_PARTS = [
+    "chairlift.cli.main",
+    "chairlift.cli.verify",
+    "chairlift.serving.parent",
+    "chairlift.live.processes.processes",
+]
 
 
 @pytest.mark.parametrize("where", SERVER_PARTS)

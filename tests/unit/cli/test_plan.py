@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
-from unit.runner.test_forecast import ONE_BILLION
+from unit.runner.memory.test_forecast import ONE_BILLION
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.runner import load
+from chairlift.runner.start import load
 from chairlift.verify.opened import Opened
 from fakes.row_dependent import RowDependentOps
 from fakes.tiny_model import write_tiny_model

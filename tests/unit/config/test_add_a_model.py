@@ -13,7 +13,7 @@ from chairlift.config.families.family import Family
 from chairlift.config.hf import load_hf
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.verify.dense import logits_of

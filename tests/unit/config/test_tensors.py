@@ -8,7 +8,7 @@ import torch
 
 from chairlift.config.model import HF_NAMES, ModelConfig, uniform_model
 from chairlift.config.tensors import Matrix, Part, end_tensors, expected_parts, layer_tensors, weight_bytes
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.hf import HfTensors
 from unit.runner.twins import CPU, FAMILIES, make_twin

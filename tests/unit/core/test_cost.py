@@ -16,7 +16,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 
 WARM, STEPS = 40, 32  # as many as a request has tokens on average: some rules let many end at once
 RULES = [*(("policy", name) for name in POLICIES), *(("prefill", name) for name in PREFILLS)]

@@ -15,16 +15,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.config.model import ACTIVATIONS
-from chairlift.runner.cuda.attention import combine_kernel, partial_kernel, single_kernel
-from chairlift.runner.cuda.exact_attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
-from chairlift.runner.cuda.exact_kernels import product_kernel, weigh_kernel
-from chairlift.runner.cuda.exact_one_row import exact_one_row_kernel
+from chairlift.runner.cuda.attention.paged import combine_kernel, partial_kernel, single_kernel
+from chairlift.runner.cuda.exact.attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
+from chairlift.runner.cuda.exact.kernels import product_kernel, weigh_kernel
+from chairlift.runner.cuda.exact.one_row import exact_one_row_kernel
 from chairlift.runner.cuda.kernels import activate_kernel, add_rms_norm_kernel, cap_kernel, rotate_store_kernel
-from chairlift.runner.cuda.likeliest import likeliest_kernel
-from chairlift.runner.cuda.one_row_attention import attend_kernel
-from chairlift.runner.cuda.one_row_kernel import gated_kernel, one_row_kernel
-from chairlift.runner.cuda.pages import list_pages_kernel
-from chairlift.runner.cuda.prefill import prefill_kernel
+from chairlift.runner.cuda.sampling.argmax import likeliest_kernel
+from chairlift.runner.cuda.one_row.attention import attend_kernel
+from chairlift.runner.cuda.one_row.product_kernel import gated_kernel, one_row_kernel
+from chairlift.runner.cuda.attention.pages import list_pages_kernel
+from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last"}

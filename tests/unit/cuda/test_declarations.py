@@ -13,10 +13,10 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Token
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.graphs import Graphs
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.weights.assemble import build_model
 from chairlift.verify import dense

@@ -11,8 +11,8 @@ import pytest
 
 from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
-from chairlift.runner import footprint
-from chairlift.runner.measure import largest_count
+from chairlift.runner.memory import footprint
+from chairlift.runner.memory.measure import largest_count
 
 MODEL: dict[str, Any] = {
     "architecture": "LlamaForCausalLM", "hidden_size": 4096, "num_layers": 2, "num_heads": 32, "num_kv_heads": 8,

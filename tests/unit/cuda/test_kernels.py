@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from chairlift.config.model import ACTIVATIONS
-from chairlift.runner.cuda.layout import QUERIES
-from chairlift.runner.cuda.one_row import one_row
+from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.one_row.product import one_row
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.tiling import tiling
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.cuda.step.layout import QUERIES
+from chairlift.runner.torch.ops import TorchOps
 from fakes.steps import Case
 
 pytestmark = pytest.mark.skipif(

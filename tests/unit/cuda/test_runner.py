@@ -23,24 +23,24 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import DeviceLost, Runner, RunnerFailed
-from chairlift.core.preemption import Preemption
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.batch import CudaBatch
-from chairlift.runner.cuda.forward import Forward
-from chairlift.runner.cuda.graphs import Graphs
-from chairlift.runner.cuda.keys import Keys
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.runner.cuda.attention.tiling import Tiling
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.sampling import Sampling
-from chairlift.runner.cuda.step_memory import StepMemory
-from chairlift.runner.cuda.tiling import Tiling
+from chairlift.runner.cuda.sampling.sample import Sampling
+from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.device_memory import StepMemory
+from chairlift.runner.cuda.step.forward import Forward
+from chairlift.runner.cuda.step.graph_key import Keys
+from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.made_up import GREEDY, made_up_step
-from chairlift.runner.measure import measure
+from chairlift.runner.memory.measure import measure
 from chairlift.runner.model import OnLayer, nothing
 from chairlift.runner.ops import Batch
-from chairlift.runner.torch_ops import TorchOps
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.start.synthetic_steps import GREEDY, made_up_step
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.torch.runner import TorchRunner
 from fakes.clocks import CountingClock
 from fakes.requests import make_request, make_samples, make_search
 

@@ -8,13 +8,13 @@ import torch
 
 from chairlift.core.engine import Engine
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.preemption import Preemption
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.cuda.graphs import Graphs
-from chairlift.runner.cuda.keys import Keys
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.step.graph_key import Keys
+from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.watch import SeenRows, Watched
 from fakes.clocks import CountingClock
 from unit.cuda.test_runner import CPU, GROUPS, LIMITS, Event_, Pairs

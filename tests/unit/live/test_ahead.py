@@ -6,9 +6,9 @@ import msgspec
 import zmq
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.engine_process import TIDY_AFTER_S, EngineProcess
-from chairlift.live.messages import Hello
-from chairlift.live.step_note import StepNote
+from chairlift.live.recovery.step_note import StepNote
+from chairlift.live.wire.engine_end import TIDY_AFTER_S, EngineProcess
+from chairlift.live.wire.messages import Hello
 from chairlift.sim.clock import VirtualClock
 from fakes.submits import submit
 from fakes.switchboards import info_of, ledger_switchboard

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from chairlift.core.params import SamplingParams
-from chairlift.live import client
-from chairlift.live.client import Generation, TooSlow
-from chairlift.live.messages import Output
+from chairlift.live.wire import client
+from chairlift.live.wire.client import Generation, TooSlow
+from chairlift.live.wire.messages import Output
 from fakes.submits import submit
 
 

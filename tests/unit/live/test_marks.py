@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.messages import Output
-from chairlift.live.switchboard import Switchboard
+from chairlift.live.wire.messages import Output
+from chairlift.live.wire.switchboard import Switchboard
 from fakes import submits
 from fakes.switchboards import ledger_switchboard
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.client import EngineClient
+from chairlift.live.wire.client import EngineClient
 from fakes.heard import Heard, connected
 from fakes.ledger import expected, expected_beams
 from fakes.ledger_process import BAD_AT_DOOR, POISON, Restarted, note_at

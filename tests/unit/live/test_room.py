@@ -9,9 +9,9 @@ import pytest
 
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.live.counts import make_counts
-from chairlift.live.rates import make_rates
-from chairlift.live.step_note import StepNote
+from chairlift.live.recovery.step_note import StepNote
+from chairlift.live.shared_memory.counts import make_counts
+from chairlift.live.shared_memory.rates import make_rates
 from chairlift.serving.parent import serve
 from chairlift.telemetry.mapped import make_mapped
 from chairlift.telemetry.metrics.series import SERIES

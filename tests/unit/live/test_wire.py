@@ -11,7 +11,7 @@ import pytest
 
 from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
-from chairlift.live.client import EngineClient
+from chairlift.live.wire.client import EngineClient
 from fakes import ledger_process
 from fakes.heard import Heard, connected
 from fakes.ledger import expected

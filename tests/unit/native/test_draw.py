@@ -10,7 +10,7 @@ from torch import Tensor
 from chairlift.core.params import SamplingParams
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from fakes.sampled import Row, sample, samples_of, uniform
 from unit.runner.twins import request
 

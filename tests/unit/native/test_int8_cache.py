@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.batching import batch_of
 from chairlift.runner.kernels import pick_kv_dtype
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
-from chairlift.runner.made_up import made_up_step
 from chairlift.runner.native.ops import NativeOps, available
+from chairlift.runner.start.synthetic_steps import made_up_step
+from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.model_world import CONFIG, world_limits

@@ -11,7 +11,7 @@ from chairlift.config.model import ACTIVATIONS, AttentionSpec
 from chairlift.runner.native import library
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Attention, Batch
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 
 pytestmark = pytest.mark.skipif(not available(), reason="the kernels are not built or not for this processor")
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from chairlift.core.limits import Limits
-from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.made_up import made_up_step
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.native.tape import MAX_ROWS, Taped
 from chairlift.runner.ops import Batch
+from chairlift.runner.start.synthetic_steps import made_up_step
+from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.model_world import CONFIG, world_limits

@@ -17,9 +17,9 @@ import torch
 import chairlift
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
-from chairlift.runner.cuda.sampling import Sampling
+from chairlift.runner.cuda.sampling.sample import Sampling
 from chairlift.runner.native import ops as native
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from fakes.http_world import HttpWorld
 from fakes.requests import make_request
 from fakes.sampled import Row, sample, step_of
@@ -68,7 +68,10 @@ def edits() -> list[tuple[str, str, str]]:
 
 def test_the_page_adds_a_filter_that_works_on_every_device(tmp_path: Path) -> None:
     changes = edits()
-    assert {path for path, _, _ in changes} == {"src/chairlift/core/params.py", "src/chairlift/runner/sampler.py"}
+    assert {path for path, _, _ in changes} == {
+        "src/chairlift/core/params.py",
+        "src/chairlift/runner/sampling/sampler.py",
+    }
     shutil.copytree(ROOT / "src" / "chairlift", tmp_path / "src" / "chairlift", copy_function=os.symlink)
     for path, before, after in changes:
         target = tmp_path / path

@@ -7,10 +7,10 @@ from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.scheduler import Scheduler
-from chairlift.live.switchboard import Switchboard
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.live.wire.switchboard import Switchboard
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch.runner import TorchRunner
 from fakes.clocks import CountingClock
 from fakes.submits import submit
 from unit.runner.twins import CPU, SHAPE, Twin, make_twin, random_tokens

@@ -13,7 +13,7 @@ from chairlift.runner.model import Decoder, Model
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.native.tape import Taped
 from chairlift.runner.ops import Ops
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.verify import dense
 from chairlift.verify.answer import Row

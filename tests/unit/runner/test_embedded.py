@@ -17,11 +17,11 @@ from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner.load import Loaded, load_runner
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.runner.start.load import Loaded, load_runner
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.gguf import GgufTensors
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 from fakes.clocks import CountingClock
 
 pytestmark = pytest.mark.slow

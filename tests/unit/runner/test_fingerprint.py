@@ -7,8 +7,8 @@ from safetensors.torch import load_file, save_file
 
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config
-from chairlift.runner.load import load_runner
 from chairlift.runner.native.ops import available
+from chairlift.runner.start.load import load_runner
 from fakes.tiny_model import write_tiny_model
 
 KERNELS = ["torch", pytest.param("native", marks=pytest.mark.skipif(not available(), reason="no native kernels"))]

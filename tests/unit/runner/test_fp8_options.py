@@ -9,11 +9,11 @@ from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.keeping import pick_keeping
 from chairlift.runner.kernels import pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
-from chairlift.runner.load import load_runner
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.start.load import load_runner
+from chairlift.runner.start.weight_dtype import pick_keeping
+from chairlift.runner.torch.ops import TorchOps
 from fakes.model_world import CONFIG, SHAPE
 from fakes.tiny_model import write_tiny_model
 

@@ -10,7 +10,7 @@ from chairlift.config.gguf_header import read_header
 from chairlift.config.gguf_model import load_gguf
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.gguf import GgufTensors, supported_types
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, run

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.hf import HfTensors
 from unit.runner.twins import CPU, Twin, make_twin

@@ -12,9 +12,9 @@ from chairlift.cli.main import main
 from chairlift.config.options import UNTRIED_DEVICES
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner import hardware
-from chairlift.runner.devices import find_device
 from chairlift.runner.kernels import check_exact, pick_kernels
+from chairlift.runner.machine import hardware
+from chairlift.runner.machine.devices import find_device
 from chairlift.serving.parent import serve
 
 TESTS = Path(__file__).parents[2]

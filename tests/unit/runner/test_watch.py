@@ -8,8 +8,8 @@ from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.torch_ops import TorchOps
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.watch import SeenRows, Watched
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors

@@ -15,10 +15,10 @@ from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
-from chairlift.runner.batching import batch_of
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.batching import batch_of
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.hf import HfTensors
 

@@ -5,7 +5,7 @@ import pytest
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.server.answer import Answer, Delta, RequestFailed, start_all
-from chairlift.server.record import Record
+from chairlift.server.request_log.record import Record
 from fakes.http_world import HttpWorld
 from fakes.patience import turns
 

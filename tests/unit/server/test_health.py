@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from chairlift.live.counts import Count
+from chairlift.live.shared_memory.counts import Count
 from chairlift.server import health
 from fakes.http_world import HttpWorld
 

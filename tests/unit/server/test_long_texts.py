@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from chairlift.live.counts import Count
-from chairlift.live.rates import Rates
-from chairlift.server import bodies
+from chairlift.live.shared_memory.counts import Count
+from chairlift.live.shared_memory.rates import Rates
+from chairlift.server.admission import bodies
 from chairlift.server.openai import exchange
 from chairlift.server.openai.models import MAX_TOKENS
 from chairlift.text.tokenizer import Tokenizer
@@ -214,7 +214,7 @@ async def test_others_have_a_turn_between_two_large_bodies(monkeypatch: pytest.M
             await asyncio.sleep(0)
 
     monkeypatch.setattr(exchange, "read", noting)
-    monkeypatch.setattr("chairlift.server.exchange.check_values", lambda body: happened.append("counted"))
+    monkeypatch.setattr("chairlift.server.sockets.exchange.check_values", lambda body: happened.append("counted"))
     ticking = asyncio.ensure_future(tick())
     large = {"prompt": "Hello there. " * 8_000}
     await asyncio.gather(*(world.post("/tokenize", large) for _ in range(4)))

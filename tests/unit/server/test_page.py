@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.live.messages import Explain, Explained, Snapshot, Watch
+from chairlift.live.wire.messages import Explain, Explained, Snapshot, Watch
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until, wait_until
 from fakes.wire import MemoryWire
@@ -123,7 +123,7 @@ async def test_a_password_in_an_address_is_not_shown() -> None:
 
 
 async def test_the_engine_is_watched_while_a_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chairlift.live.watching.LOOK_PAUSE_S", 0.05)
+    monkeypatch.setattr("chairlift.live.wire.watching.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()
     async with opened(world) as first:
         async with opened(world) as second:
@@ -155,7 +155,7 @@ async def test_who_asks_for_the_head_of_a_page_gets_no_more() -> None:
 
 
 async def test_a_page_that_reads_slowly_is_told_everything_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chairlift.live.watching.LOOK_PAUSE_S", 0.05)
+    monkeypatch.setattr("chairlift.live.wire.watching.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()
     async with opened(world) as page:
         world.client.watching.hear(WHOLE)

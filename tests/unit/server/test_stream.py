@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from chairlift.server.wire import WireProtocol
+from chairlift.server.sockets.connection import WireProtocol
 from fakes.http_world import HttpWorld
 from fakes.patience import turns, until
 from fakes.sse import events

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.server.gate import Time
+from chairlift.server.admission.gate import Time
 from fakes.http_world import HttpWorld
 from fakes.sse import events
 

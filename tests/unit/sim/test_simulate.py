@@ -10,7 +10,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.known import POLICIES
 from chairlift.core.policy import Prefill
 from chairlift.core.prefill.static import Static
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.cost import CostModel
 from chairlift.sim.drafts import SimDrafts
 from chairlift.sim.profile import load_profile

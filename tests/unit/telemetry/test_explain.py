@@ -9,10 +9,10 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.longest_first import LongestFirst
-from chairlift.core.preemption import Preemption
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.telemetry.breakdown import AGAIN, DECODE, OFF, PROMPT, QUEUED, slowest, tell
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add
-from chairlift.telemetry.story import AGAIN, DECODE, OFF, PROMPT, QUEUED, slowest, tell
 from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.requests import make_request, make_samples

@@ -135,7 +135,7 @@ def test_a_tokenizer_that_drops_text_is_given_more() -> None:
 def test_the_embedded_models_own_texts_are_the_same_in_pieces() -> None:
     from chairlift.build import find_model
     from chairlift.config.settings import Settings
-    from chairlift.text.load import load_tokenizer
+    from chairlift.text.find import load_tokenizer
 
     tokenizer = load_tokenizer(find_model(Settings()).source)
     text = (Path(__file__).parents[2] / "data" / "ropeways.txt").read_text() * 3

@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.config.source import Source, embedded_path
 from chairlift.core.errors import InvalidConfig
-from chairlift.text.load import load_tokenizer
+from chairlift.text.find import load_tokenizer
 from chairlift.text.tokenizer import Tokenizer
 from unit.text.vocabularies import byte_level_json, model_file, piece_list
 

@@ -6,8 +6,8 @@ import pytest
 from chairlift.config.source import Source, embedded_path
 from chairlift.core.errors import InvalidConfig
 from chairlift.text.chat import render
+from chairlift.text.find import load_tokenizer
 from chairlift.text.gguf_tokenizer import gguf_tokenizer
-from chairlift.text.load import load_tokenizer
 from chairlift.text.tokenizer import Tokenizer
 from unit.text.vocabularies import byte_level, byte_level_json, piece_list
 

@@ -10,9 +10,9 @@ import pytest
 from chairlift.config.options import resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner import load
 from chairlift.runner.ops import Ops
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.start import load
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify.batch import against_batch
 from chairlift.verify.opened import Asked, Opened
 from chairlift.verify.report import Report, Verdict

@@ -7,9 +7,9 @@ import pytest
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
-from chairlift.runner import load
 from chairlift.runner.ops import Batch
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.start import load
+from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify.opened import Asked
 from chairlift.verify.reference import against_reference
 from chairlift.verify.report import Verdict

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner import load
+from chairlift.runner.start import load
 from chairlift.verify import baseline
 from chairlift.verify.answer import Answers
 from chairlift.verify.opened import Asked

@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.build import join
 from chairlift.core.limits import Limits
-from chairlift.core.preemption import Preemption
+from chairlift.core.scheduling.preemption import Preemption
 from chairlift.telemetry.lines import Rules
 from chairlift.verify.cases import mixed, random_prompts
 from chairlift.verify.drive import OtherDepth, Outcome, drive

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from chairlift.core.ids import RequestId
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import RequestView
-from chairlift.core.queue import Rank
+from chairlift.core.scheduling.queue import Rank
 
 
 class Deadline(Ranked):

@@ -5,7 +5,7 @@ Bound: no request is overtaken by one that arrives later.
 
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import RequestView
-from chairlift.core.queue import Rank
+from chairlift.core.scheduling.queue import Rank
 
 
 class Fcfs(Ranked):

@@ -10,7 +10,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.policies.by_length import check_measure, length_of
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import RequestView
-from chairlift.core.queue import Rank
+from chairlift.core.scheduling.queue import Rank
 
 
 class LongestFirst(Ranked):

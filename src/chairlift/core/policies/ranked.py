@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from chairlift.core.ids import RequestId
 from chairlift.core.policy import Policy, RequestView
-from chairlift.core.queue import Rank, RankedQueue
+from chairlift.core.scheduling.queue import Rank, RankedQueue
 
 
 class Ranked(Policy):

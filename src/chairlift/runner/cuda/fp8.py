@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.kernels import round_rows_kernel, whole_row
-from chairlift.runner.cuda.one_row import is_one_row, one_row
+from chairlift.runner.cuda.one_row.product import is_one_row, one_row
 
 E4M3 = torch.float8_e4m3fn
 

@@ -7,7 +7,7 @@ Triton's interpreter too, which is how they are tested without a GPU.
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.handover import await_others, let_next_begin
+from chairlift.runner.cuda.dependent_launch import await_others, let_next_begin
 
 E4M3_MAX = tl.constexpr(448.0)
 _MAX_WARPS = 16

@@ -7,12 +7,12 @@ import triton
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
-from chairlift.runner.cuda import exact_attend
-from chairlift.runner.cuda.attention import combine_kernel, group, partial_kernel, single_kernel
-from chairlift.runner.cuda.batch import CudaBatch
-from chairlift.runner.cuda.exact_product import ExactWeight, Found
-from chairlift.runner.cuda.exact_trial import can_fuse
-from chairlift.runner.cuda.handover import early
+from chairlift.runner.cuda.attention.paged import combine_kernel, group, partial_kernel, single_kernel
+from chairlift.runner.cuda.attention.prefill import prefill_kernel
+from chairlift.runner.cuda.dependent_launch import early
+from chairlift.runner.cuda.exact import attend as exact_attend
+from chairlift.runner.cuda.exact.product import ExactWeight, Found
+from chairlift.runner.cuda.exact.trial import can_fuse
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
     add_rms_norm_kernel,
@@ -20,12 +20,12 @@ from chairlift.runner.cuda.kernels import (
     rotate_store_kernel,
     whole_row,
 )
-from chairlift.runner.cuda.layout import QUERIES
-from chairlift.runner.cuda.one_row import gated, is_one_row, one_row
-from chairlift.runner.cuda.one_row_attend import attend_one_row
-from chairlift.runner.cuda.prefill import prefill_kernel
+from chairlift.runner.cuda.one_row.attend import attend_one_row
+from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
+from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention, Batch, Weight
-from chairlift.runner.torch_ops import TorchOps
+from chairlift.runner.torch.ops import TorchOps
 
 _TILE = 64  # keys that a tile of queries looks at in one go
 _STRETCH = 1024  # of a row, whose activation one program computes

@@ -18,16 +18,16 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.runner.answers import NOT_A_NUMBER
-from chairlift.runner.cuda.device import Device, See
-from chairlift.runner.cuda.flash_kernels import FlashKernels
-from chairlift.runner.cuda.host import Host
-from chairlift.runner.cuda.in_flight import InFlight
-from chairlift.runner.cuda.layout import MAX_ROW_PAIRS
+from chairlift.runner.cuda.attention.flash_kernels import FlashKernels
+from chairlift.runner.cuda.step.device import Device, See
+from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.step.in_flight import InFlight
+from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.prompt_targets import prompt_targets
-from chairlift.runner.torch_runner import failure, waiting
+from chairlift.runner.sampling.prompt_targets import prompt_targets
+from chairlift.runner.torch.runner import failure, waiting
+from chairlift.runner.torch.step_result import NOT_A_NUMBER
 from chairlift.runner.watch import LogitsSeen
 
 

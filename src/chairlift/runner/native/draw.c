@@ -1,6 +1,6 @@
 /* Draws a token from each row of logits: temperature, top-k, top-p, min-p, then the inverse of the running sums.
  *
- * The same steps as chairlift/runner/sampler.py takes with torch, in the same order and with the same noise, so both
+ * The same steps as chairlift/runner/sampling/sampler.py takes with torch, in the same order and with the same noise, so both
  * draw the same token but for rounding at an edge. What would take a full sort here is left to torch: the answer is -1.
  */
 #include "kernels.h"
@@ -18,7 +18,7 @@ enum {
     MAX_ATTEMPTS = 8,   /* as in sampler.py */
 };
 
-/* The first fields of a row of chairlift/runner/sampling_table.py. */
+/* The first fields of a row of chairlift/runner/sampling/sampling_table.py. */
 typedef struct {
     int64_t row, position;
     uint64_t stream;
@@ -55,7 +55,7 @@ typedef struct {
     int32_t id;
 } candidate;
 
-/* chairlift/runner/noise.py, number for number. */
+/* chairlift/runner/sampling/noise.py, number for number. */
 static uint64_t mixed(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -14,14 +14,14 @@ from starlette.responses import Response
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidRequest
+from chairlift.server.admission.api_keys import key_of
+from chairlift.server.admission.bodies import leave_body
+from chairlift.server.admission.gate import Time, charged, enter
+from chairlift.server.admission.turned_away import TurnedAway
 from chairlift.server.answer import Answer, Delta, RequestFailed
-from chairlift.server.bodies import leave_body
 from chairlift.server.context import context_of
 from chairlift.server.encoder import Most
 from chairlift.server.errors import Detail, request_id
-from chairlift.server.exchange import read_body
-from chairlift.server.gate import Time, charged, enter
-from chairlift.server.ignored import ignore
 from chairlift.server.llm_serving.coerce import InvalidBody
 from chairlift.server.llm_serving.lines import (
     EVENT_HEADERS,
@@ -32,10 +32,10 @@ from chairlift.server.llm_serving.lines import (
     token_object,
 )
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, decode, ignored, parse, sampling_params
-from chairlift.server.lock import key_of
-from chairlift.server.record import record_of
+from chairlift.server.request_log.ignored import ignore
+from chairlift.server.request_log.record import record_of
+from chairlift.server.sockets.exchange import read_body
 from chairlift.server.stream import ByteStream, Header
-from chairlift.server.turned_away import TurnedAway
 
 logger = logging.getLogger(__name__)
 _FINISHES = {"stop": "eos", "length": "length"}

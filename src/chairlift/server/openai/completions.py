@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.server.admission.bodies import leave_body
+from chairlift.server.admission.gate import charged, enter
 from chairlift.server.answer import Answer
-from chairlift.server.bodies import leave_body
 from chairlift.server.context import ServerContext, context_of
-from chairlift.server.gate import charged, enter
 from chairlift.server.openai.chunks import Frame
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.logprobs import CompletionScores, prompt_logprobs

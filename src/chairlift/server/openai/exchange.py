@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.server.context import context_of
-from chairlift.server.exchange import read_body, until_gone
-from chairlift.server.ignored import ignore
 from chairlift.server.openai.chunks import HEADERS, Chunks, Frame
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.reply import Choice, Reply, check_model
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from chairlift.server.request_log.ignored import ignore
+from chairlift.server.sockets.exchange import read_body, until_gone
 from chairlift.server.stream import ByteStream
 
 R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)

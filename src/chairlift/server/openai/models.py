@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.server.admission.api_keys import key_of
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import Most
-from chairlift.server.lock import key_of
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.logprobs import token_text
 from chairlift.server.openai.prompts import chat_prompt

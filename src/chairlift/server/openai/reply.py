@@ -11,14 +11,14 @@ from starlette.requests import Request
 from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, likeliest
+from chairlift.server.admission.api_keys import key_of
+from chairlift.server.admission.gate import Time
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
-from chairlift.server.gate import Time
-from chairlift.server.lock import key_of
 from chairlift.server.openai.requests import GenerationRequest
 from chairlift.server.openai.responses import CachedTokens, Usage
-from chairlift.server.record import record_of
+from chairlift.server.request_log.record import record_of
 
 
 @dataclass(slots=True)

@@ -14,9 +14,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from chairlift.live.messages import Snapshot
-from chairlift.live.watching import Watching
-from chairlift.server.wire import Wire, wire_of
+from chairlift.live.wire.messages import Snapshot
+from chairlift.live.wire.watching import Watching
+from chairlift.server.sockets.connection import Wire, wire_of
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

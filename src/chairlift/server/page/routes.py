@@ -6,14 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.config.keys import ApiKey
+from chairlift.server.admission.api_keys import key_of
+from chairlift.server.admission.turned_away import Stopping
 from chairlift.server.context import context_of
-from chairlift.server.exchange import until_gone
-from chairlift.server.lock import key_of
 from chairlift.server.openai.models import welcome
 from chairlift.server.page.about import about
 from chairlift.server.page.document import document
 from chairlift.server.page.pages import Page, Pages
-from chairlift.server.turned_away import Stopping
+from chairlift.server.sockets.exchange import until_gone
 
 
 async def root(http: Request) -> Response:

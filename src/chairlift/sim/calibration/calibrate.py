@@ -23,10 +23,10 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, StepPlan
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
-from chairlift.core.scheduler import Scheduler
-from chairlift.runner import hardware
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.kv_cache import kv_bytes_per_block
-from chairlift.runner.load import Loaded
+from chairlift.runner.machine import hardware
+from chairlift.runner.start.load import Loaded
 from chairlift.sim.calibration.fit import Fit, fit
 from chairlift.sim.calibration.grid import Span, grid, plan_of
 from chairlift.sim.cost import CostModel, shape_of

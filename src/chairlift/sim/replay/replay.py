@@ -21,7 +21,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.core.ports import Drafter, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.score import TokenScore
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.drive import arrive

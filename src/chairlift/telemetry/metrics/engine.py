@@ -13,7 +13,7 @@ from chairlift.core.events import Admitted, Event, Finished, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.metrics.store import FLUSH_S, Store
 from chairlift.telemetry.stopwatch import Stopwatch
 

@@ -10,7 +10,7 @@ where there are more, a cell speaks for some of its blocks. Exact counts are in 
 import msgspec
 
 from chairlift.core.ids import BlockId
-from chairlift.core.pool import BlockPool
+from chairlift.core.scheduling.pool import BlockPool
 
 MAX_CELLS = 480
 MAX_LOOKS = 1920

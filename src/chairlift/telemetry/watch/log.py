@@ -14,9 +14,9 @@ from chairlift.core import events
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
+from chairlift.telemetry.breakdown import Glance, Story, Teller
 from chairlift.telemetry.lines import Abort, Add, Commit, Fail, PutBack
-from chairlift.telemetry.story import Glance, Story, Teller
-from chairlift.telemetry.watch.rows import Row
+from chairlift.telemetry.watch.bars import Row
 
 MAX_RECORDS = 60_000
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 
 PERIOD_S = 1.0
 KEEP_S = 300.0  # rows are kept so long

@@ -15,13 +15,13 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Clock
 from chairlift.core.request import FinishReason, Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.explain import headline, parts, sentences
 from chairlift.telemetry.lines import Abort, Fail, PutBack
 from chairlift.telemetry.stopwatch import Stopwatch
+from chairlift.telemetry.watch.bars import Bar, Row, Shown
 from chairlift.telemetry.watch.blocks import draw
 from chairlift.telemetry.watch.log import Done, Log, tell
-from chairlift.telemetry.watch.rows import Bar, Row, Shown
 from chairlift.telemetry.watch.sliding import Sliding
 from chairlift.telemetry.watch.ticks import KEEP_S, PERIOD_S, WINDOW_S, Counts, Tick, make_tick
 

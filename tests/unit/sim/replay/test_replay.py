@@ -16,12 +16,12 @@ from chairlift.core.events import Admitted, Finished, Preempted, Shrunk
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Drafter
-from chairlift.core.preemption import Preemption
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.torch_ops import TorchOps
-from chairlift.runner.torch_runner import TorchRunner
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.sim.replay.replay import replay

@@ -9,9 +9,9 @@ from chairlift.core.events import Admitted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.preemption import Preemption
 from chairlift.core.request import FinishReason, Request
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.store import Store

@@ -1,6 +1,6 @@
 import pytest
 
-from chairlift.core.pool import BlockPool
+from chairlift.core.scheduling.pool import BlockPool
 from chairlift.telemetry.watch.blocks import MAX_CELLS, draw
 
 

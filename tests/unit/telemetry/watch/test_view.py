@@ -11,12 +11,12 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Drafter
-from chairlift.core.preemption import Preemption
-from chairlift.core.scheduler import Scheduler
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.telemetry.breakdown import tell as tell_trace
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add, Rules
 from chairlift.telemetry.recorder import Recorder
-from chairlift.telemetry.story import tell as tell_trace
 from chairlift.telemetry.trace import Trace
 from chairlift.telemetry.watch import log
 from chairlift.telemetry.watch.ticks import KEEP_S

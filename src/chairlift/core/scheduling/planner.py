@@ -1,0 +1,199 @@
+"""What the next step computes.
+
+There are no phases. Every request has tokens that are known and tokens that are computed, and a step computes some of
+the difference under a token budget: first one token for each request that is only one behind (a decode), then as much
+of the prompts in progress as fits, then new prompts. When blocks run out the policy names a victim. Drafts take what is
+then left of the budget and the blocks, and nothing from anything else.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.policy import Allowance, StepView
+from chairlift.core.ports import Drafter
+from chairlift.core.request import Progress, Request
+from chairlift.core.scheduling.running_set import Seats
+from chairlift.core.scheduling.step_budget import StepBudget
+
+_new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
+
+
+class Running(NamedTuple):
+    decodes: list[Progress]  # one token behind
+    prompts: list[Progress]  # further behind
+    num_growing: int  # decodes that need a block
+
+
+class Planner:
+    def __init__(self, seats: Seats, drafter: Drafter | None) -> None:
+        self.num_steps = 0
+        self.issued: dict[int, float] = {}  # steps not committed yet, and when they were planned
+        self.budget = StepBudget(seats.limits.max_step_tokens)
+        self.last_prompt_s = 0.0  # how long the last step took that computed prompts
+        self._seats = seats
+        self._drafter = drafter
+        self._rules = seats.rules
+        self._limits = seats.limits
+        self._tables = seats.tables
+        self._pool = seats.tables.pool
+
+    def plan(self, now: float) -> StepPlan | None:
+        self._tables.begin()
+        has_yielded = self._seats.make_way(now)
+        running = self._classify()
+        plan = self._plan(running, self._allow(running, has_yielded, now), now)
+        while plan is None and self._seats.live and not self.issued:
+            # Nothing is under way, so the rules must not hold everything back, nor must members of searches that keep
+            # their blocks while they wait for one that has none.
+            plan = self._plan(self._classify(), Allowance(), now, is_urgent=True)
+            if plan is None:
+                self._seats.preempt(now)
+        return plan
+
+    def _allow(self, running: Running, has_preempted: bool, now: float) -> Allowance:
+        waiting = self._rules.waiting
+        view = StepView(
+            now,
+            len(waiting),
+            next(iter(waiting.values())).arrival if waiting else now,
+            len(self._seats.preempted),
+            self._seats.num_admitted,
+            len(running.decodes),
+            len(running.prompts),
+            self._seats.num_free,
+            self.last_prompt_s,
+            has_preempted,
+        )
+        return self._rules.allow(view)
+
+    def _classify(self) -> Running:
+        size, counts = self._pool.block_size, self._pool.counts
+        decodes: list[Progress] = []
+        prompts: list[Progress] = []
+        num_growing = 0
+        for progress in self._seats.running.values():
+            pending, computed = progress.num_pending, progress.num_computed
+            known = len(progress.tokens) + pending
+            if known == progress.limit or (pending and progress.is_stepwise):
+                continue  # the tokens in flight are its last, or it awaits its result (spelled out for speed)
+            if known - computed == 1:
+                decodes.append(progress)
+                if computed == len(progress.blocks) * size or (
+                    progress.has_shared_tail and counts[progress.blocks[-1]] > 1
+                ):
+                    num_growing += 1
+            else:
+                prompts.append(progress)
+        return Running(decodes, prompts, num_growing)
+
+    def _plan(self, running: Running, allowance: Allowance, now: float, is_urgent: bool = False) -> StepPlan | None:
+        chunks: list[Chunk] = []
+        self._rules.look_again()
+        if allowance.decodes:
+            if running.num_growing > self._pool.num_free:
+                running = self._make_room(now)
+                if not is_urgent:
+                    num_new = min(allowance.num_new, self._allow(running, True, now).num_new)
+                    allowance = allowance._replace(num_new=num_new)
+            self._plan_decodes(running.decodes[: self.budget.num_tokens], chunks, now)
+        num_decodes = len(chunks)
+        budget = self.budget.num_tokens - num_decodes
+        num_prompts = self._limits.max_step_prompts or self._limits.max_running
+        for progress in running.prompts[:num_prompts] if allowance.prompts else ():
+            if budget == 0:
+                break
+            budget -= self._add_chunk(progress, budget, chunks, now)
+        num_new = allowance.num_new if self._seats.has_queue else 0
+        while budget > 0 and num_new > 0 and len(chunks) - num_decodes < num_prompts:
+            admitted = self._seats.admit(is_urgent and not chunks, now)
+            if admitted is None:
+                break
+            budget -= self._add_chunk(admitted, budget, chunks, now)
+            num_new -= 1
+        if not chunks:
+            return None
+        num_drafting = 0
+        if self._drafter is not None and budget > 0:
+            drafting, budget = self._draft(self._drafter, chunks, num_decodes, budget)
+            num_drafting = len(drafting)
+            num_decodes -= num_drafting
+        self.num_steps += 1
+        self.issued[self.num_steps] = now
+        num_tokens = self.budget.num_tokens - budget
+        return self._tables.seal(self.num_steps, chunks, num_tokens, num_decodes, num_drafting)
+
+    def _make_room(self, now: float) -> Running:
+        """Victims step off until every decode that is left has room to grow."""
+        while True:
+            self._seats.preempt(now)
+            running = self._classify()
+            if running.num_growing <= self._pool.num_free:
+                return running
+
+    def _plan_decodes(self, decodes: list[Progress], chunks: list[Chunk], now: float) -> None:
+        size = self._pool.block_size
+        leads: list[Progress] = []
+        for progress in decodes:
+            start = progress.num_computed
+            if start == len(progress.blocks) * size or progress.has_shared_tail:
+                self._tables.grow(progress)
+            if progress.siblings:
+                leads.append(progress)
+                self._add_chunk(progress, 1, chunks, now)
+                continue
+            # The common case, spelled out for speed: one token of a request that is one behind.
+            tokens, blocks = progress.tokens, progress.blocks
+            chunks.append(
+                _new(Chunk, (progress.request, start, 1, tokens, len(tokens), blocks, len(blocks), progress.alone, ()))
+            )
+            progress.num_computed = start + 1
+            progress.num_pending += 1
+        if self._rules.is_serving:
+            self._rules.decoded([p for p in decodes if p not in leads] if leads else decodes, now)
+
+    def _draft(self, drafter: Drafter, chunks: list[Chunk], num_decodes: int, budget: int) -> tuple[list[Chunk], int]:
+        """Gives decodes drafts and puts those that have some behind the others; what is left of the budget."""
+        size, running = self._pool.block_size, self._seats.running
+        num_kept = len(running) - len(chunks)  # blocks: a request in another step may need one before this one ends
+        plain: list[Chunk] = []
+        drafting: list[Chunk] = []
+        for chunk in chunks[:num_decodes]:
+            request, progress = chunk.request, running[chunk.request.id]
+            num_places = size * (chunk.num_blocks + max(0, self._pool.num_free - num_kept)) - chunk.start - 1
+            count = min(budget, self._limits.max_drafts, num_places, progress.limit - chunk.num_tokens - 1)
+            drafts: tuple[int, ...] = ()
+            if count > 0 and chunk.samples is progress.alone and progress.beams is None:
+                guesses = drafter.draft(request, chunk.tokens, count)[:count]
+                drafts = _before_stop(guesses, request.stop_ids)
+            if drafts:
+                count = 1 + len(drafts)
+                budget -= len(drafts)
+                self._tables.extend(progress, chunk.start + count)
+                drafting.append(chunk._replace(count=count, num_blocks=len(progress.blocks), drafts=drafts))
+            else:
+                plain.append(chunk)
+        chunks[:num_decodes] = plain + drafting
+        return drafting, budget
+
+    def _add_chunk(self, progress: Progress, budget: int, chunks: list[Chunk], now: float) -> int:
+        """As many of the next known tokens as the budget allows; how many those are."""
+        start, known = progress.num_computed, progress.num_known
+        count = min(budget, known - start)
+        progress.num_computed += count
+        samples: tuple[Request, ...] = ()
+        if start + count == known:
+            samples = self._seats.fork(progress, now) if progress.siblings else progress.alone
+            progress.num_pending += 1
+        if self._rules.is_serving:
+            num_prompt = max(0, min(count, len(progress.request.prompt) - start))
+            self._rules.served(progress, num_prompt, len(samples), now)
+        tokens, blocks = progress.tokens, progress.blocks
+        chunks.append(Chunk(progress.request, start, count, tokens, len(tokens), blocks, len(blocks), samples))
+        return count
+
+
+def _before_stop(drafts: Sequence[int], stop_ids: frozenset[int]) -> tuple[int, ...]:
+    """Those that cannot end their request: so no result brings tokens after its last."""
+    return tuple(takewhile(lambda token: token not in stop_ids, drafts))

@@ -1,0 +1,153 @@
+"""What a step's result means: tokens are appended, full blocks enter the prefix index, finished requests leave."""
+
+from collections.abc import Iterator, Sequence
+
+from chairlift.core.events import Computed, PromptScored, Token
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
+from chairlift.core.request import FinishReason, Progress, State
+from chairlift.core.scheduling.beams import Beams
+from chairlift.core.scheduling.predictor import LengthPredictor
+from chairlift.core.scheduling.running_set import Seats
+from chairlift.core.score import TokenScore
+
+_new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
+
+
+class Results:
+    def __init__(self, seats: Seats, predictor: LengthPredictor) -> None:
+        self._seats = seats
+        self._tables = seats.tables
+        self._predictor = predictor
+
+    def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        """Takes in what a step produced. Plans are committed in the order they were issued."""
+        live, events, size = self._seats.live, self._seats.events, self._tables.pool.block_size
+        has_index = self._tables.pool.has_prefix_index
+        tokens, scores, failed = iter(result.tokens), result.scores, result.failed
+        for chunk in plan.chunks[: plan.num_decodes]:
+            request, start, _, _, _, blocks, _, samples, _ = chunk
+            progress = live.get(request.id)
+            is_plain = progress is not None and samples is progress.alone and progress.beams is None and not failed
+            if progress is None or not is_plain or request.params.prompt_logprobs is not None:
+                self._take_in(chunk, tokens, result, now)
+                continue
+            # The common case, spelled out for speed: one more token of a request that decodes.
+            if has_index and (start + 1) // size > progress.num_published and progress.blocks is blocks:
+                self._tables.publish(progress, (start + 1) // size)
+            token, text = next(tokens), progress.tokens
+            progress.num_pending -= 1
+            if token in request.stop_ids or len(text) + 1 == progress.limit:
+                self._advance(progress, token, scores.get(request.id), now)
+            else:
+                text.append(token)
+                score = scores.get(request.id) if scores else None
+                events.append(_new(Token, (request.id, now, token, score, None)))
+        for chunk in plan.chunks[plan.num_decodes :]:
+            if chunk.request.id in live and not chunk.drafts:
+                events.append(Computed(chunk.request.id, now, chunk.start, chunk.count))
+            self._take_in(chunk, tokens, result, now)
+
+    def _take_in(self, chunk: Chunk, tokens: Iterator[int], result: StepResult, now: float) -> None:
+        """What came of one chunk; its tokens are the next ones."""
+        seats, request = self._seats, chunk.request
+        progress = seats.live.get(request.id)
+        if progress is not None:
+            if request.id not in result.failed:  # what was not a number may be in any of its blocks
+                self._publish(progress, chunk, chunk.start + chunk.count - len(chunk.drafts))
+            if request.params.prompt_logprobs is not None and chunk.start < len(request.prompt):
+                self._score_prompt(progress, chunk, result, now)
+        for sample in chunk.samples:
+            token = next(tokens)
+            progress = seats.live.get(sample.id)
+            if progress is None:
+                continue  # ended while this step was under way
+            if sample.id in result.failed:
+                seats.end(progress, FinishReason.ERROR, result.failed[sample.id], now)
+            elif progress.beams is not None:
+                if progress.beams.offer(sample.id, result.scores[sample.id].top):
+                    self._branch(progress.beams, now)
+            else:
+                progress.num_pending -= 1
+                self._advance(progress, token, result.scores.get(sample.id), now)
+                if chunk.drafts and sample.id in seats.live:
+                    self._accept(progress, chunk, result.more.get(sample.id, ()), now)
+
+    def _accept(self, progress: Progress, chunk: Chunk, more: Sequence[Sampled], now: float) -> None:
+        """Drafts were right, and bring more tokens; the blocks of those that were not are given back."""
+        seats, is_running = self._seats, progress.state is State.RUNNING
+        if more and is_running and seats.rules.is_serving:
+            seats.rules.served(progress, 0, len(more), now)
+        for end, (token, score) in enumerate(more, chunk.start + 2):
+            self._publish(progress, chunk, end)
+            self._advance(progress, token, score, now)
+            if progress.id not in seats.live:
+                return
+        if is_running:
+            progress.num_computed += len(more)
+            self._tables.trim(progress, progress.num_known)
+
+    def _publish(self, progress: Progress, chunk: Chunk, end: int) -> None:
+        """Its tokens up to there are computed by this chunk and known: full blocks of them may be shared."""
+        num_full = end // self._tables.pool.block_size
+        if num_full > progress.num_published and progress.blocks is chunk.blocks:
+            self._tables.publish(progress, num_full)
+
+    def _advance(self, progress: Progress, token: int, score: TokenScore | None, now: float) -> None:
+        request, tokens = progress.request, progress.tokens
+        tokens.append(token)
+        finish = None
+        if token in request.stop_ids and progress.num_output >= request.params.min_tokens:
+            finish = FinishReason.STOP
+        elif len(tokens) == progress.limit:
+            finish = FinishReason.LENGTH
+        self._seats.events.append(Token(request.id, now, token, score, finish))
+        if finish is not None:
+            self._predictor.learn(request.attributes.user, progress.num_output)
+            self._seats.forget(progress, now)
+
+    def _score_prompt(self, progress: Progress, chunk: Chunk, result: StepResult, now: float) -> None:
+        """Collects the scores of the prompt; parts computed again after a preemption are not counted twice."""
+        scores, last = progress.prompt_scores, len(progress.request.prompt) - 1
+        is_new = len(scores) < last or (last == 0 and progress.num_output == 0)
+        scores.extend(result.prompt_scores.get(progress.id, ())[len(scores) - chunk.start :])
+        if is_new and len(scores) == last:
+            self._seats.events.append(PromptScored(progress.id, now, tuple(scores)))
+
+    def _branch(self, beams: Beams, now: float) -> None:
+        """Every member of a search has offered its continuations: the best live on, in the seats of the others."""
+        live = self._seats.live
+        members = [live[member] for member in beams.members]
+        outputs = {m.id: tuple(m.tokens[len(m.request.prompt) :]) for m in members}
+        branches = beams.decide(outputs, is_last=len(members[0].tokens) + 1 == members[0].limit)
+        if not branches:
+            self._end_search(beams, members, now)
+            return
+        # The first branch of a member stays with it; others move into the seats of members that have none.
+        stays = {branch.parent: branch for branch in reversed(branches)}
+        free = [member for member in members if member.id not in stays]
+        texts = {member.id: member.tokens for member in members}
+        carriers: list[RequestId] = []
+        for branch in branches:
+            parent = carrier = live[branch.parent]
+            if stays[branch.parent] is not branch:
+                carrier = free.pop()
+                self._seats.move_in(carrier, parent, now)
+            carrier.tokens = [*texts[parent.id], branch.token]
+            carriers.append(carrier.id)
+        for progress in members:
+            progress.num_pending = 0
+            if progress.state is State.PREEMPTED:
+                self._seats.queue_again(progress)
+        beams.assign(carriers)
+
+    def _end_search(self, beams: Beams, members: list[Progress], now: float) -> None:
+        """Tells the best continuations, each as one sample's tokens."""
+        by_index = sorted(members, key=lambda member: member.request.sample_index)
+        for progress in by_index:
+            self._seats.forget(progress, now)
+        for progress, ended in zip(by_index, beams.best(by_index[0].request.params.n), strict=False):
+            *tokens, last = ended.tokens
+            for token in tokens:
+                self._seats.events.append(Token(progress.id, now, token, None, None))
+            self._seats.events.append(Token(progress.id, now, last, None, ended.finish))

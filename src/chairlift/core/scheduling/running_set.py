@@ -1,0 +1,210 @@
+"""Who is where: running, waiting, stepped off, unborn; and how requests move between these places.
+
+Always: a live request is in exactly one place; only running ones hold blocks of the cache; no more run than there are
+seats, counting those promised to unborn samples of running ones. What happened is told as events. Does not know what a
+step computes or what came of it.
+"""
+
+from chairlift.core.events import Admitted, Event, Finished, Forked, Preempted
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.plan import StepPlan
+from chairlift.core.policy import MemoryView, RequestView
+from chairlift.core.request import FinishReason, Progress, Request, State
+from chairlift.core.scheduling.guard import Guard
+from chairlift.core.scheduling.queue import RankedQueue
+from chairlift.core.scheduling.tables import Tables
+
+
+class Seats:
+    def __init__(self, limits: Limits, tables: Tables, rules: Guard) -> None:
+        self.limits = limits
+        self.tables = tables
+        self.rules = rules
+        self.live: dict[RequestId, Progress] = {}
+        self.running: dict[RequestId, Progress] = {}  # in order of admission
+        self.preempted: dict[RequestId, Progress] = {}
+        self.events: list[Event] = []
+        self.num_admitted = 0  # of those that waited
+        self._returning = RankedQueue()  # the preempted, in order of arrival; they go before any that waits
+        self._expiring = RankedQueue()  # the live ones that are given up some time, the next one first
+        self._num_promised = 0  # to samples whose prompt a running sibling is computing
+
+    @property
+    def num_free(self) -> int:
+        return self.limits.max_running - len(self.running) - self._num_promised
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether anybody waits, or stepped off and waits to come back."""
+        return bool(self.rules.waiting or self.preempted)
+
+    def num_cached(self, view: RequestView) -> int:
+        """Known tokens of a request that waits that need not be computed, as the cache is now."""
+        return self.tables.num_cached(self.live[view.id])
+
+    def join(self, lead: Progress, siblings: list[Progress], now: float) -> None:
+        """A prompt begins to wait; its further samples are born when it is complete."""
+        for progress in (lead, *siblings):
+            self.live[progress.id] = progress
+            if progress.expires is not None:
+                self._expiring.push(progress.id, (progress.expires,))
+        self._wait(lead, siblings, now)
+
+    def _wait(self, lead: Progress, siblings: list[Progress], now: float) -> None:
+        lead.state, lead.lead, lead.siblings = State.WAITING, None, siblings
+        for sibling in siblings:
+            sibling.state, sibling.lead = State.UNBORN, lead
+        self.rules.push(lead, now)
+
+    def admit(self, is_urgent: bool, now: float) -> Progress | None:
+        """The next request steps on, if there is a seat and memory allows it; if urgent, the rule is not asked."""
+        if self.num_free == 0:
+            return None
+        returning = self._returning.first()
+        progress = self.preempted[returning] if returning is not None else self.rules.first(now)
+        if progress is None or 1 + len(progress.siblings) > self.num_free:
+            return None
+        if progress.awaits_result:
+            return None
+        num_new, pool = self.tables.num_needed(progress), self.tables.pool
+        if num_new > pool.num_free:
+            return None
+        if self.running and not is_urgent:
+            memory = MemoryView(pool.num_free, pool.block_size, self.running.values())
+            if not self.rules.fits(progress, num_new, memory):
+                return None
+        else:
+            self.rules.look_again()
+        self.tables.admit(progress)
+        self._leave_queue(progress, now)
+        self.num_admitted += progress.state is State.WAITING
+        progress.state = State.RUNNING
+        self.running[progress.id] = progress
+        self._num_promised += len(progress.siblings)
+        self.events.append(Admitted(progress.id, now, min(progress.num_computed, len(progress.request.prompt))))
+        return progress
+
+    def fork(self, lead: Progress, now: float) -> tuple[Request, ...]:
+        """The prompt is complete with this step: the other samples start from its blocks."""
+        born, lead.siblings = lead.siblings, []
+        self._num_promised -= len(born)
+        for sibling in born:
+            self.tables.fork(lead, sibling)
+            sibling.num_pending = 1
+            sibling.state, sibling.lead = State.RUNNING, None
+            self.running[sibling.id] = sibling
+            self.events.append(Forked(sibling.id, now, lead.id))
+        return (lead.request, *(sibling.request for sibling in born))
+
+    def make_way(self, now: float) -> bool:
+        """While all seats are taken, the policy may have running requests wait again for the sake of better ones."""
+        if not self.rules.waiting or self.num_free > 0:
+            return False
+        # The members of a search stay together, and whose last token is on its way is as good as gone.
+        asked = self.rules.yielding(self.running, now)
+        yielding = [progress for progress in asked if progress.beams is None and progress.num_known < progress.limit]
+        for progress in yielding:
+            self._step_off(progress, now)
+            self._wait(progress, progress.siblings, now)
+        return bool(yielding)
+
+    def preempt(self, now: float) -> None:
+        """The policy's victim steps off and comes back before any that waits."""
+        victim = self.rules.victim(self.running, now)
+        self._step_off(victim, now)
+        self.queue_again(victim)
+
+    def _step_off(self, progress: Progress, now: float) -> None:
+        self._leave_seat(progress)
+        num_computed = progress.num_computed
+        is_swapped = self.tables.step_off(progress)
+        self.events.append(Preempted(progress.id, now, num_computed, is_swapped))
+        progress.num_preempted += 1
+
+    def put_back(self, plan: StepPlan, now: float) -> None:
+        """Nothing came of the last plan: who was in it stands where it stood before."""
+        self.forget_moves(plan)
+        moved = {move.target for move in (*plan.swap_ins, *plan.copies)}
+        for chunk in plan.chunks:
+            for request in dict.fromkeys((chunk.request, *chunk.samples)):
+                progress = self.live[request.id]
+                progress.num_computed = chunk.start
+                progress.num_pending -= request in chunk.samples
+                self.tables.trim(progress, progress.num_known)
+                # Who had moved in or just been born has lost what it was to start from.
+                if len(chunk.samples) > 1 or not moved.isdisjoint(progress.blocks):
+                    self._leave_seat(progress)
+                    self.tables.give_back(progress)
+                    self.events.append(Preempted(progress.id, now, chunk.start, is_swapped=False))
+                    progress.num_preempted += 1
+                    self.queue_again(progress)
+
+    def forget_moves(self, plan: StepPlan) -> None:
+        """The plan was not carried out: what it was to move out is lost, and has to be computed again."""
+        lost = {move.target for move in plan.swap_outs}
+        for progress in self.live.values() if lost else ():
+            if progress.host_blocks and progress.host_blocks[0] in lost:
+                self.tables.give_back(progress)
+
+    def queue_again(self, progress: Progress) -> None:
+        progress.state = State.PREEMPTED
+        self.preempted[progress.id] = progress
+        if progress.beams is None or not progress.num_pending:  # else its search decides first what it comes back as
+            self._returning.push(progress.id, (progress.arrival,))
+
+    def move_in(self, carrier: Progress, parent: Progress, now: float) -> None:
+        """A member of a search forgets what it held and goes on from another; unless both sit, it queues again."""
+        self.tables.give_back(carrier)
+        if carrier.state is parent.state is State.RUNNING:
+            self.tables.fork(parent, carrier)
+            self.events.append(Forked(carrier.id, now, parent.id))
+        elif carrier.state is State.RUNNING:
+            self._leave_seat(carrier)
+            self.queue_again(carrier)
+
+    def expire(self, now: float) -> None:
+        """Whose time is over ends, wherever it is."""
+        while (first := self._expiring.first()) is not None:
+            progress = self.live[first]
+            if progress.expires is None or progress.expires > now:
+                return
+            self.give_up(progress, FinishReason.TIMEOUT, "its time is over", now)
+
+    def give_up(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
+        """A search is one thing and ends as a whole; a sample ends alone."""
+        if progress.beams is None and progress.lead is not None:
+            progress.lead.siblings.remove(progress)
+            self._num_promised -= progress.lead.state is State.RUNNING
+        self.end(progress, finish, message, now)
+
+    def end(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
+        """A request ends without a last token, and the search it belongs to with it."""
+        beams = progress.beams
+        for member in [progress] if beams is None else [self.live[member] for member in beams.members]:
+            self.events.append(Finished(member.id, now, finish, message))
+            self.forget(member, now)
+        if beams is None and progress.siblings:  # the next sample computes the prompt in its place
+            heir, *others = progress.siblings
+            self._wait(heir, others, now)
+
+    def forget(self, progress: Progress, now: float) -> None:
+        """Everything it held is free at once."""
+        self.tables.give_back(progress)
+        self._leave_queue(progress, now)
+        self._expiring.remove(progress.id)
+        if progress.state is State.RUNNING:
+            self._leave_seat(progress)
+        del self.live[progress.id]
+        self.rules.left(progress, now)
+
+    def _leave_seat(self, progress: Progress) -> None:
+        del self.running[progress.id]
+        self._num_promised -= len(progress.siblings)
+
+    def _leave_queue(self, progress: Progress, now: float) -> None:
+        if progress.state is State.WAITING:
+            self.rules.remove(progress, now)
+        elif progress.state is State.PREEMPTED:
+            del self.preempted[progress.id]
+            self._returning.remove(progress.id)

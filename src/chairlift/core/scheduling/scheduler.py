@@ -1,0 +1,127 @@
+"""The scheduler: requests come and go, steps are planned, results are taken in.
+
+Plans may be issued before earlier ones are committed. A plan counts a token it will sample as known (pending) at once,
+so the next plan can compute it; `commit` brings its value. A request that turns out to have ended meanwhile is
+forgotten, and what later plans say of it is ignored. Runners work in order, so blocks can be given to others at once.
+With a drafter, a plan may guess several tokens of a request, which is then in no other before the result is in.
+
+Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
+"""
+
+from chairlift.core.admission.prompt import PromptFits
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.events import Event, Queued, RuleFailed, Shrunk
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.policy import Admission, Policy, Prefill
+from chairlift.core.ports import Drafter
+from chairlift.core.prefill.mixed import Mixed
+from chairlift.core.request import FinishReason, Progress, Request
+from chairlift.core.scheduling.beams import Beams
+from chairlift.core.scheduling.guard import Guard
+from chairlift.core.scheduling.planner import Planner
+from chairlift.core.scheduling.pool import BlockPool
+from chairlift.core.scheduling.predictor import LengthPredictor
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.results import Results
+from chairlift.core.scheduling.running_set import Seats
+from chairlift.core.scheduling.tables import Tables
+
+_NOBODY = RequestId(0)
+
+
+class Scheduler:
+    def __init__(
+        self,
+        limits: Limits,
+        policy: Policy,
+        prefill: Prefill | None = None,
+        admission: Admission | None = None,
+        preemption: Preemption | None = None,
+        has_prefix_index: bool = True,
+        drafter: Drafter | None = None,
+    ) -> None:
+        if (drafter is None) != (limits.max_drafts == 0):
+            raise InvalidConfig(f"max_drafts is {limits.max_drafts}, with{'out' * (drafter is None)} a drafter")
+        self.limits = limits
+        self.tables = Tables(limits, preemption or Preemption(), has_prefix_index)
+        self._rules = Guard(policy, prefill or Mixed(), admission or PromptFits())
+        self._seats = Seats(limits, self.tables, self._rules)
+        policy.watch(self._seats)
+        self._is_drafting = drafter is not None
+        self._planner = Planner(self._seats, drafter)
+        self._predictor = LengthPredictor()
+        self._results = Results(self._seats, self._predictor)
+        # Each request is in exactly one of these, or unborn.
+        self.live = self._seats.live
+        self.running = self._seats.running
+        self.preempted = self._seats.preempted
+        self.waiting = self._rules.waiting
+
+    @property
+    def pool(self) -> BlockPool:
+        return self.tables.pool
+
+    def add(self, samples: tuple[Request, ...], now: float) -> None:
+        """Queues one prompt; several requests are samples of it, or members of a beam search, and share its blocks."""
+        lead, *others = (Progress.of(request, now) for request in samples)
+        params = lead.request.params
+        beams = None
+        if params.beam_width:
+            beams = Beams([request.id for request in samples], params.length_penalty, lead.request.stop_ids)
+        expected = params.max_tokens or self._predictor.expect(lead.request.attributes.user, lead.request.max_output)
+        for progress in (lead, *others):
+            progress.beams = beams
+            progress.is_stepwise = self._is_drafting or beams is not None
+            progress.expected_output = expected
+            self._seats.events.append(Queued(progress.id, now))
+        self._seats.join(lead, others, now)
+
+    def abort(self, request: RequestId, now: float) -> None:
+        """Frees everything at once, whatever the request is doing; an unknown id has already ended."""
+        progress = self.live.get(request)
+        if progress is not None:
+            self._seats.give_up(progress, FinishReason.ABORT, "", now)
+
+    def schedule(self, now: float) -> StepPlan | None:
+        """The next step, or None when there is nothing to compute now. Who is out of time is not in it."""
+        self._seats.expire(now)
+        plan = self._planner.plan(now)
+        if self._rules.failures:
+            self._seats.events += [RuleFailed(_NOBODY, now, failure) for failure in self._rules.failures]
+            self._rules.failures.clear()
+        return plan
+
+    def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
+        """Takes in what a step produced. Plans are committed in the order they were issued."""
+        planned = self._planner.issued.pop(plan.step)
+        if plan.num_decodes < len(plan.chunks):
+            self._planner.last_prompt_s = now - planned
+        self._planner.budget.grow()
+        self._results.commit(plan, result, now)
+
+    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+        """Undoes the last issued plan, which did not fit the runner's memory: its requests go on in smaller steps. One
+        of a single token cannot be made smaller and fails. Plans issued before must be committed before the next."""
+        if plan.num_tokens == 1:
+            self.fail(plan, message, now)
+            return
+        del self._planner.issued[plan.step]
+        self._planner.budget.shrink(plan.num_tokens)
+        self._seats.events.append(Shrunk(_NOBODY, now, self._planner.budget.num_tokens, message))
+        self._seats.put_back(plan, now)
+
+    def fail(self, plan: StepPlan, message: str, now: float) -> None:
+        """Ends every request of a plan that could not be carried out."""
+        del self._planner.issued[plan.step]
+        self._seats.forget_moves(plan)
+        for chunk in plan.chunks:
+            for request in (chunk.request, *chunk.samples):
+                progress = self.live.get(request.id)
+                if progress is not None:
+                    self._seats.end(progress, FinishReason.ERROR, message, now)
+
+    def take_events(self) -> list[Event]:
+        events, self._seats.events = self._seats.events, []
+        return events

@@ -1,0 +1,134 @@
+"""Requests that may be what ends the engine run by themselves, each until it has made a token; all others wait so long.
+
+Always: while somebody is suspected, the engine holds one request at most, and no step has two. The first is its own, of
+a token: an engine that dies of that is itself the reason, and nobody is blamed; after it, whoever ends the engine has
+ended one that works. Who is cleared waits like the others, with the tokens it has, until the last suspect is; then all
+go on. Aborts and front ends that leave are heard meanwhile. Stands before the switchboard and looks like it. Whoever is
+taken in is noted before.
+"""
+
+from collections import deque
+
+from msgspec.structs import replace
+
+from chairlift.core.engine import Engine
+from chairlift.core.params import SamplingParams
+from chairlift.live.recovery.step_note import StepNote
+from chairlift.live.wire.messages import Abort, Output, Submit
+from chairlift.live.wire.switchboard import FrontEnd, Switchboard, tell_lost
+
+Held = tuple[FrontEnd, Submit]
+_NOBODY = b""  # no front end has this name
+_TRIAL = Submit(0, [0], SamplingParams(max_tokens=1, temperature=0.0), 1)
+
+
+class Quarantine:
+    def __init__(self, switchboard: Switchboard, note: StepNote | None = None) -> None:
+        self._switchboard = switchboard
+        self._note = note
+        self._suspects: list[Held] = []
+        self._has_tried = False  # a token of its own
+        self._alone: tuple[FrontEnd, int] | None = None  # the suspect that runs
+        self._cleared: deque[Held] = deque()
+        self._others: deque[Held] = deque()
+
+    @property
+    def engine(self) -> Engine:
+        return self._switchboard.engine
+
+    @property
+    def is_on(self) -> bool:
+        return self._alone is not None or self.num_held > 0
+
+    @property
+    def num_held(self) -> int:
+        return len(self._suspects) + len(self._cleared) + len(self._others)
+
+    @property
+    def has_work(self) -> bool:
+        return self.is_on or self._switchboard.has_work
+
+    def submit(self, front_end: FrontEnd, message: Submit) -> None:
+        if message.num_alone is not None:
+            if not self.is_on:
+                self._others += [(to, self._switchboard.take_back(to, key)) for to, key in self._switchboard.all_open()]
+            self._suspects.append((front_end, message))
+        elif self.is_on:
+            self._others.append((front_end, message))
+        else:
+            self._take_in(front_end, message)
+
+    def abort(self, front_end: FrontEnd, message: Abort) -> None:
+        self._switchboard.abort(front_end, message)
+        for held in (self._suspects, self._cleared, self._others):
+            for i, (to, waiting) in enumerate(held):
+                if (to, waiting.key) == (front_end, message.key):
+                    left = _without(waiting, message.sample)
+                    del held[i]
+                    if left is not None:
+                        held.insert(i, (to, left))
+                    return
+
+    def drop(self, front_end: FrontEnd) -> None:
+        self._switchboard.drop(front_end)
+        num_held = self.num_held
+        self._suspects = [held for held in self._suspects if held[0] != front_end]
+        self._cleared = deque(held for held in self._cleared if held[0] != front_end)
+        self._others = deque(held for held in self._others if held[0] != front_end)
+        tell_lost(front_end, num_held - self.num_held)
+
+    def step(self) -> dict[FrontEnd, list[Output]]:
+        if self._note is not None:
+            self._note.plan(self._switchboard.waiting)
+        news = self._switchboard.step()
+        if not self.is_on:
+            return news
+        if self._alone is not None:
+            self._look_at(*self._alone, news)
+        news.pop(_NOBODY, None)
+        if self._alone is None and not self.engine.has_work:  # nor is any step under way
+            self._next()
+        return news
+
+    def _look_at(self, front_end: FrontEnd, key: int, news: dict[FrontEnd, list[Output]]) -> None:
+        """Whether the suspect has made a token, or is gone."""
+        if (front_end, key) not in self._switchboard.all_open():
+            self._alone = None
+        elif any(output.key == key and output.token is not None for output in news.get(front_end, ())):
+            self._alone = None
+            self._cleared.append((front_end, self._switchboard.take_back(front_end, key)))
+
+    def _next(self) -> None:
+        """Who ended no engine by itself yet goes first: most are innocent, and their tokens are progress."""
+        if self._suspects and not self._has_tried:
+            self._has_tried = True
+            self._run_alone(_NOBODY, _TRIAL)
+            return
+        if self._suspects:
+            suspect = min(self._suspects, key=lambda held: held[1].num_alone or 0)
+            self._suspects.remove(suspect)
+            self._run_alone(*suspect)
+            return
+        for front_end, message in (*self._cleared, *self._others):
+            self._take_in(front_end, message)
+        self._cleared.clear()
+        self._others.clear()
+
+    def _run_alone(self, front_end: FrontEnd, message: Submit) -> None:
+        self._alone = front_end, message.key
+        self._take_in(front_end, message)
+
+    def _take_in(self, front_end: FrontEnd, message: Submit) -> None:
+        if self._note is not None:
+            self._note.take_in(front_end, message.key)
+        self._switchboard.submit(front_end, message)
+
+
+def _without(message: Submit, sample: int | None) -> Submit | None:
+    """What is left of a request once a sample of it, or with None all, is not wanted any more."""
+    if sample is None:
+        return None
+    count = message.params.num_samples
+    outputs = message.outputs if message.outputs is not None else {i: [] for i in range(count)}
+    left = {i: tokens for i, tokens in outputs.items() if i != sample}
+    return replace(message, outputs=left) if left else None

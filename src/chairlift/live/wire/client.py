@@ -1,0 +1,360 @@
+"""The front end's end of the wire: submit a request, and hear of its outputs as they come.
+
+Always: a request outlives the engine. What has come of it is kept here, and when the engine is gone the next one goes
+on from there; requests that come in between wait for it. A request ends by itself, by its owner's abort, by ending the
+engine again and again, or with `EngineUnavailable` when no engine will come. Outputs are handed out where they arrive,
+by a call and without a task between; a listener that fails loses its own request and no other.
+"""
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections import deque
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+import zmq
+from msgspec.structs import replace as replace_fields
+
+from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
+from chairlift.core.errors import ChairliftError, EngineUnavailable
+from chairlift.core.params import SamplingParams
+from chairlift.live.recovery.suspicion import Suspicion
+from chairlift.live.wire.messages import (
+    Abort,
+    EngineInfo,
+    Explain,
+    Explained,
+    FromEngine,
+    Hello,
+    Output,
+    Proven,
+    Ready,
+    Snapshot,
+    Step,
+    Submit,
+    ToEngine,
+    Watch,
+    go_on,
+    with_scored_prompt,
+)
+from chairlift.live.wire.watching import Watching
+
+_RECONNECT_MS = 20
+MAX_HELD = 2**20  # outputs that wait for slow readers in one front end, some 160 MB at most
+_PROVEN = "this request ended the engine {}, each time with nothing else in flight; it is not tried again"
+
+
+class TooSlow(ChairliftError):
+    """A request was ended because nobody took what came of it."""
+
+
+class Listener(Protocol):
+    """Who asked for a request. Nothing comes after the last output of its last sample, nor after `fail`."""
+
+    def put(self, output: Output) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+
+class Generation:
+    """One request, all samples together, whichever engine it is in. While it is held, what comes is kept for later.
+
+    Its listener is told when no engine will come, with `EngineUnavailable`. A request that the engine refuses or fails,
+    or that ends the engine, ends with an output whose `finish` is "error".
+    """
+
+    __slots__ = (
+        "_asked", "_client", "_held", "_is_held", "_key", "_listener", "_lost", "_open", "_submit", "_suspicion",
+        "_tokens", "num_made",
+    )  # fmt: skip
+
+    def __init__(self, client: "EngineClient", submit: Submit, listener: Listener) -> None:
+        self._client = client
+        self._submit = submit
+        self.num_made = 0  # tokens, whether they were handed out or wait for a client that does not read
+        self._asked = time.monotonic()
+        self._key = submit.key
+        self._listener = listener
+        samples = range(submit.params.num_samples)
+        self._open = set(samples)  # samples whose last output has not been handed out or aborted
+        self._tokens: dict[int, list[int]] = {i: [] for i in samples}  # what came of those the engine has not ended
+        self._suspicion: Suspicion | None = None
+        self._held: deque[Output] = deque()
+        self._is_held = False
+        self._lost: Exception | None = None
+
+    def abort(self) -> None:
+        """Frees the request in the engine; may be called at any time and more than once."""
+        if self._open:
+            self._open.clear()
+            self._tokens.clear()
+            self._let_go()
+            self._client.abort(self._key, None)
+
+    def abort_sample(self, sample: int) -> None:
+        """Frees one sample, whose text is complete before its tokens are."""
+        if sample in self._open:
+            self._close(sample)
+            self._tokens.pop(sample, None)
+            self._client.abort(self._key, sample)
+
+    def hold(self) -> None:
+        self._is_held = True
+
+    def release(self) -> None:
+        """Hands out what was kept; the listener may hold it again meanwhile."""
+        self._is_held = False
+        while self._held and not self._is_held:
+            self._client.num_held -= 1
+            self._hand_out(self._held.popleft())
+        if self._lost is not None and not self._is_held:
+            self._fail(self._lost)
+
+    def put(self, output: Output) -> None:
+        tokens = self._tokens.get(output.sample)
+        if tokens is None:  # aborted while this was on its way
+            return
+        if output.token is not None:
+            tokens.append(output.token)
+            self.num_made += 1
+        elif output.prompt_scores is not None:
+            self._submit = with_scored_prompt(self._submit)
+        if output.finish is not None:
+            del self._tokens[output.sample]
+        if not self._is_held:
+            self._hand_out(output)
+        elif self._client.num_held < MAX_HELD:
+            self._client.num_held += 1
+            self._held.append(output)
+        else:
+            self.abort()
+            self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
+
+    def go_on(self, is_suspect: bool, ready: Ready) -> Submit | None:
+        """What the next engine is told, if it has anything to do; the one before died, perhaps busy with this."""
+        suspicion = self._suspicion = self._suspicion or (Suspicion() if is_suspect else None)
+        if suspicion is not None:
+            suspicion.look({sample: len(tokens) for sample, tokens in self._tokens.items()})
+            if is_suspect:
+                suspicion.add(ready.is_alone, ready.was_killed)
+        if suspicion is not None and suspicion.is_proven:
+            num = suspicion.num_alone
+            error = _PROVEN.format("twice" if num == 2 else f"{num} times")
+            for sample in list(self._tokens):
+                self.put(Output(self._key, sample, None, "error", error=error))
+            self._client.tell_proven()
+        if not self._tokens:
+            return None
+        message = go_on(self._submit, self._tokens, time.monotonic() - self._asked)
+        if suspicion is not None and suspicion.is_strong:
+            return replace_fields(message, num_alone=suspicion.num_alone)
+        return message
+
+    def lose(self, error: Exception) -> None:
+        self._lost = error
+        self._tokens.clear()
+        if not self._is_held:
+            self._fail(error)
+
+    def _hand_out(self, output: Output) -> None:
+        if output.sample not in self._open:
+            return
+        if output.finish is not None:
+            self._close(output.sample)
+        try:
+            self._listener.put(output)
+        except Exception as error:
+            self.abort()
+            self._listener.fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._open:
+            self._open.clear()
+            self._let_go()
+            self._listener.fail(error)
+
+    def _let_go(self) -> None:
+        """What was kept is for nobody any more."""
+        self._client.num_held -= len(self._held)
+        self._held.clear()
+
+    def _close(self, sample: int) -> None:
+        self._open.discard(sample)
+        if not self._open:
+            self._client.forget(self._key)
+
+
+class EngineClient:
+    def __init__(self, address: str, name: str) -> None:
+        self.info: EngineInfo | None = None  # what the last engine said of itself
+        self.num_running = 0
+        self.num_waiting = 0
+        self.num_held = 0  # outputs kept until their clients can take them
+        self.watching = Watching(self._send_if_ready)
+        self._address = address
+        self._name = name.encode()
+        self._socket: zmq.Socket[bytes] | None = None
+        self._over: asyncio.Future[None]  # done when the engine has gone away
+        self._will_read = False
+        self._is_ready = asyncio.Event()
+        self._generations: dict[int, Generation] = {}
+        self._keys = itertools.count(1)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(FromEngine)
+
+    def submit(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        max_output: int,
+        listener: Listener,
+        *,
+        attributes: Attributes = NO_ATTRIBUTES,
+        expires: float | None = None,
+        name: str = "",
+        is_traced: bool = False,
+    ) -> Generation:
+        """Hands a request over that fits the engine (`output_room`). Raises `EngineUnavailable` before there was an
+        engine, and when none will come. The listener hears nothing before this has returned."""
+        if self.info is None:
+            raise EngineUnavailable("the engine is not ready; try again in a moment")
+        if params.seed is None and not params.is_greedy:  # drawn here, so that every engine draws the same with it
+            params = replace(params, seed=secrets.randbits(64))
+        key = next(self._keys)
+        submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
+        generation = self._generations[key] = Generation(self, submit, listener)
+        if self.is_ready:
+            self._send(submit)
+        return generation
+
+    def abort(self, key: int, sample: int | None) -> None:
+        if sample is None:
+            self.forget(key)
+        if self.is_ready:
+            self._send(Abort(key, sample))
+
+    def tell_proven(self) -> None:
+        self._send(Proven())
+
+    def forget(self, key: int) -> None:
+        self._generations.pop(key, None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is an engine now. While there is none, requests wait for the next."""
+        return self._is_ready.is_set()
+
+    async def until_ready(self) -> None:
+        await self._is_ready.wait()
+
+    def give_up(self) -> None:
+        """No engine will come: whoever waits for one is told so, and so is whoever asks from now on."""
+        self.info = None
+        lost, self._generations = self._generations, {}
+        for generation in lost.values():
+            generation.lose(EngineUnavailable("the engine went away; try again in a moment"))
+
+    async def run(self) -> None:
+        """Stays connected until cancelled."""
+        while True:
+            await self._connect()
+
+    async def _connect(self) -> None:
+        """Returns when the engine has gone away; a broken wire is a bug, and raises."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, self._name)
+        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
+            socket.setsockopt(option, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        socket.connect(self._address)
+        self._socket = socket
+        loop.add_reader(socket, self._read)
+        loop.add_reader(monitor, self._watch, monitor)
+        try:
+            self._send(Hello())
+            self._watch(monitor)
+            await self._over
+        finally:
+            loop.remove_reader(socket)
+            loop.remove_reader(monitor)
+            self._socket = None
+            self._is_ready.clear()
+            self.num_running = self.num_waiting = 0
+            self.watching.lose()
+            socket.disable_monitor()
+            monitor.close()
+            socket.close()
+
+    def _read(self) -> None:
+        """Takes one message; whatever else is due in this process has its turn before the next."""
+        self._will_read = False
+        if self._socket is None or not _has_message(self._socket):
+            return
+        try:
+            self._hear(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
+        except Exception as error:
+            self._end(error)
+        self._read_soon()
+
+    def _read_soon(self) -> None:
+        # A file becomes readable only after its socket was found empty, and sending may take the sign away: so whoever
+        # uses the socket looks again, until there is nothing.
+        if not self._will_read:
+            self._will_read = True
+            asyncio.get_running_loop().call_soon(self._read)
+
+    def _hear(self, message: FromEngine) -> None:
+        if isinstance(message, Step):
+            self.num_running, self.num_waiting = message.num_running, message.num_waiting
+            generations = self._generations
+            for output in message.outputs:
+                generation = generations.get(output.key)
+                if generation is not None:
+                    generation.put(output)
+        elif isinstance(message, Snapshot | Explained):
+            self.watching.hear(message)
+        else:
+            self._go_on(message)
+            self.watching.go_on()
+
+    def _go_on(self, ready: Ready) -> None:
+        """Everything that is open, in the order in which it came."""
+        self.info = ready.info
+        self._is_ready.set()
+        suspects = set(ready.suspects)
+        for key, generation in list(self._generations.items()):
+            message = generation.go_on(key in suspects, ready)
+            if message is not None:
+                self._send(message)
+
+    def _watch(self, monitor: zmq.Socket[bytes]) -> None:
+        if _has_message(monitor):
+            self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
+
+    def _send_if_ready(self, message: Watch | Explain) -> bool:
+        if self.is_ready:
+            self._send(message)
+        return self.is_ready
+
+    def _send(self, message: ToEngine) -> None:
+        assert self._socket is not None
+        self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
+        self._read_soon()
+
+
+def _has_message(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)

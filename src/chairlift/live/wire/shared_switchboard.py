@@ -1,0 +1,150 @@
+"""A switchboard that several threads of a process use at once.
+
+Always: one thread at a time is at the switchboard; it has the turn. In it, the thread does what any thread has asked
+for, makes one step, and keeps the outputs for those who read them. A thread without anything to read waits for the end
+of a turn, or takes the next one: none polls, and none has to come back for others to go on. Requests of all threads
+share steps. Knows nothing of texts.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import TypeVar
+
+from chairlift.core.params import SamplingParams
+from chairlift.live.processes.interrupts import held
+from chairlift.live.wire.messages import Abort, Output, Submit
+from chairlift.live.wire.switchboard import Switchboard
+
+T = TypeVar("T")
+Request = tuple[list[int], SamplingParams, int]  # prompt, parameters, and the most tokens it may make
+_HERE = b""  # the only front end there is
+
+
+class Reader:
+    """The outputs of the requests that were asked for together."""
+
+    __slots__ = ("keys", "outputs")
+
+    def __init__(self, keys: list[int]) -> None:
+        self.keys = keys
+        self.outputs: deque[Output] = deque()  # made but not read yet
+
+
+class SharedSwitchboard:
+    def __init__(self, switchboard: Switchboard) -> None:
+        self._switchboard = switchboard
+        self._keys = count(1)
+        self._readers: dict[int, Reader] = {}  # by key
+        self._errands: deque[Callable[[], None]] = deque()  # to be done between two steps, in order
+        self._is_taken = False  # the turn
+        # Reentrant: the collector may close a forgotten stream wherever this thread stands.
+        self._turn_ended = threading.Condition(threading.RLock())
+
+    @contextmanager
+    def asking(self, requests: Sequence[Request]) -> Iterator[Reader]:
+        """Requests that are dropped at the end, however it comes."""
+        messages = [Submit(next(self._keys), *request) for request in requests]
+        reader = Reader([message.key for message in messages])
+        try:
+            self.do(partial(self._submit, reader, messages))
+            yield reader
+        finally:
+            self._leave(partial(self._drop, reader))
+
+    def outputs(self, reader: Reader) -> Iterator[Output]:
+        """As they come; ends when the engine has nothing left to do."""
+        kept = reader.outputs
+        while kept or (reader.keys and self._step_for(reader)):
+            while kept:
+                yield kept.popleft()
+
+    def end_sample(self, key: int, sample: int) -> None:
+        """Before the next step; outputs of the one under way may still come."""
+        self._leave(partial(self._switchboard.abort, _HERE, Abort(key, sample)))
+
+    def do(self, errand: Callable[[], T]) -> T:
+        """What `errand` answers, called while no other thread is at the switchboard."""
+        done = self._ask(errand)
+        with held():
+            if self._takes_turn(done.done):
+                self._end_turn()
+        return done.result()
+
+    def _leave(self, errand: Callable[[], None]) -> None:
+        """To be done now or, where another thread has the turn, by that thread. Does not wait for it."""
+        self._ask(errand)
+        with held():
+            with self._turn_ended:
+                if self._is_taken:
+                    return
+                self._is_taken = True
+            self._end_turn()
+
+    def _ask(self, errand: Callable[[], T]) -> "Future[T]":
+        done: Future[T] = Future()
+        self._errands.append(partial(_carry_out, errand, done))
+        return done
+
+    def _step_for(self, reader: Reader) -> bool:
+        """Waits for outputs of other threads' steps, or makes one; False when there is no more to come."""
+        with held():
+            if not self._takes_turn(lambda: bool(reader.outputs)):
+                return True
+            try:
+                self._do_errands()
+                self._keep(self._switchboard.step().get(_HERE, ()))
+                return bool(reader.outputs) or self._switchboard.has_work
+            finally:
+                self._end_turn()
+
+    def _takes_turn(self, has_come: Callable[[], bool]) -> bool:
+        """Waits for the turn; False when what is waited for has come before."""
+        with self._turn_ended:
+            self._turn_ended.wait_for(lambda: has_come() or not self._is_taken)
+            if has_come():
+                return False
+            self._is_taken = True
+            return True
+
+    def _end_turn(self) -> None:
+        try:
+            self._do_errands()
+        finally:
+            with self._turn_ended:
+                self._is_taken = False
+                self._turn_ended.notify_all()
+
+    def _do_errands(self) -> None:
+        while self._errands:
+            self._errands.popleft()()
+
+    def _keep(self, outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            reader = self._readers.get(output.key)
+            if reader is not None:  # else it was dropped
+                reader.outputs.append(output)
+
+    def _submit(self, reader: Reader, messages: list[Submit]) -> None:
+        for message in messages:
+            self._readers[message.key] = reader
+            self._switchboard.submit(_HERE, message)
+
+    def _drop(self, reader: Reader) -> None:
+        for key in reader.keys:
+            self._readers.pop(key, None)
+            self._switchboard.abort(_HERE, Abort(key))
+
+
+def _carry_out(errand: Callable[[], T], done: "Future[T]") -> None:
+    """A mistake is for the thread that asked, not for the one that has the turn."""
+    try:
+        done.set_result(errand())
+    except BaseException as error:
+        done.set_exception(error)
+        if not isinstance(error, Exception):  # an interrupt
+            raise

@@ -1,0 +1,259 @@
+"""Joins front ends to the engine: their submissions become requests, its events become their outputs.
+
+Always: every submitted sample ends with exactly one output that has a finish, unless its front end aborted it or hung
+up. Knows nothing of sockets; the engine process and the offline API both use it.
+"""
+
+import logging
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as replace_fields
+
+from chairlift.core.engine import Engine
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.events import (
+    Admitted,
+    Event,
+    Finished,
+    Forked,
+    Preempted,
+    PromptScored,
+    Queued,
+    RuleFailed,
+    Shrunk,
+    Token,
+)
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits, num_offered, room_after
+from chairlift.core.request import FinishReason, Request
+from chairlift.core.scheduling.resume import resume
+from chairlift.live.wire.messages import Abort, Output, Submit, go_on, with_scored_prompt
+from chairlift.telemetry.phases import Change, Mark
+
+FrontEnd = bytes
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Line:
+    """Who hears of a request."""
+
+    front_end: FrontEnd
+    key: int
+    sample: int
+    num_cached: int | None = None  # prompt tokens found in the cache when the request first stepped on
+    name: str = ""
+    marks: list[Mark] | None = None  # not told yet; None: nobody wants to know
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a front end asked for, and its samples that have not ended."""
+
+    message: Submit
+    requests: list[RequestId]
+
+
+class Switchboard:
+    def __init__(self, engine: Engine, limits: Limits, eos_ids: Iterable[int]) -> None:
+        self.engine = engine
+        self._limits = limits
+        # Models name end tokens that they do not have; a runner that forbids one would write beside its logits.
+        self._eos_ids = frozenset(token for token in eos_ids if token < limits.vocab_size)
+        self._lines: dict[RequestId, Line] = {}
+        self._asked: dict[tuple[FrontEnd, int], Asked] = {}
+        self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that have been in no step
+        self._next_id = 0
+        self._at_once: list[tuple[FrontEnd, Output]] = []  # what is answered without a step
+
+    @property
+    def has_work(self) -> bool:
+        return self.engine.has_work or bool(self._at_once)
+
+    def submit(self, front_end: FrontEnd, message: Submit) -> None:
+        """Queues a request that was checked (`output_room`). A search too large for the pool, or a prompt that fitted
+        the engine before this one, is answered with the next step."""
+        try:
+            samples = self._samples(message)
+        except InvalidRequest as error:
+            for i in range(message.params.num_samples):
+                output = Output(
+                    message.key, i, None, FinishReason.ERROR.value, error=error.message, error_field=error.field
+                )
+                self._at_once.append((front_end, output))
+            return
+        groups = [samples] if message.outputs is None else resume(samples, message.outputs)
+        for group in groups:
+            if len(group[0].output) >= group[0].max_output:  # there was more room in the engine before
+                self._at_once.append((front_end, Output(message.key, group[0].sample_index, None, "length")))
+            else:
+                self._add(front_end, message, group)
+
+    def _add(self, front_end: FrontEnd, message: Submit, group: tuple[Request, ...]) -> None:
+        asked = self._asked.setdefault((front_end, message.key), Asked(message, []))
+        self.waiting.setdefault(front_end, set()).add(message.key)
+        for request in group:
+            if request.sample_index < message.params.num_samples:  # else a member of a search, which says nothing
+                # Who goes on was told of cached tokens by the engine before.
+                num_cached = 0 if request.output else None
+                marks: list[Mark] | None = [] if message.is_traced and request.sample_index == 0 else None
+                line = Line(front_end, message.key, request.sample_index, num_cached, message.name, marks)
+                self._lines[request.id] = line
+                asked.requests.append(request.id)
+        self.engine.add(group)
+
+    def abort(self, front_end: FrontEnd, message: Abort) -> None:
+        """Ends a request or one sample of it; nobody is told. One that is not there has already ended."""
+        asked = self._asked.get((front_end, message.key))
+        for request in list(asked.requests) if asked is not None else ():
+            if message.sample is None or self._lines[request].sample == message.sample:
+                self._end(request)
+
+    def drop(self, front_end: FrontEnd) -> None:
+        """A front end is gone: so are its requests."""
+        self._at_once = [(to, output) for to, output in self._at_once if to != front_end]
+        lost = [asked for (to, _), asked in self._asked.items() if to == front_end]
+        tell_lost(front_end, len(lost))
+        for request in [request for asked in lost for request in asked.requests]:
+            self._end(request)
+
+    def take_back(self, front_end: FrontEnd, key: int) -> Submit:
+        """Takes a request out of the engine; it goes on when the answer is submitted."""
+        asked = self._asked[front_end, key]
+        live = self.engine.scheduler.live
+        progresses = {self._lines[request].sample: live[request] for request in asked.requests}
+        outputs = {sample: p.tokens[len(p.request.prompt) :] for sample, p in progresses.items()}
+        arrival = next(iter(progresses.values())).arrival
+        for request in list(asked.requests):
+            self._end(request)
+        return go_on(asked.message, outputs, self.engine.clock.now() - arrival)
+
+    def all_open(self) -> list[tuple[FrontEnd, int]]:
+        """Front end and key of every request that has not ended."""
+        return list(self._asked)
+
+    def who(self, requests: Iterable[RequestId]) -> dict[FrontEnd, set[int]]:
+        """Whose they are, by the keys that their front ends know them by."""
+        found: dict[FrontEnd, set[int]] = {}
+        for request in requests:
+            line = self._lines.get(request) or self._line_of_search(request)
+            if line is not None:
+                found.setdefault(line.front_end, set()).add(line.key)
+        return found
+
+    def _line_of_search(self, request: RequestId) -> Line | None:
+        """Most members of a search say nothing; those that do are of the same request."""
+        progress = self.engine.scheduler.live.get(request)
+        members = () if progress is None or progress.beams is None else progress.beams.members
+        return next((self._lines[member] for member in members if member in self._lines), None)
+
+    def step(self) -> dict[FrontEnd, list[Output]]:
+        """One step of the engine, and what each front end hears of it."""
+        outputs: dict[FrontEnd, list[Output]] = {}
+        for front_end, answer in self._at_once:
+            outputs.setdefault(front_end, []).append(answer)
+        self._at_once.clear()
+        for event in self.engine.step():
+            line = self._lines.get(event.request)
+            if line is not None:
+                output = self._output(event, line)
+                if output is not None:
+                    if line.marks:
+                        output = replace_fields(output, marks=line.marks)
+                        line.marks = []
+                    outputs.setdefault(line.front_end, []).append(output)
+            elif isinstance(event, RuleFailed):
+                _log.warning("%s; the plain one takes its place", event.message)
+            elif isinstance(event, Shrunk):
+                _log.warning("a step did not fit (%s); the next has %d tokens at most", event.message, event.max_tokens)
+        return outputs
+
+    def _output(self, event: Event, line: Line) -> Output | None:
+        if isinstance(event, Token):
+            num_cached = line.num_cached or 0
+            if event.finish is None:
+                return Output(line.key, line.sample, event.token, None, event.score, num_cached)
+            self._hang_up(event.request)
+            return Output(line.key, line.sample, event.token, event.finish.value, event.score, num_cached)
+        if isinstance(event, Admitted | Forked):
+            self._not_waiting(line)
+            if line.num_cached is None:
+                line.num_cached = event.num_cached if isinstance(event, Admitted) else 0
+            _note(line, "admitted", event.at)
+        elif isinstance(event, Queued):
+            _note(line, "queued", event.at)
+        elif isinstance(event, Preempted):
+            _note(line, "preempted", event.at)
+        elif isinstance(event, PromptScored):
+            asked = self._asked[line.front_end, line.key]
+            asked.message = with_scored_prompt(asked.message)
+            return Output(line.key, line.sample, None, prompt_scores=list(event.scores))
+        elif isinstance(event, Finished):
+            if event.finish is FinishReason.ERROR:
+                _log.warning("request %s failed: %s", line.name, event.message)
+            self._hang_up(event.request)
+            return Output(line.key, line.sample, None, event.finish.value, error=event.message)
+        return None
+
+    def _end(self, request: RequestId) -> None:
+        self.engine.abort(request)
+        self._hang_up(request)
+
+    def _hang_up(self, request: RequestId) -> None:
+        line = self._lines.pop(request)
+        requests = self._asked[line.front_end, line.key].requests
+        requests.remove(request)
+        if not requests:
+            del self._asked[line.front_end, line.key]
+            self._not_waiting(line)
+
+    def _not_waiting(self, line: Line) -> None:
+        keys = self.waiting.get(line.front_end, set())
+        keys.discard(line.key)
+        if not keys:
+            self.waiting.pop(line.front_end, None)
+
+    def _samples(self, message: Submit) -> tuple[Request, ...]:
+        params = message.params
+        # An engine that was started again may have less room than the one that the request was checked against.
+        max_output = min(message.max_output, room_after(len(message.prompt), self._limits))
+        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids)
+        lead = Request(
+            id=self._new_id(),
+            prompt=tuple(message.prompt),
+            params=params,
+            max_output=max_output,
+            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            stop_ids=stop_ids,
+            attributes=message.attributes,
+            timeout_s=None if message.expires is None else message.expires - self.engine.clock.now(),
+        )
+        if params.beam_width:
+            count = num_offered(params, len(stop_ids), len(message.prompt), self._limits)
+            lead = replace(lead, params=replace(params, logprobs=count, temperature=0.0))  # nothing is drawn
+            return lead, *(replace(lead, id=self._new_id(), sample_index=i) for i in range(1, params.beam_width))
+        if params.best_of and params.logprobs is None:  # whoever chooses the best needs to know how likely they are
+            params = replace(params, logprobs=0)
+            lead = replace(lead, params=params)
+        if params.num_samples == 1:
+            return (lead,)
+        others = replace(params, prompt_logprobs=None)  # the prompt is scored once, for the first sample
+        more = range(1, params.num_samples)
+        return lead, *(replace(lead, id=self._new_id(), params=others, sample_index=i) for i in more)
+
+    def _new_id(self) -> RequestId:
+        self._next_id += 1
+        return RequestId(self._next_id)
+
+
+def _note(line: Line, change: Change, at: float) -> None:
+    if line.marks is not None:
+        line.marks.append((change, at))
+
+
+def tell_lost(front_end: FrontEnd, count: int) -> None:
+    """The parent counts them, for those who look at figures."""
+    if count:
+        _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), count)

@@ -1,0 +1,86 @@
+"""The front end's side of watching the engine: one viewer, and questions about single requests.
+
+Always: a viewer that has begun to look is shown every engine that comes, and told when one goes; a question is
+answered, with None when the engine does not know, or is gone. Either costs the engine milliseconds, so questions are
+put to it one after the other, with a pause between, and it is asked for everything once a second at most.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from chairlift.live.wire.messages import Explain, Explained, Snapshot, Watch
+
+PAUSE_S = 0.2
+LOOK_PAUSE_S = 1.0
+
+
+class Viewer(Protocol):
+    def put(self, snapshot: Snapshot) -> None: ...
+
+    def lose(self) -> None:
+        """The engine is gone; when there is another, a whole snapshot comes."""
+        ...
+
+
+class Watching:
+    def __init__(self, send: Callable[[Watch | Explain], bool]) -> None:
+        """`send` is False when there is no engine."""
+        self._send = send
+        self._viewer: Viewer | None = None
+        self._asked: tuple[int, asyncio.Future[bytes | None]] | None = None
+        self._turn = asyncio.Lock()
+        self._may_ask = 0.0  # from this time on
+        self._may_look = 0.0  # likewise
+        self._look_later: asyncio.TimerHandle | None = None
+
+    def begin(self, viewer: Viewer) -> None:
+        """A whole snapshot comes, soon; also for a viewer that has begun before."""
+        self._viewer = viewer
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._may_look:
+            self._look()
+        elif self._look_later is None:
+            self._look_later = loop.call_at(self._may_look, self._look)
+
+    def end(self) -> None:
+        self._viewer = None
+        self._send(Watch(False))
+
+    def _look(self) -> None:
+        self._look_later = None
+        if self._viewer is not None:
+            self._may_look = asyncio.get_running_loop().time() + LOOK_PAUSE_S
+            self._send(Watch(True))
+
+    async def explain(self, request: int) -> bytes | None:
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await asyncio.sleep(self._may_ask - loop.time())
+            self._may_ask = loop.time() + PAUSE_S
+            answer: asyncio.Future[bytes | None] = loop.create_future()
+            self._asked = request, answer
+            if not self._send(Explain(request)):
+                return None
+            return await answer
+
+    def hear(self, message: Snapshot | Explained) -> None:
+        if isinstance(message, Explained):
+            self._answer(message.request, message.data)
+        elif self._viewer is not None:
+            self._viewer.put(message)
+
+    def go_on(self) -> None:
+        """There is an engine."""
+        if self._viewer is not None:
+            self._send(Watch(True))
+
+    def lose(self) -> None:
+        if self._asked is not None:
+            self._answer(self._asked[0], None)
+        if self._viewer is not None:
+            self._viewer.lose()
+
+    def _answer(self, request: int, data: bytes | None) -> None:
+        if self._asked is not None and self._asked[0] == request and not self._asked[1].done():
+            self._asked[1].set_result(data)

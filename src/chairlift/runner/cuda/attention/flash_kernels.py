@@ -1,0 +1,140 @@
+"""FlashInfer's kernels: whether they can do a model's attention, and having them compiled.
+
+FlashInfer compiles a kernel for each kind of attention when it is first asked for, with nvcc, and keeps it on disk: ten
+seconds or more, once. Nothing here uses the device's streams or memory, so compiling may go on beside steps and
+captures.
+"""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from threading import Event, Thread, get_native_id
+from typing import Any
+
+import torch
+
+from chairlift.config.model import AttentionSpec, ModelConfig
+from chairlift.core.errors import InvalidConfig
+from chairlift.runner.machine import hardware
+
+_DTYPES = (torch.bfloat16, torch.float16)
+_HEAD_DIMS = (64, 128, 256)
+# From so many query heads of a kv head on, tensor cores are the faster way to decode.
+_MIN_GROUP = 4
+_LOWEST_PRIORITY = 19
+_COMPILER_BYTES = 4 * 2**30  # that one compiler may need
+_OTHERWISE = "use --attention triton"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model's attention, as far as kernels are made for it."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    window: int  # 0: no limit
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> "Shape":
+        return cls(spec.num_heads, spec.num_kv_heads, spec.head_dim, block_size, spec.window, dtype)
+
+    @property
+    def window_left(self) -> int:
+        """Keys before its own that a query sees; -1: all."""
+        return self.window - 1
+
+    @property
+    def has_groups(self) -> bool:
+        return self.heads // self.kv_heads >= _MIN_GROUP
+
+
+def why_not(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> str:
+    """Why FlashInfer cannot be used and what to do instead; empty if it can."""
+    kinds = {replace(layer.attention, rotation=None, has_qk_norm=False, has_bias=False) for layer in config.layers}
+    spec = config.layers[0].attention
+    if len(kinds) > 1 or spec.cap or spec.scale != spec.head_dim**-0.5:
+        return f"it is used where attention is the same in all layers, uncapped and plainly scaled; {_OTHERWISE}"
+    if dtype not in _DTYPES or kv_dtype is not dtype:
+        return f"it is used in bfloat16 and float16 only, cache included; {_OTHERWISE}"
+    if spec.head_dim not in _HEAD_DIMS:
+        return f"it has no kernels for heads of {spec.head_dim}; {_OTHERWISE}"
+    if find_spec("flashinfer") is None:
+        return f"it is not installed; pip install 'chairlift[gpu]' or {_OTHERWISE}"
+    return ""
+
+
+class FlashKernels:
+    """What FlashInfer is used for: all attention (`is_whole`), or long prompts once their kernel is compiled."""
+
+    def __init__(self, shape: Shape, device: torch.device, is_whole: bool) -> None:
+        self.shape = shape
+        self.is_whole = is_whole
+        self._device = device
+        self._ready = Event()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
+    def compile(self) -> None:
+        """Returns when they are there."""
+        try:
+            specs = self._specs()
+            if not all(spec.is_compiled for spec in specs):
+                print("chairlift: compiling FlashInfer's kernels, once: a minute or so", file=sys.stderr, flush=True)
+            _build(specs)
+        except Exception as error:
+            raise InvalidConfig(f"attention flashinfer: {_summary(error)}; {_OTHERWISE}") from error
+        self._ready.set()
+
+    def compile_beside(self) -> None:
+        """Returns at once; `is_ready` says when they are there, if ever."""
+        Thread(target=self._compile_quietly, name="flashinfer", daemon=True).start()
+
+    def _compile_quietly(self) -> None:
+        try:
+            specs = self._specs()
+            # On Linux this is about the thread alone, and the compilers it starts inherit it.
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), _LOWEST_PRIORITY)
+            _build(specs)
+        except Exception as error:
+            _log.info("FlashInfer is not used: %s", _summary(error))
+        else:
+            self._ready.set()
+
+    def _specs(self) -> list[Any]:
+        """The kernels that `Planner` will ask for, as FlashInfer describes them to its compiler."""
+        os.environ.setdefault("FLASHINFER_LOGGING_LEVEL", "warning")  # it tells of every kernel it loads
+        from flashinfer import jit
+        from flashinfer.utils import determine_attention_backend
+
+        shape = self.shape
+        kinds = (shape.dtype,) * 3 + (torch.int32, shape.head_dim, shape.head_dim)
+        options = (0, shape.window > 0, False)  # no positions added, a window or none, scores not capped
+        fastest = determine_attention_backend(self._device, 0, False, False, shape.dtype, shape.dtype)
+        specs = [jit.gen_batch_prefill_module(fastest, *kinds, *options, False)]
+        if self.is_whole and not shape.has_groups:
+            specs.append(jit.gen_batch_decode_module(*kinds, *options))
+        elif self.is_whole and fastest != "fa2":  # what decodes by tensor cores run on
+            specs.append(jit.gen_batch_prefill_module("fa2", *kinds, *options, False))
+        return specs
+
+
+def _build(specs: list[Any]) -> None:
+    from flashinfer.jit import build_jit_specs
+
+    num_jobs = min(hardware.num_cpus(), hardware.free_memory(torch.device("cpu")) // _COMPILER_BYTES)
+    os.environ.setdefault("MAX_JOBS", str(max(1, num_jobs)))
+    build_jit_specs(specs, verbose=False)
+
+
+def _summary(error: Exception) -> str:
+    """One line: of a compiler's output the first that names an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return next((line for line in lines if "error:" in line), lines[0])

@@ -1,0 +1,205 @@
+"""Matrix products in which a row's bits do not depend on the number of rows: for `--exact`.
+
+Our own product adds up the inputs of an output in one fixed order, whatever its tile: the tensor cores take sixteen at
+a time, from first to last. A library's product is faster for many rows and often adds up in the same order, but nobody
+promises it. So for each kind of matrix and each number of rows it is tried on random numbers against ours before it is
+used, and used only where all bits are equal.
+
+Always: all ways that a kind of matrix is multiplied by give the same bits. Library products run with row counts that
+have been tried, and rows of zeros make up what is missing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+from triton import knobs
+
+from chairlift.runner.cuda.dependent_launch import early
+from chairlift.runner.cuda.exact.kernels import product_kernel
+from chairlift.runner.cuda.start.target import shared_memory
+
+Activate = Callable[[Tensor, str], Tensor]  # as `CudaOps.activate`
+Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
+
+_FEW = 16  # rows up to which ours is the fastest
+_TRIED = 1 << 18  # numbers that must be equal, of a matrix that has enough of them
+_MAX_TRIALS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What trials have shown, by shape, numbers and place of a matrix and more."""
+
+    ways: dict[tuple[object, ...], Way] = field(default_factory=dict)
+    gates: dict[tuple[object, ...], bool] = field(default_factory=dict)
+
+
+class Tile(NamedTuple):
+    outputs: int
+    num_full: int  # of them; the other lines are empty
+    rows: int
+    stretch: int  # of the sum that is read at a time
+    warps: int
+    stages: int  # that are read ahead, where there is memory for them
+
+    def num_stages(self, itemsize: int) -> int:
+        """No bit depends on it."""
+        if knobs.runtime.interpret:
+            return 1
+        return max(1, min(self.stages, shared_memory() // ((self.outputs + self.rows) * self.stretch * itemsize)))
+
+
+# Chosen by measuring on an H200. Many outputs keep all processors busy with tiles that are nearly full.
+_FEW_ROWS = Tile(64, 32, 16, 256, 4, 5)
+_FEW_ROWS_OF_MANY = Tile(128, 96, 16, 128, 4, 4)
+_MANY_OUTPUTS = 8192
+_GATED = Tile(64, 64, 16, 128, 4, 3)
+_MEDIUM = Tile(64, 64, 64, 128, 4, 4)
+_LARGE = Tile(128, 128, 256, 64, 8, 4)
+_UNCUT = Tile(64, 64, 16, 32, 4, 2)  # for float32, which the tensor cores do not take as it is
+
+
+class ExactWeight:
+    """`found` is shared by the matrices of a model, as those of one shape need one trial."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None, found: Found) -> None:
+        self._matrix = matrix.contiguous()
+        self._bias = bias
+        self._found = found
+
+    def linear(self, x: Tensor) -> Tensor:
+        return self._multiply(x, x.dtype)
+
+    def gated(self, x: Tensor, activation: str, activate: Activate) -> Tensor:
+        """activate(linear(x), activation); of a few rows in one kernel, where that gives the same bits."""
+        if self._bias is not None or len(x) > _FEW or x.dtype is torch.float32:
+            return activate(self.linear(x), activation)
+        kind = (self._matrix.shape, self._matrix.dtype, activation)
+        if kind not in self._found.gates:
+            self._found.gates[kind] = not self._matrix.is_cuda or self._can_be_gated(activation, activate)
+        if self._found.gates[kind]:
+            return gated(x, self._matrix, activation)
+        return activate(self.linear(x), activation)
+
+    def _can_be_gated(self, activation: str, activate: Activate) -> bool:
+        x = _numbers(0, _FEW, self._matrix)
+        return all(
+            torch.equal(gated(rows, self._matrix, activation), activate(self.linear(rows), activation))
+            for rows in (x, x[:1])
+        )
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self._multiply(x, torch.float32)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(ids, self._matrix)
+
+    def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        num_rows, count = len(x), padded(len(x))
+        if not num_rows:  # a step that only cuts a prompt short of its end wants no logits
+            return torch.empty(0, len(self._matrix), dtype=dtype, device=x.device)
+        kind = (self._matrix.shape, self._matrix.dtype, self._matrix.device.type, dtype, count)
+        if (way := self._found.ways.get(kind)) is None:
+            way = self._found.ways[kind] = find(self._matrix, dtype, count)
+        if count > num_rows:
+            x = torch.nn.functional.pad(x, (0, 0, 0, count - num_rows))
+        out = way(x.contiguous(), self._matrix, dtype)[:num_rows]
+        return out if self._bias is None else out.add_(self._bias)
+
+
+def padded(num_rows: int) -> int:
+    """To a number of rows of which there are not too many to be tried."""
+    step = 1 if num_rows <= _FEW else 8 if num_rows <= 64 else 16 if num_rows <= 512 else 64
+    return -(-num_rows // step) * step
+
+
+def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
+    """The fastest way that gives the bits of our own product with its smallest tile."""
+    ways = [by_tile(_tile(num_rows, matrix))]
+    if not matrix.is_cuda:  # nothing is computed there in earnest, and there is no library to try
+        return ways[0]
+    if num_rows > _FEW:
+        ways.insert(0, by_library)
+    return first_equal(ways, matrix, dtype, num_rows)
+
+
+def first_equal(ways: Sequence[Way], matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
+    smallest = by_tile(_UNCUT if matrix.dtype is torch.float32 else _FEW_ROWS)
+    num_trials = min(_MAX_TRIALS, -(-_TRIED // (num_rows * len(matrix))))
+    samples = [_numbers(trial, num_rows, matrix) for trial in range(num_trials)]
+    wanted = [smallest(x, matrix, dtype) for x in samples]
+    for way in ways:
+        if all(torch.equal(way(x, matrix, dtype), want) for x, want in zip(samples, wanted, strict=True)):
+            return way
+    return smallest
+
+
+def _numbers(seed: int, num_rows: int, matrix: Tensor) -> Tensor:
+    source = torch.Generator(matrix.device).manual_seed(seed)
+    return torch.randn(num_rows, matrix.shape[1], generator=source, device=matrix.device).to(matrix.dtype)
+
+
+def _tile(num_rows: int, matrix: Tensor) -> Tile:
+    if matrix.dtype is torch.float32:
+        return _UNCUT
+    if num_rows > _FEW:
+        return _MEDIUM if num_rows <= 64 else _LARGE
+    return _FEW_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEW_ROWS
+
+
+def by_tile(tile: Tile) -> Way:
+    return lambda x, matrix, dtype: product(x, matrix, dtype, tile)
+
+
+def by_library(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """cuBLASLt: unlike cuBLAS it can be told not to cut sums into parts, and is as fast."""
+    with _uncut():
+        return torch.mm(x, matrix.t()) if dtype is x.dtype else torch.mm(x, matrix.t(), out_dtype=dtype)
+
+
+@contextmanager
+def _uncut() -> Iterator[None]:
+    settings, backends = torch.backends.cuda.matmul, torch.backends.cuda
+    library = backends.preferred_blas_library()
+    bf16, fp16 = settings.allow_bf16_reduced_precision_reduction, settings.allow_fp16_reduced_precision_reduction
+    backends.preferred_blas_library("cublaslt")
+    settings.allow_bf16_reduced_precision_reduction = settings.allow_fp16_reduced_precision_reduction = (False, False)
+    try:
+        yield
+    finally:
+        settings.allow_bf16_reduced_precision_reduction = bf16
+        settings.allow_fp16_reduced_precision_reduction = fp16
+        backends.preferred_blas_library(library)
+
+
+def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile) -> Tensor:
+    """x [T, in], matrix [out, in] -> [T, out]"""
+    out = torch.empty(len(x), len(matrix), dtype=dtype, device=x.device)
+    _launch(x, matrix, out, tile)
+    return out
+
+
+def gated(x: Tensor, matrix: Tensor, activation: str) -> Tensor:
+    """x [T, in], matrix [2 * out, in] -> activation(first half of the product) * second half, [T, out]"""
+    out = torch.empty(len(x), len(matrix) // 2, dtype=x.dtype, device=x.device)
+    _launch(x, matrix, out, _GATED, activation)
+    return out
+
+
+def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, activation: str = "") -> None:
+    (num_rows, width), num_outputs = x.shape, out.shape[1]
+    num_full = tile.outputs // 2 if activation else tile.num_full
+    is_full = tile.num_full == tile.outputs and num_outputs % num_full == 0
+    grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_outputs, num_full),)
+    product_kernel[grid](
+        x, matrix, out, num_rows, num_outputs, width,
+        OUTPUTS=tile.outputs, NUM_FULL=num_full, ROWS=tile.rows, STRETCH=tile.stretch, IS_FULL=is_full,
+        IS_EVEN=width % tile.stretch == 0, ACTIVATION=activation, num_warps=tile.warps,
+        num_stages=tile.num_stages(x.element_size()),
+        **early(num_rows == 1),
+    )  # fmt: skip

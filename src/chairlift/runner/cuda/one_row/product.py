@@ -1,0 +1,43 @@
+"""The matrix product of a single row: time goes into reading the weight once, which general products do not do at the
+speed of memory."""
+
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.runner.cuda.dependent_launch import early
+from chairlift.runner.cuda.one_row.product_kernel import gated_kernel, one_row_kernel
+
+_DTYPES = (torch.bfloat16, torch.float16)
+_OUTPUTS = 2  # of a program
+
+
+def is_one_row(x: Tensor) -> bool:
+    return len(x) == 1 and x.dtype in _DTYPES
+
+
+def one_row(x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, scales: Tensor | None = None) -> Tensor:
+    """x [1, in], matrix [out, in] -> [1, out], of the given type; each output times its scale, where there are any."""
+    num_outputs, width = matrix.shape
+    out = torch.empty(1, num_outputs, dtype=dtype, device=x.device)
+    one_row_kernel[(triton.cdiv(num_outputs, _OUTPUTS),)](
+        x, matrix, scales, bias, out, num_outputs,
+        WIDTH=width, OUTPUTS=_OUTPUTS, STRETCH=_stretch(width),
+        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=4, **early(True),
+    )  # fmt: skip
+    return out
+
+
+def gated(x: Tensor, matrix: Tensor, activation: str) -> Tensor:
+    """x [1, in], matrix [2 * out, in] -> activation(first half of the product) * second half, [1, out]"""
+    num_outputs, width = len(matrix) // 2, x.shape[1]
+    out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
+    gated_kernel[(num_outputs,)](
+        x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=_stretch(width), ACTIVATION=activation,
+        num_warps=4, **early(True),
+    )  # fmt: skip
+    return out
+
+
+def _stretch(width: int) -> int:
+    return 2048 if width % 2048 == 0 else min(4096, triton.next_power_of_2(width))

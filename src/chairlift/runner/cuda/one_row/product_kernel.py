@@ -1,0 +1,64 @@
+"""The matrix product of a single row in Triton.
+
+A program has some outputs and walks their weights in long stretches; the sums of a stretch stay apart until the end.
+Without torch: kernels are compiled by processes that do not wait for it.
+"""
+
+import triton
+import triton.language as tl
+
+from chairlift.runner.cuda.dependent_launch import await_others, let_next_begin
+from chairlift.runner.cuda.kernels import activated
+
+
+@triton.jit
+def one_row_kernel(
+    x, weight, scales, bias, out, num_outputs,
+    WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, HAS_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr,
+    IS_EARLY: tl.constexpr,
+):  # fmt: skip
+    """x [WIDTH], weight [num_outputs, WIDTH], scales, bias [num_outputs] -> out [num_outputs]"""
+    let_next_begin(IS_EARLY)
+    await_others(IS_EARLY)
+    outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    is_output = outputs < num_outputs
+    total = _multiply(x, weight, outputs, is_output, WIDTH, OUTPUTS, STRETCH)
+    if HAS_SCALES:
+        total *= tl.load(scales + outputs, mask=is_output, other=0.0)
+    if HAS_BIAS:
+        total += tl.load(bias + outputs, mask=is_output, other=0.0).to(tl.float32)
+    tl.store(out + outputs, total.to(out.dtype.element_ty), mask=is_output)
+
+
+@triton.jit
+def gated_kernel(
+    x, weight, out, num_outputs,
+    WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, ACTIVATION: tl.constexpr,
+    IS_EARLY: tl.constexpr,
+):  # fmt: skip
+    """x [WIDTH], weight [2 * num_outputs, WIDTH] -> activation(first half of products) * second half [num_outputs]"""
+    let_next_begin(IS_EARLY)
+    await_others(IS_EARLY)
+    rows = tl.arange(0, 2 * OUTPUTS)  # the two of an output side by side
+    outputs = tl.program_id(0) * OUTPUTS + rows // 2
+    total = _multiply(x, weight, outputs + rows % 2 * num_outputs, outputs < num_outputs, WIDTH, 2 * OUTPUTS, STRETCH)
+    kind = out.dtype.element_ty
+    # Rounded before they are multiplied, as where the products are kept.
+    gate, up = tl.split(tl.reshape(total.to(kind).to(tl.float32), [OUTPUTS, 2]))
+    outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    tl.store(out + outputs, activated(gate, up, ACTIVATION).to(kind), mask=outputs < num_outputs)
+
+
+@triton.jit
+def _multiply(x, weight, rows, is_row, WIDTH: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr):
+    """x times some rows of the weight -> [ROWS]"""
+    columns = tl.arange(0, STRETCH)
+    place = weight + rows[:, None].to(tl.int64) * WIDTH + columns[None, :]
+    sums = tl.zeros([ROWS, STRETCH], dtype=tl.float32)
+    for low in tl.static_range(0, WIDTH, STRETCH):
+        is_column = low + columns < WIDTH
+        mask = is_row[:, None] & is_column[None, :]
+        part = tl.load(place + low, mask=mask, other=0.0, eviction_policy="evict_first")  # [ROWS, STRETCH]
+        values = tl.load(x + low + columns, mask=is_column, other=0.0)
+        sums += part.to(tl.float32) * values.to(tl.float32)[None, :]
+    return tl.sum(sums, axis=1)

@@ -1,0 +1,91 @@
+"""Shaping logits, choosing tokens and scoring them on the device: launched after a step's logits. Only tokens with a
+filter that has no kernel are waited for: the torch sampler draws them.
+
+raw logits -> penalties -> bias, forbidden stops -> draw -> tokens, in place of the argmax
+    |                                                         |
+    +-- kept for rows that are scored ----------------------> scores
+"""
+
+import numpy as np
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.runner.cuda.sampling.draw import draw_kernel
+from chairlift.runner.cuda.sampling.penalties import change_kernel, count_kernel, penalise_kernel
+from chairlift.runner.cuda.sampling.sampling_rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
+from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.machine.to_device import to_device
+from chairlift.runner.sampling.sampler import CANDIDATES, choose
+from chairlift.runner.sampling.sampling_table import MAX_ATTEMPTS, SAMPLE
+from chairlift.runner.sampling.scores import Measure, measure
+from chairlift.runner.torch.ops import TorchOps
+
+_MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts
+_STRETCH = 1024  # tokens that one program counts
+_CHANGES = 128  # that one program makes
+
+
+class Sampling:
+    def __init__(self, tables: Tensor, history: Tensor, last: Tensor, measure: Measure = measure) -> None:
+        """history: int32 [num_blocks, block_size]; last: where the tokens go that the next step reads, one a row."""
+        self._tables = tables
+        self._history = history
+        self._last = last
+        self._measure = measure
+        self._counts: Tensor | None = None  # all 0 between steps
+
+    def choose(self, step: StepInput, logits: Tensor, tokens: Tensor) -> Tensor | None:
+        """Overwrites logits [S, vocab], and where tokens [S] are not simply the argmax, them and what is kept of
+        them. -> what `measure` tells of those that are scored"""
+        asked = step.sampling
+        if not (len(asked.draws) or len(asked.slow) or len(asked.scored)):
+            return None
+        draws, penalties, changes, scored = self._send(asked)
+        raw = logits.index_select(0, scored) if len(scored) else None
+        if len(penalties):
+            self._penalise(penalties, int(asked.penalties[:, 2].max()), logits)
+        if len(changes):
+            grid = (triton.cdiv(len(changes), _CHANGES),)
+            change_kernel[grid](logits, changes, len(changes), logits.shape[1], WIDTH=CHANGE_WIDTH, BLOCK=_CHANGES)
+        if len(draws):
+            draw(logits, draws, tokens, self._last)
+        if len(asked.slow):
+            self._draw_slowly(step, logits, tokens)
+        if raw is None:
+            return None
+        return self._measure(raw, tokens.index_select(0, scored).clamp(min=0), int(asked.num_top.max()))
+
+    def _draw_slowly(self, step: StepInput, logits: Tensor, tokens: Tensor) -> None:
+        """One by one: on a GPU torch may add up in another order beside other rows."""
+        for sample in step.sampling.slow.view(SAMPLE)[:, 0]:
+            row = int(sample["row"])
+            drawn, bad = choose(logits[row : row + 1], sample[None], TorchOps())
+            tokens[row] = -1 if bad else drawn[0]
+            self._last[int(step.columns.sample_rows[row])] = 0 if bad else drawn[0]
+
+    def _send(self, asked: SamplingRows) -> list[Tensor]:
+        """All numbers in one copy."""
+        parts = (asked.draws, asked.penalties, asked.changes, asked.scored)
+        words = to_device(np.concatenate([part.ravel() for part in parts]), self._last.device)
+        pieces = words.split([part.size for part in parts])
+        return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+
+    def _penalise(self, penalties: Tensor, longest: int, logits: Tensor) -> None:
+        vocab = logits.shape[1]
+        if self._counts is None:
+            self._counts = torch.zeros(_MAX_PENALISED, vocab, dtype=torch.int32, device=logits.device)
+        said = (self._tables, self._history, self._counts, self._tables.shape[1], vocab)
+        sizes = {"WIDTH": PENALTY_WIDTH, "SIZE": self._history.shape[1], "BLOCK": _STRETCH}
+        for part in penalties.split(_MAX_PENALISED):
+            grid = (len(part), triton.cdiv(longest, _STRETCH))
+            count_kernel[grid](part, *said, **sizes)
+            penalise_kernel[grid](logits, part, *said, **sizes)
+
+
+def draw(logits: Tensor, draws: Tensor, tokens: Tensor, last: Tensor) -> None:
+    """draws as sampling_rows.py tells: a token for each, into tokens and last."""
+    draw_kernel[(len(draws),)](
+        logits, draws, tokens, last, logits.shape[1],
+        WIDTH=DRAW_WIDTH, CANDIDATES=CANDIDATES, ATTEMPTS=MAX_ATTEMPTS, PIVOTS=8, TILE=4096, STAGES=1, num_warps=32,
+    )  # fmt: skip

@@ -1,0 +1,81 @@
+"""Has the kernels of a start compiled by many processes while weights are loaded: one by one they were two thirds of a
+first start.
+
+Only where they are not known to be in Triton's cache: a file beside them says that a start like this one has compiled
+them there. Nothing here may fail a start: what is not compiled ahead is compiled when it is launched.
+"""
+
+import hashlib
+import json
+import logging
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.cache import triton_key
+
+from chairlift import runner
+from chairlift.config.model import ModelConfig
+from chairlift.core.limits import Limits
+from chairlift.runner.ops import Ops
+from chairlift.runner.weights.assemble import Keeping
+
+if TYPE_CHECKING:
+    from chairlift.runner.cuda.start.dry_run import MakeRunner
+
+_COMPILER = (sys.executable, "-m", "chairlift.runner.cuda.start.compiler")
+_log = logging.getLogger(__name__)
+
+
+class CompileAhead:
+    def __init__(
+        self, make_runner: "MakeRunner", config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
+        keeping: Keeping, limits: Limits, capability: tuple[int, int],
+    ) -> None:  # fmt: skip
+        """Begins, unless it has been done before."""
+        # Every key of the cache holds a sum over the whole compiler: in a thread, as weights are loaded next.
+        threading.Thread(target=triton_key, daemon=True).start()
+        target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+        self._compiling: Future[Any] | None = None
+        self._mark = _mark(config, type(ops), vars(ops), dtype, kv_dtype, keeping, limits, target)
+        if self._mark.exists():
+            return
+        try:
+            from chairlift.runner.cuda.start.dry_run import kernels_of_start
+
+            kernels = kernels_of_start(make_runner, config, ops, dtype, kv_dtype, keeping, limits, target)
+        except Exception as error:
+            _log.warning("kernels are compiled one by one: %s", error)
+            return
+        if kernels:
+            order = json.dumps({"target": [target.backend, target.arch, target.warp_size], "kernels": kernels})
+            self._compiling = ThreadPoolExecutor(1).submit(_compile, order)
+
+    def wait(self) -> None:
+        """Until they are in the cache."""
+        if self._compiling is None:
+            return
+        try:
+            self._compiling.result()
+            self._mark.touch()
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = str(getattr(error, "stderr", "")).strip().splitlines()
+            _log.warning("kernels are compiled one by one: %s", said[-1] if said else error)
+
+
+def _compile(order: str) -> None:
+    subprocess.run(_COMPILER, input=order, text=True, capture_output=True, check=True)
+
+
+def _mark(*start: object) -> Path:
+    """Named for all that decides which kernels there are: versions, our sources, what is started."""
+    told = hashlib.sha256(repr((sys.version, torch.__version__, triton.__version__, start)).encode())
+    for path in sorted(Path(runner.__path__[0]).rglob("*.py")):
+        told.update(path.read_bytes())
+    return Path(triton.knobs.cache.dir) / f"chairlift-{told.hexdigest()[:32]}"

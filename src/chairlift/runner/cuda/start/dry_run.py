@@ -1,0 +1,115 @@
+"""Which kernels a start will launch, found out by launching them without a GPU: nothing has to be listed by hand.
+
+The steps that are run before serving, and those that are captured ahead, are laid out and launched in memory that
+nobody writes to and that therefore takes none. Triton asks before it compiles a kernel; the answer here is no, and what
+it was about to compile is noted. What torch would compute from it is left out too. Layers that are declared alike
+launch the same, so there is one of each kind.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from chairlift.config.model import ModelConfig
+from chairlift.core.limits import Limits
+from chairlift.core.ports import Runner
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.start.compiler import Absent
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.memory import measure
+from chairlift.runner.model import Decoder
+from chairlift.runner.ops import Ops
+from chairlift.runner.start import warm_up
+from chairlift.runner.weights.assemble import Assembly, Keeping
+from chairlift.runner.weights.transfer import Transfer
+
+MakeRunner = Callable[[Decoder, KvCache, torch.device, Limits], Runner]
+
+_CPU = torch.device("cpu")
+_NO_GPU = -1  # Triton launches without asking what this process has compiled for a GPU that there is
+
+
+@torch.inference_mode()
+def kernels_of_start(
+    make_runner: MakeRunner, config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
+    keeping: Keeping, limits: Limits, target: GPUTarget,
+) -> list[str]:  # fmt: skip
+    """Each as Triton's own words for a launch, in the order of first launches."""
+    config = replace(config, layers=config.kinds_of_layers)
+    ops = deepcopy(ops)  # what they may learn about a device they would learn about none
+    limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
+    with _noting(target) as noted, _Idle():
+        weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, keeping, _Nowhere(list))
+        kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
+        runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
+        assert isinstance(runner, CudaRunner)
+        for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):
+            runner.dry_run(plan)
+        runner.device.dry_run_likely()
+    return list(noted)
+
+
+class _Empty:
+    """Weights that hold nothing."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    @property
+    def names(self) -> Collection[str]:
+        return ()
+
+    def file_of(self, name: str) -> str:
+        return name
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, dtype=self._dtype)
+
+
+class _Nowhere(Transfer):
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Touches neither."""
+
+
+class _Idle(TorchFunctionMode):
+    """What takes long, or takes numbers that nobody has computed, gives something of the right shape."""
+
+    _SHAPES: Mapping[Any, Callable[..., Tensor]] = {
+        torch.nn.functional.linear: lambda x, matrix, bias=None: x.new_empty(len(x), len(matrix)),
+        torch.nn.functional.embedding: lambda ids, matrix, **_: matrix.new_empty(len(ids), matrix.shape[1]),
+        torch._scaled_mm: lambda x, y, *_, out_dtype, **__: x.new_empty(len(x), y.shape[1], dtype=out_dtype),
+        Tensor.gather: lambda x, dim, places: x.new_empty(places.shape),
+    }
+
+    def __torch_function__(
+        self, function: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._SHAPES.get(function, function)(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _noting(target: GPUTarget) -> Iterator[dict[str, None]]:
+    noted: dict[str, None] = {}
+    before = knobs.runtime.jit_cache_hook
+    knobs.runtime.jit_cache_hook = lambda **asked: _note(noted, asked["compile"])
+    driver.set_active(Absent(target, _NO_GPU))
+    try:
+        yield noted
+    finally:
+        knobs.runtime.jit_cache_hook = before
+        driver.set_active(None)  # the GPU's own is made when it is asked for
+
+
+def _note(noted: dict[str, None], asked: dict[str, Any]) -> bool:
+    """Whether this is dealt with, so that nothing is compiled and nothing launched."""
+    noted[asked["specialization_data"]] = None
+    return True

@@ -1,0 +1,109 @@
+"""The device's part of a step: from a step input to its tokens, launched without waiting.
+
+    step input -> block moves -> step memory -> forward, or the graph of its key -> sampling -> in flight
+
+A step travels in one copy and runs as a captured graph where its shape allows: decodes and short prompts, padded to a
+rung of a ladder. Long prompts run eagerly. What requests ask beyond the argmax is done after the logits, on the device
+too (sampling.py). Only a step that scores the tokens of a prompt waits, and one with a filter that has no kernel.
+
+Always: step inputs are carried out in order on one stream. Knows nothing of plans or requests.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from chairlift.core.limits import Limits
+from chairlift.runner.cuda.attention.flash import Planned, Planner
+from chairlift.runner.cuda.attention.flash_kernels import FlashKernels
+from chairlift.runner.cuda.exact import scores as exact_scores
+from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.sampling.sample import Sampling
+from chairlift.runner.cuda.step.device_memory import StepMemory
+from chairlift.runner.cuda.step.forward import Forward
+from chairlift.runner.cuda.step.graph_key import Keys
+from chairlift.runner.cuda.step.graphs import Graphs
+from chairlift.runner.cuda.step.in_flight import Computed, InFlight, WayBack
+from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.machine.to_device import to_device
+from chairlift.runner.model import Decoder
+from chairlift.runner.sampling.scores import measure
+from chairlift.runner.torch.step_result import Scores, score_prompts
+
+See = Callable[[Tensor], None]  # is shown logits, a row for each sample and perhaps more, before they are changed
+
+
+class Device:
+    def __init__(
+        self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
+        exact: bool = False,
+    ) -> None:  # fmt: skip
+        """exact: of a model whose operations are."""
+        width = -(-limits.max_model_len // kv.block_size)
+        self._model = model
+        if isinstance(model.ops, CudaOps):
+            attentions = [layer.attention for layer in model.layers]
+            model.ops.settle(attentions, model.dtype, kv.block_size, width, device)
+        self._measure = exact_scores.measure if exact else measure
+        self._kv = kv
+        self._device = device
+        self._keys = Keys(limits, any(layer.attention.has_groups for layer in model.config.layers), exact)
+        most = max(limits.max_step_tokens, self._keys.max_tokens)
+        self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
+        self._memory = memory = StepMemory(self.num_rows + 1, width, most, device)
+        self._planner = None if flash is None else Planner(flash, memory.tables, most, self._keys.max_tokens)
+        self._forward = Forward(self._model, kv, memory)
+        self._graphs = Graphs(self._forward, memory, self._keys.max_tokens, limits.vocab_size)
+        self._sampling = Sampling(memory.tables, kv.tokens, memory.last, self._measure)
+        self._way_back = WayBack(most, device)
+
+    def launch(self, step: StepInput, uses_graphs: bool, see: See | None = None) -> InFlight:
+        self._kv.carry_out(step)
+        return self._way_back.send(step, self.compute(step, uses_graphs, see))
+
+    def compute(self, step: StepInput, uses_graphs: bool, see: See | None = None) -> Computed:
+        """Launches all that the step takes but block moves."""
+        num_padded = self._rung(step)
+        self._memory.send(step, num_padded)
+        planned = self._planner.plan(step, num_padded) if self._planner else None
+        prompt_scores: list[Scores] = []
+        if num_padded is None:
+            hidden = self._hidden(step, planned)
+            prompt_scores = score_prompts(step.prompt_targets(), hidden, self._model, self._measure)
+            logits, tokens = self._forward.choose(hidden, step.num_samples)
+        else:
+            # FlashInfer splits as it likes.
+            key = self._keys.of(num_padded, step.num_samples, 1 if planned is not None else step.max_context)
+            logits, tokens = (self._graphs if uses_graphs else self._forward).run(key, planned)
+        if see is not None:
+            see(logits)
+        return Computed(tokens, self._sampling.choose(step, logits, tokens), prompt_scores)
+
+    def capture_one(self) -> bool:
+        """Captures one more of the steps that are likely to come; False when there is none."""
+        return self._planner is None and self._graphs.capture_one(self._keys.likely)
+
+    def dry_run_likely(self) -> None:
+        """Launches what `capture_one` captures: of each cut one step of a single token, which has kernels of its own,
+        and one of several."""
+        for key in {(key.cut, key.num_tokens == 1): key for key in self._keys.likely}.values():
+            with self._memory.padding(key.num_tokens):
+                self._forward.run(key, None)
+
+    def _rung(self, step: StepInput) -> int | None:
+        """How many tokens the captured step has; None for one that is not captured."""
+        if len(step.tiles) or len(step.prompt_spans):
+            return None
+        if self._planner is not None and not self._planner.can_capture(step):
+            return None
+        return self._keys.rung(max(step.num_tokens, step.num_samples))
+
+    def _hidden(self, step: StepInput, planned: Planned | None) -> Tensor:
+        """Of a step that is not captured."""
+        tiles = None
+        if len(step.tiles) and planned is None:  # else FlashInfer answers them
+            tiles = to_device(step.tiles, self._device)
+        cut = self._keys.cut(step.num_short, step.max_context)
+        return self._forward.hidden(step.num_tokens, step.num_short, cut, tiles, planned)

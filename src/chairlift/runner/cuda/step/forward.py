@@ -1,0 +1,78 @@
+"""The launches of a step: from its columns on the device to logits and the likeliest tokens.
+
+Always: nothing here waits for the device or asks what it has computed, so that a step can be captured as it is. Tokens
+that are sampled stay on the device for the next step.
+"""
+
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.runner.cuda.attention.flash import Planned
+from chairlift.runner.cuda.attention.tiling import Tiling
+from chairlift.runner.cuda.sampling.argmax import likeliest_kernel
+from chairlift.runner.cuda.sampling.penalties import remember_kernel
+from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.device_memory import StepMemory
+from chairlift.runner.cuda.step.graph_key import Key
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.model import Decoder
+
+_REMEMBERED = 256  # tokens that one program looks up
+_TILE = 16384  # logits that are looked at in one go
+
+
+class Forward:
+    def __init__(self, model: Decoder, kv: KvCache, memory: StepMemory) -> None:
+        self._model = model
+        self._kv = kv
+        self._memory = memory
+
+    def run(self, key: Key, planned: Planned | None) -> tuple[Tensor, Tensor]:
+        """A step that is captured or could be -> (logits, tokens) of its samples."""
+        hidden = self.hidden(key.num_tokens, key.num_tokens, key.cut, None, planned)
+        return self.choose(hidden, key.num_samples)
+
+    def hidden(
+        self, num_tokens: int, num_short: int, cut: Tiling, tiles: Tensor | None, planned: Planned | None
+    ) -> Tensor:
+        """What the head reads, of every token; num_short: rows up to the last that is answered by itself."""
+        columns, last = self._memory.columns, self._memory.last
+        known, refs, positions, slots, table_rows, _, _, short = columns[:, :num_tokens]
+        tokens = torch.empty(num_tokens, dtype=torch.int64, device=last.device)
+        remember_kernel[(triton.cdiv(num_tokens, _REMEMBERED),)](
+            known, refs, slots, last, tokens, self._kv.tokens, num_tokens, BLOCK=_REMEMBERED
+        )
+        if planned is not None and planned.high - planned.low < num_tokens:
+            short = positions.clone()
+            short[planned.low : planned.high] = -1
+        nothing = columns[0, :0]
+        batch = CudaBatch(
+            tokens=tokens,
+            positions=positions,
+            slots=slots,
+            starts=nothing,
+            contexts=nothing,
+            tables=self._memory.tables,
+            num_decodes=0,
+            max_context=0,
+            logit_rows=nothing,
+            table_rows=table_rows,
+            tiling=cut,
+            tiles=tiles,
+            short_positions=short[:num_short],
+            planned=planned,
+        )
+        return self._model.hidden(batch, self._kv)
+
+    def choose(self, hidden: Tensor, num_samples: int) -> tuple[Tensor, Tensor]:
+        """(logits, tokens) of the samples, the likeliest each; -1 where logits are not numbers."""
+        _, _, _, _, _, logit_rows, sample_rows, _ = self._memory.columns[:, :num_samples]
+        wanted = hidden if len(hidden) == num_samples == 1 else hidden.index_select(0, logit_rows)
+        logits = self._model.logits(wanted)
+        last = self._memory.last
+        tokens = torch.empty(num_samples, dtype=torch.int64, device=last.device)
+        likeliest_kernel[(num_samples,)](
+            logits, sample_rows, tokens, last, logits.shape[1], len(last) - 1, TILE=_TILE, num_warps=32
+        )
+        return logits, tokens

@@ -1,0 +1,97 @@
+"""Captured steps: all launches of a step as one.
+
+Always: a step comes out the same whether it is captured or not. Graphs share their memory, and the logits are those of
+the captured step that ran last: they are read before the next one runs. Capturing ends for good where memory runs out.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from chairlift.runner.cuda.attention.flash import Planned
+from chairlift.runner.cuda.step.device_memory import StepMemory
+from chairlift.runner.cuda.step.forward import Forward
+from chairlift.runner.cuda.step.graph_key import Key
+from chairlift.runner.torch.runner import failure
+
+_log = logging.getLogger(__name__)
+
+Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and tokens
+
+
+class Graphs:
+    def __init__(self, forward: Forward, memory: StepMemory, max_samples: int, vocab_size: int) -> None:
+        self._forward = forward
+        self._memory = memory
+        self._captured: dict[Key, Graph] = {}
+        self._can_capture = True
+        self._pool: Any = None  # of memory
+        self._side: torch.cuda.Stream | None = None  # on which they are captured
+        # If each kept its own, they would take gigabytes.
+        self._logits = torch.empty(max_samples, vocab_size, dtype=torch.float32, device=memory.last.device)
+
+    def run(self, key: Key, planned: Planned | None) -> tuple[Tensor, Tensor]:
+        """(logits, tokens) of the step that is in the memory. It is captured first if none with this key was."""
+        if key not in self._captured and self._can_capture:
+            self._capture(key, planned)
+        if key not in self._captured:
+            return self._forward.run(key, planned)
+        graph, logits, tokens = self._captured[key]
+        graph.replay()
+        return logits, tokens
+
+    def capture_one(self, keys: Iterable[Key]) -> bool:
+        """The first that is not captured; False where there is none or it cannot be."""
+        key = next((key for key in keys if key not in self._captured), None)
+        if key is None or not self._can_capture:
+            return False
+        with suppress(RuntimeError, triton.TritonError):  # nobody waits for it
+            self._capture(key, None)
+        return key in self._captured
+
+    def _capture(self, key: Key, planned: Planned | None) -> None:
+        """Where there is no memory for it nothing is captured, now or later: the steps run all the same."""
+        stream = torch.cuda.current_stream()
+        # Always the same: libraries keep memory for every stream that they have seen.
+        side = self._side = self._side or torch.cuda.Stream()
+        try:
+            # Around the capture too: where that cannot be ended, torch would stay on its stream.
+            with self._memory.padding(key.num_tokens), _beside(stream, side):
+                self._forward.run(key, planned)  # on trial: what is made on first use cannot be captured
+                graph = torch.cuda.CUDAGraph()
+                with _capturing(graph, self._pool):
+                    logits, tokens = self._forward.run(key, planned)
+                    self._logits[: key.num_samples].copy_(logits)
+            self._pool = self._pool or graph.pool()
+            self._captured[key] = (graph, self._logits[: key.num_samples], tokens)
+        except RuntimeError as error:
+            self._can_capture = False
+            _log.warning("no more steps are captured: %s", failure(error))
+
+
+@contextmanager
+def _beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None]:
+    """On another stream, between what the one was told before and what it is told afterwards."""
+    side.wait_stream(stream)
+    try:
+        with torch.cuda.stream(side):
+            yield
+    finally:
+        stream.wait_stream(side)
+
+
+@contextmanager
+def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """What `torch.cuda.graph` does, but torch keeps the memory that it holds: the next step would have to get it again,
+    and `measure` has left room for both."""
+    torch.cuda.synchronize()
+    graph.capture_begin(pool=pool)
+    try:
+        yield
+    finally:
+        graph.capture_end()

@@ -1,0 +1,70 @@
+"""The host's part of a step: from a plan to its step input.
+
+Always: what the device holds of requests is known here, so a step input has only what it lacks. Knows nothing of
+tensors or devices.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from chairlift.core.plan import BlockCopy, StepPlan
+from chairlift.runner.cuda.sampling.sampling_rows import sampling_rows
+from chairlift.runner.cuda.step.columns import Words
+from chairlift.runner.cuda.step.layout import Notes, lay_out
+from chairlift.runner.cuda.step.request_slots import Rows
+from chairlift.runner.cuda.step.step_input import StepInput, words
+from chairlift.runner.sampling.prompt_targets import prompt_targets
+from chairlift.runner.sampling.sampling_table import SamplingTable
+
+_NO_MOVES = words((), 2)
+_NO_SCORES = words((), 3), np.zeros(0, np.int32)
+
+
+class Host:
+    def __init__(self, num_rows: int, table_width: int, block_size: int) -> None:
+        """Of the device: its rows, and the blocks of each in the block tables."""
+        self._rows = Rows(num_rows, table_width)
+        self._table = SamplingTable(num_rows)
+        self._block_size = block_size
+
+    def input_of(self, plan: StepPlan) -> StepInput:
+        self._rows.begin(plan.step, plan.new_tables)
+        notes = Notes([], [], [])
+        columns, counts = lay_out(plan, self._rows, self._block_size, notes)
+        for row, request in notes.arrivals:
+            self._table.pack(row, request)
+        short = columns.short
+        num_short = len(short)
+        if notes.tiles:
+            num_short = int(np.max(np.flatnonzero(short >= 0), initial=-1)) + 1
+        return StepInput(
+            plan.step,
+            num_short,
+            int(short.max()) + 1,
+            columns,
+            counts,
+            words(notes.tiles, 4),
+            words(notes.updates, 3),
+            _moves(plan.swap_outs),
+            _moves(plan.swap_ins),
+            _moves(plan.copies),
+            sampling_rows(self._table, columns),
+            *_prompt_scores(plan),
+        )
+
+    def forget_tables(self) -> None:
+        """After a step that failed on the device: all of them travel again."""
+        self._rows.forget_tables()
+
+
+def _moves(moves: Sequence[BlockCopy]) -> Words:
+    return words(moves, 2) if moves else _NO_MOVES
+
+
+def _prompt_scores(plan: StepPlan) -> tuple[Words, Words]:
+    targets = prompt_targets(plan).values()
+    if not targets:
+        return _NO_SCORES
+    spans = [(each.first, len(each.tokens), each.num_top) for each in targets]
+    return words(spans, 3), np.array([token for each in targets for token in each.tokens], np.int32)

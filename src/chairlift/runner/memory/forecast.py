@@ -1,0 +1,110 @@
+"""What serving a model would take, before anything of it is loaded: the arithmetic of `load`, without its tensors.
+
+Where `load` measures (what steps and graphs take of a GPU), this reckons; all else is the same code.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source
+from chairlift.config.tensors import num_parameters
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.limits import Limits
+from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
+from chairlift.runner.kv_cache import kv_bytes_per_block
+from chairlift.runner.machine import hardware
+from chairlift.runner.machine.devices import Device
+from chairlift.runner.memory.budget import Budget, check_weights, gib
+from chairlift.runner.memory.footprint import LOADING_CODE, reckon, step_bytes
+from chairlift.runner.memory.gpu_memory import ROUNDING, SHARE
+from chairlift.runner.memory.measure import largest_count
+from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool, with_step
+from chairlift.runner.start.weight_dtype import kept_bytes, pick_quantize
+
+_BF16, _FP8 = (8, 0), (8, 9)  # the first GPUs that have them
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    device: Device
+    dtype: str
+    kv_dtype: str
+    num_parameters: int
+    limits: Limits
+    lowered: str | None  # what to say of a max_model_len that the cache does not hold
+    kv_token_bytes: int
+    budget: Budget  # a CPU has no graphs, and its total is what is free
+    share: float | None  # of a GPU that may be used
+
+
+def forecast(settings: Settings, source: Source, config: ModelConfig, device: Device) -> Forecast:
+    where = torch.device(device.kind)
+    stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
+    dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
+    if "fp8" in (settings.kv_dtype, settings.quantize) and device.capability < _FP8:
+        raise InvalidConfig(f"fp8: {device.name} does not have it; it takes a GPU of compute capability 8.9 or above")
+    limits = limits_without_pool(settings, config, where)
+    fast = pick_kernels(settings.kernels, where, dtype, config) if device.kind == "cpu" else "triton"
+    is_fp8 = settings.kv_dtype == "fp8"
+    kv_dtype = torch.float8_e4m3fn if is_fp8 else pick_kv_dtype(settings.kv_dtype, fast, dtype)
+    weights = kept_bytes(config, pick_quantize(settings.quantize, settings.dtype, fast, config), dtype.itemsize)
+    heads = {(layer.attention.rotation, layer.attention.head_dim) for layer in config.layers}
+    weights += 4 * limits.max_model_len * sum(head_dim for _, head_dim in heads)  # tables of rotations
+    block_bytes = kv_bytes_per_block(config, limits.block_size, kv_dtype)
+    share = (settings.memory or SHARE) if device.kind == "cuda" else None
+    num_fitting = None
+    if share is None:
+        budget = _on_cpu(config, limits, device, weights, dtype.itemsize)
+    else:
+        budget, limits = _on_gpu(config, limits, device, weights, dtype.itemsize, share)
+        if settings.num_blocks is None and settings.kv_memory is None:
+            rounding = 2 * config.num_layers * ROUNDING
+            num_fitting = budget.num_blocks_within(share, block_bytes, limits, rounding)
+    wanted = limits.max_model_len
+    limits = with_pool(limits, settings, source, block_bytes, num_fitting, device.total - weights)
+    budget = _with_cache(budget, limits.num_blocks * block_bytes)
+    return Forecast(
+        device=device,
+        dtype=hardware.dtype_name(dtype),
+        kv_dtype=hardware.dtype_name(kv_dtype),
+        num_parameters=num_parameters(config),
+        limits=limits,
+        lowered=lowered(limits, wanted),
+        kv_token_bytes=block_bytes // limits.block_size,
+        budget=budget,
+        share=share,
+    )
+
+
+def _with_cache(budget: Budget, num_bytes: int) -> Budget:
+    """A cache of the size that was asked for need not fit, where one that is made to fit always does."""
+    if num_bytes > budget.free:
+        raise InvalidConfig(
+            f"the KV cache that was asked for needs {gib(num_bytes)} GiB and {gib(max(0, budget.free))} are free "
+            "beside all else; lower --num-blocks or --kv-memory"
+        )
+    return replace(budget, kv=num_bytes)
+
+
+def _on_gpu(
+    config: ModelConfig, limits: Limits, device: Device, weights: int, itemsize: int, share: float
+) -> tuple[Budget, Limits]:
+    """The budget without a cache, and limits with a step that leaves room for one."""
+    check_weights(weights, device.total, device.others, share, "a smaller model, a larger GPU or --device cpu")
+    weights += LOADING_CODE
+    room = int(share * device.total) - device.others - weights
+    footprint = reckon(config, limits, itemsize, room)
+    budget = Budget(device.total, device.others, weights, footprint.activations, footprint.graphs)
+    return budget, with_step(limits, footprint.num_tokens)
+
+
+def _on_cpu(config: ModelConfig, limits: Limits, device: Device, weights: int, itemsize: int) -> Budget:
+    """Nothing is set aside there for steps; what one takes is for information."""
+    if weights > device.total:
+        raise InvalidConfig(
+            f"the weights need {gib(weights)} GiB and {gib(device.total)} are free; use a smaller model"
+        )
+    return Budget(device.total, 0, weights, step_bytes(config, limits, largest_count(limits), itemsize), 0)

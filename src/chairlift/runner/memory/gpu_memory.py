@@ -1,0 +1,69 @@
+"""A GPU's memory while a model moves in: what was taken before, what the weights take, what serving will take.
+
+Counts what anybody uses of the device, so other programs and everything that torch does not know of are in it.
+"""
+
+import gc
+import logging
+from collections.abc import Callable
+
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import weight_bytes
+from chairlift.core.limits import Limits
+from chairlift.core.ports import Runner
+from chairlift.runner.machine import hardware
+from chairlift.runner.memory.budget import Budget, check_weights
+from chairlift.runner.memory.measure import measure
+from chairlift.runner.memory.sizing import with_step
+
+SHARE = 0.9  # that may be used where nobody says otherwise
+ROUNDING = 2 * 2**20  # each tensor takes a multiple of this
+_log = logging.getLogger(__name__)
+
+
+class GpuMemory:
+    def __init__(self, device: torch.device, share: float) -> None:
+        """Before anything is loaded."""
+        self._device = device
+        self._share = share
+        self._total = hardware.total_memory(device)
+        self._release()  # of a model that was here before
+        self._others = self._used()
+
+    def check_weights(self, config: ModelConfig, dtype: torch.dtype, quantize: str) -> None:
+        """Refuses weights that cannot fit."""
+        is_rounded = quantize == "fp8"
+        smaller = "" if is_rounded else "--quantize fp8, " if dtype.itemsize == 2 else "--dtype bfloat16, "
+        need = weight_bytes(config, dtype.itemsize, 1 if is_rounded else dtype.itemsize)
+        check_weights(need, self._total, self._others, self._share, f"{smaller}a smaller model or --device cpu")
+
+    def measure(self, make: Callable[[Limits], Runner], limits: Limits) -> tuple[Budget, Limits]:
+        """With the weights in place: the budget without a cache, and limits with a step that leaves room for one."""
+        self._release()
+        weights = max(0, self._used() - self._others)
+        room = int(self._share * self._total) - self._others - weights
+        footprint = measure(make, limits, room, self._used, self._release)
+        self._release()
+        budget = Budget(self._total, self._others, weights, footprint.activations, footprint.graphs)
+        fitting = with_step(limits, footprint.num_tokens)
+        if fitting != limits:
+            _log.warning(
+                "steps of %d tokens at the end of a context of %d take too much memory: max_step_tokens is %d; lower "
+                "--max-model-len for larger ones",
+                limits.max_step_tokens, limits.max_model_len, fitting.max_step_tokens,
+            )  # fmt: skip
+        return budget, fitting
+
+    def num_blocks(self, budget: Budget, block_bytes: int, limits: Limits, num_tensors: int) -> int:
+        """How many blocks, cut into so many tensors, may take what is left."""
+        return budget.num_blocks_within(self._share, block_bytes, limits, num_tensors * ROUNDING)
+
+    def _used(self) -> int:
+        return self._total - hardware.free_memory(self._device)
+
+    @staticmethod
+    def _release() -> None:
+        gc.collect()
+        torch.cuda.empty_cache()

@@ -1,0 +1,96 @@
+"""What serving takes of a GPU beside weights, keys and values: found out by doing it.
+
+The largest step that the limits allow is run, and some captured ones, on a runner whose cache is a single block; how
+much more of the device is in use afterwards is the answer. Knows nothing of the device but that number.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.plan import StepPlan
+from chairlift.core.ports import Runner, RunnerFull
+from chairlift.runner.start.synthetic_steps import GREEDY, made_up_step
+
+# Whatever makes a sample costly.
+_COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)
+_FEW = (1, 2, 4)  # requests of small captured steps: what each of these adds is what any further one adds
+NUM_GRAPHS = 256  # that are captured sooner or later, beside the largest
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    activations: int  # bytes
+    graphs: int
+    num_tokens: int  # of the largest step that is not too large
+
+
+def measure(
+    make: Callable[[Limits], Runner], limits: Limits, room: int, used: Callable[[], int], release: Callable[[], None]
+) -> Footprint:
+    """`used`: bytes of the device that anybody uses; `release` gives back what is held but not needed.
+
+    A step that takes more than half of the room is too large: there must be something left to serve with.
+    """
+    tiny = replace(limits, num_blocks=1)
+    before = used()
+    runner = make(tiny)
+    num_tokens = largest_count(limits)
+    while not _can_run(runner, largest_step(tiny, num_tokens)) or (num_tokens > 1 and used() - before > room // 2):
+        if num_tokens == 1:
+            raise RunnerFull("not even a step of one token fits")
+        num_tokens //= 2
+        release()
+    activations = used() - before
+    # What is held but not needed must be gone before graphs can be weighed.
+    release()
+    bare = used()
+    has_graph = _can_run(runner, _decodes(tiny, min(limits.max_running, num_tokens)))
+    release()
+    largest = used()
+    few = [count for count in _FEW if count < min(limits.max_running, num_tokens)]
+    has_graph = has_graph and all(_can_run(runner, _decodes(tiny, count)) for count in few)
+    release()
+    each = (used() - largest) // max(1, len(few))
+    return Footprint(activations, (largest - bare + NUM_GRAPHS * each) * has_graph, num_tokens)
+
+
+def steps(limits: Limits) -> list[StepPlan]:
+    """All that is run where memory is not short."""
+    num_tokens = largest_count(limits)
+    most = min(limits.max_running, num_tokens)
+    counts = [most, *(count for count in _FEW if count < most)]
+    return [largest_step(limits, num_tokens), *(_decodes(limits, count) for count in counts)]
+
+
+def largest_count(limits: Limits) -> int:
+    """Tokens of the largest step that the limits allow."""
+    return min(limits.max_step_tokens, limits.max_running * limits.max_model_len)
+
+
+def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
+    """As many samples as may share a step, the rest of its tokens in prompts; these and one decode end where the
+    context does."""
+    longest = limits.max_model_len
+    num_prompts = -(-num_tokens // longest)
+    num_decodes = max(0, min(limits.max_running, num_tokens) - num_prompts)
+    each, more = divmod(num_tokens - num_decodes, num_prompts)
+    counts = [each + (i < more) for i in range(num_prompts)]
+    decodes = [(0, 1)] * (num_decodes - 1) + [(longest - 1, 1)] * (num_decodes > 0)
+    spans = decodes + [(longest - count, count) for count in counts]
+    return made_up_step(spans, limits, num_decodes, _COSTLY)
+
+
+def _decodes(limits: Limits, count: int) -> StepPlan:
+    """One of them at the very end of the context."""
+    return made_up_step([(0, 1)] * (count - 1) + [(limits.max_model_len - 1, 1)], limits, count, GREEDY)
+
+
+def _can_run(runner: Runner, plan: StepPlan) -> bool:
+    try:
+        runner.submit(plan)
+    except RunnerFull:
+        return False
+    runner.collect()
+    return True

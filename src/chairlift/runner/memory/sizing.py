@@ -1,0 +1,126 @@
+"""The limits of a run: those that settings and model give, and how large a pool of blocks there is memory for."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.config.source import Source
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.limits import Limits
+from chairlift.runner.machine import hardware
+from chairlift.runner.memory.measure import largest_count
+
+_MIB = 2**20
+_EMBEDDED_KV_BYTES = 256 * _MIB
+# Requests and tokens that share a step where nobody says otherwise: beyond these a step only gets longer.
+_MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
+_MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
+
+
+def limits_without_pool(settings: Settings, config: ModelConfig, device: torch.device) -> Limits:
+    """All that does not depend on memory; the pool is a single block."""
+    max_running = settings.max_running or min(_MAX_RUNNING[device.type], settings.max_step_tokens or 1 << 30)
+    return Limits(
+        vocab_size=config.vocab_size,
+        max_model_len=_max_model_len(settings, config),
+        block_size=settings.block_size,
+        num_blocks=1,
+        max_running=max_running,
+        max_step_tokens=settings.max_step_tokens or max(_MAX_STEP_TOKENS[device.type], max_running),
+        max_step_prompts=settings.max_step_prompts,
+    )
+
+
+def with_pool(
+    limits: Limits,
+    settings: Settings,
+    source: Source,
+    block_bytes: int,
+    num_measured: int | None = None,
+    free: int | None = None,
+) -> Limits:
+    """As many blocks as were asked for, else as were measured to fit, else what a part of the free memory holds; and no
+    longer requests than they hold. `free`: bytes beside the weights; None: what the host
+    has now."""
+    if settings.num_blocks is not None:
+        return _within_pool(replace(limits, num_blocks=settings.num_blocks), settings)
+    full_length = -(-limits.max_model_len // limits.block_size)
+    if settings.kv_memory is not None or num_measured is None:
+        kv_bytes = settings.kv_memory or _free_part(source, free, full_length * block_bytes)
+        num_blocks = _num_blocks_in(kv_bytes, block_bytes)
+    else:
+        num_blocks = num_measured
+    # More than all running requests at full length can never be used.
+    return _within_pool(replace(limits, num_blocks=min(num_blocks, limits.max_running * full_length)), settings)
+
+
+def lowered(limits: Limits, wanted: int) -> str | None:
+    """What to say where the pool does not hold requests as long as those wanted."""
+    if limits.max_model_len >= wanted:
+        return None
+    return (
+        f"max_model_len is {limits.max_model_len} instead of {wanted}: the KV cache holds no more; "
+        "--kv-memory, --num-blocks or, on a GPU, --memory makes it larger"
+    )
+
+
+def with_step(limits: Limits, num_tokens: int) -> Limits:
+    """With steps of no more tokens than there is memory for, but one for each running request."""
+    num_tokens = max(num_tokens, limits.max_running)
+    return limits if num_tokens >= largest_count(limits) else replace(limits, max_step_tokens=num_tokens)
+
+
+def _num_blocks_in(kv_bytes: int, block_bytes: int) -> int:
+    if kv_bytes < block_bytes:
+        raise InvalidConfig(
+            f"{kv_bytes / _MIB:.1f} MiB for the KV cache do not hold one block of {block_bytes / _MIB:.1f} MiB; "
+            "give more with --kv-memory or make blocks smaller with --block-size"
+        )
+    return kv_bytes // block_bytes
+
+
+def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int:
+    """Places outside for blocks that are swapped out."""
+    if settings.preemption == "recompute":
+        return 0
+    if settings.host_memory is None:
+        return min(limits.num_blocks, hardware.free_memory(torch.device("cpu")) // 4 // block_bytes)
+    if settings.host_memory < block_bytes:
+        raise InvalidConfig(
+            f"host_memory {settings.host_memory / _MIB:.1f} MiB does not hold one block of {block_bytes / _MIB:.1f} MiB"
+        )
+    return settings.host_memory // block_bytes
+
+
+def _free_part(source: Source, free: int | None, full_length: int) -> int:
+    """A quarter, or up to half where one request of full length takes that. `full_length`: bytes of such a one."""
+    free = hardware.free_memory(torch.device("cpu")) if free is None else free
+    part = free // 4
+    if source.is_embedded:
+        part = min(part, _EMBEDDED_KV_BYTES)
+    return max(part, min(full_length, free // 2))
+
+
+def _within_pool(limits: Limits, settings: Settings) -> Limits:
+    """What is offered can be served: where the pool does not hold it, a length that was asked for is refused and the
+    model's own is lowered."""
+    if limits.max_model_len <= limits.max_pool_tokens:
+        return limits
+    if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:
+        raise InvalidConfig(
+            f"max_model_len {limits.max_model_len} is more than the {limits.max_pool_tokens} tokens that the KV cache "
+            "holds; lower --max-model-len, or raise --kv-memory, --num-blocks or, on a GPU, --memory"
+        )
+    return replace(limits, max_model_len=limits.max_pool_tokens)
+
+
+def _max_model_len(settings: Settings, config: ModelConfig) -> int:
+    wanted = settings.max_model_len or config.max_model_len
+    if wanted > config.max_model_len:
+        if settings.compat.can_clip_max_model_len:
+            return config.max_model_len
+        raise InvalidConfig(f"max_model_len {wanted} is more than the model's context of {config.max_model_len}")
+    return wanted

@@ -1,0 +1,156 @@
+"""The sampling table: what requests ask of their tokens, one row each, read by every sampler (torch, C, Triton).
+
+A request is packed once (`pack`); a step selects the rows of its samples (`select`), which then say too which row of
+the logits they are about and at which position the token comes. What is as long as the request likes, biases and stop
+tokens, lies beside the rows.
+
+Always: numbers are as exact as the request gave them; a sampler that computes with fewer digits rounds them itself.
+Knows nothing of tensors or devices; plain numpy, so that it is tested anywhere.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chairlift.core.ids import RequestId
+from chairlift.core.params import FILTERS, SamplingParams
+from chairlift.core.request import Request
+from chairlift.runner.sampling.noise import stream
+
+# Filters that draw.c and cuda/sampling/draw.py have; a sample with any other is drawn by the torch sampler everywhere.
+FAST = ("top_k", "top_p", "min_p")
+# Below this a temperature is greedy in all but name, and dividing by it leaves the range of float32.
+MIN_TEMPERATURE = 1e-6
+MAX_ATTEMPTS = 8  # at drawing from all tokens one that is kept
+_MOST = 2**31 - 1  # beyond any vocabulary
+
+# Bits of `kind`.
+IS_CHOSEN = 1  # the token is not simply the argmax of what the model gives
+IS_FILTERED = 2
+IS_SLOW = 4  # by a filter that is not FAST
+IS_PENALISED = 8
+IS_BIASED = 16
+IS_HELD = 32  # may not stop before a minimum length
+IS_SCORED = 64
+
+Samples = NDArray[np.void]  # of SAMPLE
+SAMPLE = np.dtype(
+    [
+        # draw.c reads the fields from here to min_p: they keep their order and sizes.
+        ("row", np.int64),  # of the logits
+        ("position", np.int64),  # of the token; names the noise, with the stream
+        ("stream", np.uint64),
+        ("temperature", np.float64),  # 0: greedy
+        *((name, np.int64 if isinstance(neutral, int) else np.float64) for name, neutral in FILTERS.items()),
+        ("kind", np.int32), ("num_prompt", np.int32), ("min_tokens", np.int32),
+        ("num_top", np.int32),  # rivals that a score tells of
+        ("repetition", np.float64), ("presence", np.float64), ("frequency", np.float64),
+    ]
+)  # fmt: skip
+Changes = NDArray[np.void]  # of CHANGE
+CHANGE = np.dtype([("token", np.int64), ("added", np.float64)])  # to a logit
+
+
+class SamplingTable:
+    def __init__(self, num_rows: int) -> None:
+        self.rows: Samples = np.zeros(num_rows, SAMPLE)
+        self._biases: dict[int, Changes] = {}
+        self._stops: dict[int, Changes] = {}
+
+    def pack(self, index: int, request: Request) -> None:
+        params = request.params
+        self._biases[index] = _changes(tuple(params.logit_bias), tuple(params.logit_bias.values()))
+        self._stops[index] = _changes(tuple(sorted(request.stop_ids)), (-np.inf,) * len(request.stop_ids))
+        self.rows[index] = (
+            0, 0, stream(request.seed, request.sample_index),
+            0.0 if params.is_greedy else max(params.temperature, MIN_TEMPERATURE),
+            *(min(getattr(params, name), _MOST) for name in FILTERS),
+            _kind(request), len(request.prompt), params.min_tokens, params.logprobs or 0,
+            params.repetition_penalty, params.presence_penalty, params.frequency_penalty,
+        )  # fmt: skip
+
+    def copy(self, index: int, other: "SamplingTable", source: int) -> None:
+        """What is packed there already."""
+        self.rows[index] = other.rows[source]
+        self._biases[index], self._stops[index] = other._biases[source], other._stops[source]
+
+    def select(self, indices: NDArray[np.integer[Any]], positions: Sequence[int] | NDArray[np.int32]) -> Samples:
+        """The samples of a step, in the order of its logits."""
+        samples = self.rows[indices]
+        samples["row"] = np.arange(len(samples))
+        samples["position"] = positions
+        return samples
+
+    def changes(self, samples: Samples, indices: NDArray[np.integer[Any]]) -> list[tuple[int, Changes]]:
+        """Logits to be changed after penalties, in this order: (row, what is added); stop tokens that are still
+        forbidden included."""
+        kinds = samples["kind"]
+        if not (kinds & (IS_BIASED | IS_HELD)).any():
+            return []
+        is_early = samples["position"] - samples["num_prompt"] < samples["min_tokens"]
+        changes = [(i, self._biases[int(indices[i])]) for i in np.flatnonzero(kinds & IS_BIASED).tolist()]
+        held = np.flatnonzero((kinds & IS_HELD > 0) & is_early)
+        return changes + [(i, self._stops[int(indices[i])]) for i in held.tolist()]
+
+
+def _kind(request: Request) -> int:
+    params = request.params
+    is_held = bool(params.min_tokens and request.stop_ids)
+    is_shaped = is_held or bool(params.logit_bias) or params.has_penalties
+    kind = IS_CHOSEN * (is_shaped or not params.is_greedy) + IS_PENALISED * params.has_penalties
+    kind += IS_BIASED * bool(params.logit_bias) + IS_HELD * is_held + IS_SCORED * (params.logprobs is not None)
+    return kind if params.is_greedy else kind + IS_FILTERED * params.is_filtered + IS_SLOW * _is_slow(params)
+
+
+def _is_slow(params: SamplingParams) -> bool:
+    return any(getattr(params, name) != neutral for name, neutral in FILTERS.items() if name not in FAST)
+
+
+@lru_cache(maxsize=256)
+def _changes(tokens: tuple[int, ...], added: tuple[float, ...]) -> Changes:
+    """Made once for all samples of a request; nothing may write to them."""
+    changes = np.empty(len(tokens), CHANGE)
+    changes["token"], changes["added"] = tokens, added
+    changes.flags.writeable = False
+    return changes
+
+
+class BatchTable:
+    """The rows of the last step's samples, for a runner whose requests have no places of their own. Requests that go on
+    are not packed again."""
+
+    def __init__(self) -> None:
+        self._table = SamplingTable(0)
+        self._indices = np.arange(0)
+        self._ids: Sequence[RequestId] = ()
+        self._is_asked = False  # more than argmaxes
+        self._step = 0
+
+    def of(
+        self, step: int, requests: Sequence[Request], positions: Sequence[int]
+    ) -> tuple[Samples, list[tuple[int, Changes]]]:
+        """What is asked of the rows of a step, and changes to their logits; a request may have several. A step that
+        does not count on from the last is another scheduler's, which may use the same ids again."""
+        known = self._ids if step > self._step else ()
+        self._step = step
+        ids = [request.id for request in requests]
+        if known != ids:
+            self._pack(requests, dict(zip(known, self._indices.tolist(), strict=True)) if known else {})
+            self._ids = ids
+        samples = self._table.select(self._indices, positions) if self._is_asked else self._table.rows[self._indices]
+        return samples, self._table.changes(samples, self._indices) if self._is_asked else []
+
+    def _pack(self, requests: Sequence[Request], known: dict[RequestId, int]) -> None:
+        """known: rows of the table that was."""
+        own = {request.id: request for request in requests}
+        table, places = SamplingTable(len(own)), {request: place for place, request in enumerate(own)}
+        for request, place in places.items():
+            if request in known:
+                table.copy(place, self._table, known[request])
+            else:
+                table.pack(place, own[request])
+        self._table, self._is_asked = table, bool(table.rows["kind"].any())
+        self._indices = np.array([places[request.id] for request in requests])

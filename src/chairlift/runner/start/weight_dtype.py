@@ -1,0 +1,73 @@
+"""What matrices are kept in: the model's number type, the blocks of a GGUF file, or rounded to fewer bits at load."""
+
+from functools import partial
+
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import ends_size, layers_size, num_parameters, weight_bytes
+from chairlift.core.errors import InvalidConfig
+from chairlift.runner.kernels import why_not_fp8
+from chairlift.runner.machine import hardware
+from chairlift.runner.ops import Ops
+from chairlift.runner.weights.assemble import Keeping
+
+STORED = "stored"
+_INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # of a weight, its share of the scales included
+
+
+def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig) -> str:
+    """`auto` keeps what a file has in blocks where the kernels can, unless a number type was asked for by name."""
+    if name == "auto":
+        return STORED if config.blocks and kernels == "native" and dtype_name == "auto" else "none"
+    if name in (STORED, "int8", "int4") and kernels != "native":
+        raise InvalidConfig(
+            f"quantize {name}: only the native kernels do it, on a CPU, and the {kernels} ones are used; "
+            "use --quantize none"
+        )
+    if name == STORED and not config.blocks:
+        raise InvalidConfig(
+            "quantize stored: this model's file has no quantised weights that can be kept; use --quantize int8 or none"
+        )
+    return name
+
+
+def pick_keeping(quantize: str, kernels: str, dtype: torch.dtype, config: ModelConfig, ops: Ops) -> Keeping:
+    if quantize == "fp8":
+        return Keeping(layers=_fp8_weight(kernels, dtype, config))
+    if quantize in ("int8", "int4"):
+        from chairlift.runner.native.ops import NativeOps
+        from chairlift.runner.native.quantised import INT4, INT8
+
+        assert isinstance(ops, NativeOps)
+        ends = partial(ops.rounded_weight, INT8)  # 4 bits cost too much there
+        return Keeping(ends if quantize == "int8" else partial(ops.rounded_weight, INT4), ends)
+    return Keeping(as_stored=quantize == STORED)
+
+
+def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
+    """Memory for the weights of a model kept so, in a type of this size."""
+    if quantize == STORED and (blocks := config.blocks):
+        return blocks.num_bytes + (num_parameters(config) - blocks.num_weights) * itemsize
+    if quantize in ("int8", "int4"):
+        layers = layers_size(config) * (_INT8_BYTES if quantize == "int8" else _INT4_BYTES)
+        rest = weight_bytes(config, itemsize, 0) - ends_size(config) * itemsize
+        return round(layers + ends_size(config) * _INT8_BYTES + rest)
+    return weight_bytes(config, itemsize, 1 if quantize == "fp8" else itemsize)
+
+
+def _fp8_weight(kernels: str, dtype: torch.dtype, config: ModelConfig) -> type:
+    widths = {config.hidden_size, *(layer.feed_forward.width for layer in config.layers)}
+    widths |= {layer.attention.num_heads * layer.attention.head_dim for layer in config.layers}
+    ways_out = "--quantize none"
+    why_not = why_not_fp8(kernels)
+    if not why_not and dtype is not torch.bfloat16:
+        why_not = f"products come out in bfloat16, not {hardware.dtype_name(dtype)}"
+        ways_out = f"--dtype bfloat16 or {ways_out}"
+    if not why_not and any(width % 16 for width in widths):
+        why_not = f"the widths {', '.join(map(str, sorted(widths)))} are not all multiples of 16"
+    if why_not:
+        raise InvalidConfig(f"quantize fp8: {why_not}; use {ways_out}")
+    from chairlift.runner.cuda.fp8 import Fp8Weight
+
+    return Fp8Weight

@@ -1,0 +1,248 @@
+"""The model's operations in plain torch: the reference for every other implementation, and what runs anywhere.
+
+Always: norms, rotations and softmax are computed in float32 at least, whatever the weights are kept in; where `exact`
+is asked for, a row's bits do not depend on the other rows. Knows nothing of requests; a batch is all it sees.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from chairlift.config.model import AttentionSpec
+from chairlift.runner.machine.instructions import architecture
+from chairlift.runner.ops import Attention, Batch, Weight
+from chairlift.runner.torch.apart import attend_apart
+from chairlift.runner.torch.fixed_rows import FixedRowsWeight, Found
+from chairlift.runner.torch.sdpa import weighted, without_cudnn
+
+# Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
+_MAX_GATHERED = 1 << 26
+# The query rows of a prompt chunk that see a mask at once: bounds the mask and the scores.
+_MAX_QUERIES = 512
+_CHOOSING = ("cpu", "cuda")  # devices on which tokens are chosen; others may lack number types for it: the host does
+# Rows of a matrix that are held in float32 at once.
+_MAX_WIDENED = 4096
+# Fewer elements than this are never split among threads, whose borders would move with the number of rows: an element
+# at a border is computed one by one instead of in a vector, and its exponential may come out with another last bit.
+_UNSPLIT = 32768
+_VECTOR = 64  # a multiple of the numbers that any processor computes together
+# 0.5 x (1 + tanh(u)) is x sigmoid(2u), and 2u = _GELU * (x + 0.044715 x^3).
+_GELU = 2 * math.sqrt(2 / math.pi)
+
+
+class TorchWeight:
+    """A matrix [out, in] as it is, or laid out anew for oneDNN once it is first multiplied by.
+
+    The new layout replaces the plain one, so a matrix that has served as an embedding table keeps the plain one: its
+    rows must stay readable and it is not held twice.
+    """
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
+        self._matrix = matrix.contiguous()
+        self._bias = bias
+        self._can_pack = _can_pack(matrix)
+        self._is_slow = _is_slow(matrix)
+        self._packed: Tensor | None = None
+
+    def linear(self, x: Tensor) -> Tensor:
+        if self._can_pack:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(self._matrix)
+            self._matrix = self._matrix.new_empty(0)
+            self._can_pack = False
+        if self._packed is not None:
+            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        if self._is_slow:
+            return self._widened(x).to(x.dtype)
+        return F.linear(x, self._matrix, self._bias)
+
+    def logits(self, x: Tensor) -> Tensor:
+        # Rounded to bf16, close logits become equal and the wrong one wins.
+        if _is_bf16_on_cpu(x) and self._packed is None:
+            return self._widened(x)
+        out = self.linear(x) if x.device.type in _CHOOSING else self.linear(x).cpu()
+        return out if out.dtype is torch.float64 else out.float()
+
+    def _widened(self, x: Tensor) -> Tensor:
+        """The product in float32; some rows of the matrix at a time, to bound memory."""
+        wide = x.float()
+        product = torch.cat([F.linear(wide, rows.float()) for rows in self._matrix.split(_MAX_WIDENED)], dim=1)
+        return product if self._bias is None else product + self._bias
+
+    def rows(self, ids: Tensor) -> Tensor:
+        if self._packed is not None:
+            raise RuntimeError("a matrix laid out for multiplication has no readable rows")
+        self._can_pack = False
+        return F.embedding(ids, self._matrix)
+
+
+def _is_bf16_on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype is torch.bfloat16
+
+
+def _is_slow(matrix: Tensor) -> bool:
+    """Whether torch multiplies these numbers one by one, dozens of times slower than in float32: it does where it finds
+    no instructions for them, which it may warn of as well, and with float16 on ARM although there are."""
+    if matrix.device.type != "cpu" or matrix.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    if not torch.backends.mkldnn.is_available():
+        return True
+    if matrix.dtype is torch.float16:
+        return architecture() == "aarch64" or not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def _can_pack(matrix: Tensor) -> bool:
+    return (
+        _is_bf16_on_cpu(matrix)
+        and torch.backends.mkldnn.is_available()
+        and torch.cpu._is_avx512_bf16_supported()
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+class TorchOps:
+    def __init__(self, exact: bool = False) -> None:
+        self._exact = exact
+        self._found: Found = {}
+
+    def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
+        return FixedRowsWeight(TorchWeight, matrix, bias, self._found) if self._exact else TorchWeight(matrix, bias)
+
+    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(x.to(gain.dtype), (x.shape[-1],), gain, eps).to(x.dtype)
+
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        residual += x if factor == 1.0 else x * factor
+        return residual if gain is None else self.rms_norm(residual, gain, eps), residual
+
+    def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        q = self.rotate_and_store(qkv, attention, keys, values, batch)
+        return self.attention(q, attention.spec, keys, values, batch)
+
+    def rotate_and_store(
+        self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
+    ) -> Tensor:  # fmt: skip
+        """Queries [T, heads, head_dim]; keys and values are in the cache then."""
+        _, kv_heads, block_size, head_dim = keys.shape
+        parts = [attention.spec.num_heads, kv_heads, kv_heads]
+        q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
+        if attention.q_norm is not None and attention.k_norm is not None:
+            q = self.rms_norm(q, attention.q_norm, attention.eps)
+            k = self.rms_norm(k, attention.k_norm, attention.eps)
+        cos, sin = attention.rotation[batch.positions].unsqueeze(1).chunk(2, dim=-1)  # [T, 1, head_dim / 2]
+        blocks, offsets = batch.slots // block_size, batch.slots % block_size
+        keys[blocks, :, offsets] = _rotate(k, cos, sin)
+        values[blocks, :, offsets] = v
+        return _rotate(q, cos, sin)
+
+    def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
+        if self._exact:
+            return attend_apart(q, keys, values, batch, spec)
+        with without_cudnn(q.device):
+            return _attend(q, keys, values, batch, spec).flatten(1)
+
+    def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
+        return self.activate(weight.linear(x), activation)
+
+    def activate(self, gate_up: Tensor, activation: str) -> Tensor:
+        if self._exact and gate_up.numel() >= _UNSPLIT:
+            parts = gate_up.split(max(1, (_UNSPLIT - 1) // gate_up.shape[1]))
+            return torch.cat([_activate(part, activation) for part in parts])
+        return _activate(gate_up, activation)
+
+    def cap(self, logits: Tensor, cap: float) -> Tensor:
+        for rows in logits.split(1) if self._exact else (logits,):  # threads share a row as they do alone
+            rows.div_(cap).tanh_().mul_(cap)
+        return logits
+
+    def argmax(self, logits: Tensor) -> Tensor:
+        largest, first = logits.max(dim=-1)  # a NaN is larger than any number
+        return first.masked_fill_(largest.isnan(), -1)
+
+
+def _activate(gate_up: Tensor, activation: str) -> Tensor:
+    gate, up = gate_up.chunk(2, dim=-1)
+    if activation == "gelu_tanh":  # torch's own takes other ways for other numbers of rows
+        width = gate.shape[-1]
+        # Whole vectors in every row: what is left over at a row's end would be computed in another way.
+        wide = F.pad(gate.to(torch.promote_types(gate.dtype, torch.float32)), (0, -width % _VECTOR))
+        wide = wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))
+        return wide[:, :width].to(gate.dtype) * up
+    return F.silu(gate) * up
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [T, h, head_dim]: turns each pair (x[i], x[i + head_dim / 2]) by its angle."""
+    first, second = x.to(cos.dtype).chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
+    out = torch.empty_like(q)  # [T, heads, head_dim]
+    width = -(-batch.max_context // keys.shape[2])
+    group = max(1, _MAX_GATHERED // (width * keys[0].numel()))
+    for low in range(0, batch.num_decodes, group):
+        high = min(low + group, batch.num_decodes)
+        out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec)
+    if batch.num_decodes < len(batch.contexts):
+        starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
+        for r in range(batch.num_decodes, len(contexts)):
+            rows = slice(starts[r], starts[r + 1])
+            out[rows] = _attend_chunk(q[rows], keys, values, batch.tables[r], contexts[r], spec)
+    return out
+
+
+def _attend_decodes(
+    q: Tensor, keys: Tensor, values: Tensor, batch: Batch, low: int, high: int, spec: AttentionSpec
+) -> Tensor:
+    """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
+    contexts = batch.contexts[low:high, None]  # [D, 1]
+    kv_heads, block_size, head_dim = keys.shape[1:]
+    at = torch.arange(int(contexts.max()), device=q.device)
+    seen = at < contexts  # [D, L]
+    if spec.window:
+        seen &= at >= contexts - spec.window
+    # What lies beyond a context is another request's memory, perhaps not even numbers. Masking alone would let those
+    # through (0 * NaN), so unseen places repeat the request's own last token.
+    places = torch.where(seen, at, contexts - 1)
+    blocks = batch.tables[low:high].gather(1, places // block_size).long()
+    heads = torch.arange(kv_heads, device=q.device)[:, None]
+    rows = (blocks[:, None] * kv_heads + heads) * block_size + (places % block_size)[:, None]  # [D, kv_heads, L]
+    k = F.embedding(rows, keys.view(-1, head_dim))  # [D, kv_heads, L, head_dim]
+    v = F.embedding(rows, values.view(-1, head_dim))
+    # The heads that share a key head become its query rows.
+    grouped = q[low:high].unflatten(1, (kv_heads, -1))  # [D, kv_heads, group, head_dim]
+    return weighted(grouped, k, v, seen[:, None, None], spec).flatten(1, 2)
+
+
+def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, context: int, spec: AttentionSpec) -> Tensor:
+    """The last len(q) positions of one context. q [n, heads, head_dim] -> [n, heads, head_dim]"""
+    count, heads, _ = q.shape
+    block_size = keys.shape[2]
+    past = context - count
+    # A window lets the blocks before it go unread.
+    first = max(0, past - spec.window + 1) // block_size if spec.window else 0
+    table = table[first : -(-context // block_size)]
+    origin = first * block_size
+    group = heads // keys.shape[1]
+    k = keys[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)  # [heads, L, d]
+    v = values[table].transpose(0, 1).flatten(1, 2)[:, : context - origin].repeat_interleave(group, 0)
+    at = torch.arange(origin, context, device=q.device)
+    pieces = []
+    for low in range(0, count, _MAX_QUERIES):
+        high = min(low + _MAX_QUERIES, count)
+        own = torch.arange(past + low, past + high, device=q.device)[:, None]
+        seen = at[: past + high - origin] <= own  # [queries, L]
+        if spec.window:
+            seen &= at[: past + high - origin] > own - spec.window
+        reach = slice(0, past + high - origin)
+        rows = q[low:high].transpose(0, 1)  # [heads, queries, head_dim]
+        out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec)
+        pieces.append(out[0].transpose(0, 1))
+    return torch.cat(pieces)

@@ -1,0 +1,118 @@
+"""Carries out plans on a model: copies blocks, runs the decoder, samples, all inside `submit`.
+
+Always: a plan that cannot be carried out raises `RunnerFailed` and leaves the runner able to take the next one, unless
+the device is lost. Keeps no requests: only what the last step sampled, and what was asked of these samples.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.model import Model, OnLayer, nothing
+from chairlift.runner.ops import Batch
+from chairlift.runner.sampling.prompt_targets import prompt_targets
+from chairlift.runner.sampling.sampling_table import BatchTable
+from chairlift.runner.torch.batching import batch_of, known_tokens
+from chairlift.runner.torch.step_result import answer, score_prompts
+from chairlift.runner.watch import LogitsSeen
+
+_FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
+
+
+class TorchRunner:
+    def __init__(self, model: Model, kv: KvCache, device: torch.device) -> None:
+        self._model = model
+        self._kv = kv
+        self._device = device
+        self._results: deque[StepResult] = deque()
+        self._previous: dict[RequestId, int] = {}
+        self._table = BatchTable()
+        self.logits_seen: LogitsSeen | None = None
+        self.on_layer: OnLayer = nothing
+
+    @property
+    def depth(self) -> int:
+        return 1
+
+    def submit(self, plan: StepPlan) -> None:
+        try:
+            with torch.inference_mode():
+                began = time.monotonic()
+                self._kv.carry_out(plan)
+                batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
+                prepare_s = time.monotonic() - began
+                self._results.append(replace(self._run(plan, batch), prepare_s=prepare_s))
+        except (RuntimeError, MemoryError) as error:
+            self._previous = {}
+            if self._device.type == "cuda":
+                with waiting():
+                    torch.cuda.synchronize()
+            raise failure(error) from error
+
+    def collect(self) -> StepResult:
+        return self._results.popleft()
+
+    def _run(self, plan: StepPlan, batch: Batch) -> StepResult:
+        hidden = self._model.hidden(batch, self._kv, self.on_layer)  # [T, E]
+        targets = prompt_targets(plan)
+        scores = score_prompts(targets.values(), hidden, self._model)
+        prompt_scores = dict(zip(targets, scores, strict=True)) if targets else {}
+        rows = [
+            (request, chunk, end)
+            for chunk in plan.chunks
+            for request in chunk.samples
+            for end in range(chunk.start + chunk.count - len(chunk.drafts), chunk.start + chunk.count + 1)
+        ]
+        if not rows:
+            self._previous = {}
+            return StepResult(plan.step, (), prompt_scores=prompt_scores)
+        requests, chunks, lengths = zip(*rows, strict=True)
+        ids = [request.id for request in requests]
+        samples, changes = self._table.of(plan.step, requests, lengths)
+        texts = [known_tokens(chunk, self._previous) for chunk in chunks]
+        logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
+        untouched = logits if self.logits_seen is None else logits.clone()
+        result, runs = answer(plan, ids, samples, texts, changes, logits, prompt_scores, self._model)
+        if self.logits_seen is not None:  # without those after wrong drafts
+            places = [place for run in runs for place in run]
+            self.logits_seen([ids[i] for i in places], [lengths[i] - 1 for i in places], untouched[places])
+        self._previous = {ids[run[0]]: token for run, token in zip(runs, result.tokens, strict=True)}
+        self._previous |= {request: more[-1].token for request, more in result.more.items()}
+        return result
+
+
+def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
+    """A row for each sample and draft: samples of one chunk start from the same logits."""
+    counts = [len(chunk.samples) for chunk in plan.chunks if chunk.samples for _ in range(1 + len(chunk.drafts))]
+    if len(counts) == sum(counts):
+        return logits
+    return logits.repeat_interleave(torch.tensor(counts, device=logits.device), dim=0)
+
+
+def failure(error: Exception) -> RunnerFailed:
+    """What a step's error means to the engine."""
+    # Not all of torch's and the driver's errors of this kind have a type of their own.
+    is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in _FULL)
+    return RunnerFull(_first_line(error)) if is_full else RunnerFailed(_first_line(error))
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """For the device. Raises `DeviceLost` for what it met meanwhile: that spoils it, and every call after it fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise DeviceLost(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

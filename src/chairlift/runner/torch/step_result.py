@@ -1,0 +1,77 @@
+"""From a step's hidden states and logits to its result: sampled tokens, scores, and requests that failed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from torch import Tensor
+
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import Sampled, StepPlan, StepResult
+from chairlift.core.score import TokenScore
+from chairlift.runner.model import Model
+from chairlift.runner.sampling.prompt_targets import PromptTargets
+from chairlift.runner.sampling.sampler import Chosen, choose, shape_logits
+from chairlift.runner.sampling.sampling_table import IS_SCORED, Changes, Samples
+from chairlift.runner.sampling.scores import Measure, score
+
+NOT_A_NUMBER = "the model's output is not a number (overflow or damaged weights)"
+# Rows of logits that prompt scores look at in one go: bounds their memory to a few times this many vocabularies.
+_MAX_SCORED_ROWS = 64
+
+Scores = tuple[TokenScore, ...]
+
+
+def answer(
+    plan: StepPlan, requests: Sequence[RequestId], samples: Samples, texts: Sequence[Sequence[int]],
+    changes: Sequence[tuple[int, Changes]], logits: Tensor, prompt_scores: dict[RequestId, Scores], model: Model,
+) -> tuple[StepResult, list[range]]:  # fmt: skip
+    """The result of a step whose samples and drafts, of these requests, have these logits [S, vocab], which may be
+    overwritten; and for each sample the rows whose tokens count."""
+    wanted = [i for i, kind in enumerate(samples["kind"].tolist()) if kind & IS_SCORED]
+    raw = logits[wanted] if wanted else logits  # a copy: sampling overwrites
+    shape_logits(logits, samples, texts, changes)
+    chosen = choose(logits, samples, model.ops)
+    tokens = [max(0, chosen.tokens[i]) for i in wanted]  # those that mean nothing must not do harm
+    scores = dict(zip(wanted, score(raw, tokens, samples["num_top"][wanted].tolist()), strict=True))
+    runs = list(_runs(plan, chosen))
+    firsts = [(run[0], requests[run[0]]) for run in runs]
+    result = StepResult(
+        plan.step,
+        [chosen.tokens[i] for i, _ in firsts],
+        {request: scores[i] for i, request in firsts if i in scores},
+        prompt_scores,
+        {request: NOT_A_NUMBER for i, request in firsts if i in chosen.bad},
+        {requests[i]: [Sampled(chosen.tokens[j], scores.get(j)) for j in more] for i, *more in runs if more},
+    )
+    return result, runs
+
+
+def _runs(plan: StepPlan, chosen: Chosen) -> Iterator[range]:
+    """For each sample its first row, and those after it as long as the drafts before them are right. One whose logits
+    are not numbers is left to the next step, where it comes first."""
+    first = 0
+    for chunk in plan.chunks:
+        for _ in chunk.samples:
+            last = first
+            for draft in chunk.drafts:
+                if chosen.tokens[last] != draft or last + 1 in chosen.bad:
+                    break
+                last += 1
+            yield range(first, last + 1)
+            first += 1 + len(chunk.drafts)
+
+
+def score_prompts(
+    targets: Iterable[PromptTargets], hidden: Tensor, model: Model, by: Measure | None = None
+) -> list[Scores]:
+    """hidden: of all rows of the step, [T, E]."""
+    return [tuple(_score_prompt(each, hidden, model, by)) for each in targets]
+
+
+def _score_prompt(targets: PromptTargets, hidden: Tensor, model: Model, by: Measure | None) -> list[TokenScore]:
+    low, tokens, num_top = targets
+    scores: list[TokenScore] = []
+    for first in range(0, len(tokens), _MAX_SCORED_ROWS):
+        part = tokens[first : first + _MAX_SCORED_ROWS]
+        logits = model.logits(hidden[low + first : low + first + len(part)])
+        scores += score(logits, part, [num_top] * len(part), by)
+    return scores

@@ -1,0 +1,68 @@
+"""What every generating route asks first: may one more come in, and when is it given up?
+
+Always: a request is turned away before its body is read where there is no room for it. Its time runs from here, and is
+the least of what its header and its body allow and of the server's maximum. Tokens that were made of a text are paid
+for, also where it is refused for what they are.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.requests import Request
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.server.admission.api_keys import key_of
+from chairlift.server.context import context_of
+from chairlift.server.encoder import Most, TooLong
+
+DEADLINE_HEADER = "X-Deadline-Ms"
+
+
+class Time:
+    """How long a request has, from now."""
+
+    def __init__(self, max_s: float | None, given_s: float | None) -> None:
+        self._now = time.monotonic()
+        self._max_s = max_s
+        self.given_s = given_s  # by the client; None: it did not say
+
+    def allow(self, timeout_s: float | None) -> None:
+        """What the body allows; raises `InvalidRequest`."""
+        if timeout_s is None:
+            return
+        if not 0 < timeout_s < math.inf:
+            raise InvalidRequest("timeout", f"must be seconds from now, above 0, got {timeout_s}")
+        self.given_s = timeout_s if self.given_s is None else min(self.given_s, timeout_s)
+
+    @property
+    def expires(self) -> float | None:
+        limits = [limit for limit in (self._max_s, self.given_s) if limit is not None]
+        return self._now + min(limits) if limits else None
+
+
+def enter(http: Request) -> Time:
+    """Raises `TurnedAway`."""
+    load = context_of(http).load
+    load.check(key_of(http))
+    return Time(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))
+
+
+@contextmanager
+def charged(http: Request, most: Most) -> Iterator[None]:
+    """Has the key pay for what is refused inside: a request, and the tokens that were made."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if most.num_made or isinstance(error, TooLong):
+            context_of(http).load.charge(key_of(http), most.num_made, num_requests=1)
+        raise
+
+
+def _deadline_s(given: str | None) -> float | None:
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and 0 < len(given) <= 12 and int(given) > 0):
+        raise InvalidRequest(DEADLINE_HEADER, f"must be a whole number of milliseconds above 0, got {given[:40]!r}")
+    return int(given) / 1000

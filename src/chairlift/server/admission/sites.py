@@ -1,0 +1,72 @@
+"""Pages of other sites. A browser lets them read what this server answers only where it says so (CORS), which it does
+for those named; but any page can post to a server on its user's machine, and one whose own name is made to mean this
+machine (DNS rebinding) can read too.
+
+Always: a server for this machine alone that has no keys is used by this machine's names, and by no page but its own and
+those named.
+"""
+
+import ipaddress
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from chairlift.server.admission.api_keys import HEALTH
+from chairlift.server.request_log.ignored import HEADER
+
+_SHOWN = ("X-Request-Id", "Retry-After", HEADER)
+_WAYS_OUT = "name it with --allowed-host, or set API keys"
+
+
+def allow_sites(app: ASGIApp, origins: str | None) -> ASGIApp:
+    """`origins` as the option has them; None: the application as it is."""
+    if origins is None:
+        return app
+    return CORSMiddleware(
+        app, allow_origins=names_of(origins), allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=_SHOWN
+    )
+
+
+def names_of(option: str | None) -> list[str]:
+    return [name.strip() for name in option.split(",")] if option else []
+
+
+def is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+class OwnMachine:
+    def __init__(self, app: ASGIApp, is_guarded: Callable[[], bool], hosts: list[str], origins: list[str]) -> None:
+        """`is_guarded`: whether the server is for this machine alone and has no keys now; `hosts` and `origins`: others
+        that may be named."""
+        self._app = app
+        self._is_guarded = is_guarded
+        self._hosts = {host.lower() for host in hosts}
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._is_guarded() and scope["path"] not in HEALTH:
+            self._check(Headers(scope=scope))
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: Headers) -> None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        name = _without_port(host).lower()
+        if name and not is_this_machine(name) and name not in self._hosts:
+            raise HTTPException(403, f"this server is for this machine, not for {host[:80]!r}; {_WAYS_OUT}")
+        if origin is None or origin in self._origins or "*" in self._origins:
+            return
+        if origin.partition("://")[2].lower() != host.lower():
+            raise HTTPException(403, f"pages of {origin[:80]!r} may not use this server; name it with --cors-origin")
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

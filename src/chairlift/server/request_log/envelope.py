@@ -1,0 +1,80 @@
+"""Around every request: its id, an answer for whatever escapes, and a note in the book at its end.
+
+Always: each response carries `X-Request-Id`, the client's own if it sent a printable one, and the names of fields that
+had no effect; no exception reaches the server below, except one that comes after a response has begun, which can only
+end the connection. While the server is stopping, whatever asks for work (a POST) is turned away, and every response
+ends its connection.
+"""
+
+import logging
+from collections.abc import Callable
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chairlift.server.admission.bodies import leave_body
+from chairlift.server.admission.bounds import Load
+from chairlift.server.errors import respond
+from chairlift.server.request_log.ignored import HEADER
+from chairlift.server.request_log.log import Book
+
+logger = logging.getLogger(__name__)
+IGNORED = HEADER.lower().encode()
+Where = Callable[[Scope], tuple[str, bool]]  # a request's route, and whether it makes text
+
+
+class Envelope:
+    def __init__(self, app: ASGIApp, load: Load, book: Book, where: Where) -> None:
+        self._app = app
+        self._load = load
+        self._book = book
+        self._where = where
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = self._book.open(scope)
+        name = record.id
+        header = (b"x-request-id", name.encode())
+        is_started = False
+
+        async def send_named(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                record.status = message["status"]
+                message["headers"] = [*message["headers"], header]
+                if record.ignored:
+                    message["headers"].append((IGNORED, ",".join(record.ignored).encode()))
+                if self._load.is_draining:
+                    message["headers"] = _closing(message["headers"])
+            await send(message)
+
+        try:
+            await self._run(scope, receive, send_named)
+        except ClientDisconnect:
+            record.is_gone = True
+            logger.debug("request %s: the client left", name)
+        except Exception as error:
+            if is_started:
+                logger.error("request %s failed after its response had begun", name, exc_info=error)
+                raise
+            await respond(Request(scope), error)(scope, receive, send_named)
+        finally:
+            leave_body(scope)
+            self._book.close(scope, record, *self._where(scope))
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        self._load.begin()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._load.end()
+
+
+def _closing(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [*(header for header in headers if header[0].lower() != b"connection"), (b"connection", b"close")]

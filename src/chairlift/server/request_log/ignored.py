@@ -1,0 +1,24 @@
+"""Fields of a body that had no effect: the answer names them, in a header, and so does the log of requests.
+
+Clients send more than a server knows, so that is no reason to refuse them; but who wrote `temprature` should see it.
+"""
+
+import re
+from collections.abc import Iterable
+
+from starlette.requests import Request
+
+from chairlift.server.request_log.record import record_of
+
+HEADER = "X-Chairlift-Ignored"
+_MAX_NAMES = 20
+_MAX_LENGTH = 60
+_UNFIT = re.compile(r"[^!-+\-.-~]")  # for a list with commas in a header
+
+
+def ignore(http: Request, names: Iterable[object]) -> None:
+    """A name is text, but for what the llm-serving routes take for an object."""
+    found = list(dict.fromkeys(map(str, names)))
+    shown = dict.fromkeys(_UNFIT.sub("?", name[:_MAX_LENGTH]) for name in found[:_MAX_NAMES])
+    more = [f"and-{len(found) - _MAX_NAMES}-more"] if len(found) > _MAX_NAMES else []
+    record_of(http).ignored = [*shown, *more]

@@ -1,0 +1,158 @@
+"""Where requests are written down once they are over: in the metrics, in the log, as spans; each where it is wanted.
+
+Always: nothing of a prompt or an answer is written anywhere but by `--log-prompts`.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import Scope
+
+from chairlift.config.keys import ApiKey
+from chairlift.server.request_log.record import Record
+from chairlift.telemetry.metrics.front_end import FrontEndMetrics
+from chairlift.telemetry.phases import Phase, phases
+from chairlift.telemetry.spans import Spans, Trip
+
+_log = logging.getLogger("chairlift.requests")
+_MAX_ID = 128
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
+
+
+class Book:
+    def __init__(
+        self,
+        *,
+        model: str = "",
+        metrics: FrontEndMetrics | None = None,
+        spans: Spans | None = None,
+        logs: bool = False,
+        text_of: Callable[[list[int]], str] | None = None,
+    ) -> None:
+        """`text_of` turns prompts into text where prompts and answers are to be logged."""
+        self.model = model
+        self.metrics = metrics
+        self._spans = spans
+        self._logs = logs
+        self._text_of = text_of
+
+    def open(self, scope: Scope) -> Record:
+        """A request has come; its id is the one it brings, if that is sane."""
+        id = _sent_id(scope) or secrets.token_hex(16)
+        scope["request_id"] = id
+        record = scope["record"] = Record(id, self._spans is not None, self._text_of is not None)
+        return record
+
+    def close(self, scope: Scope, record: Record, route: str, is_generation: bool) -> None:
+        if self.metrics is not None and record.status is not None:
+            self.metrics.responded(route, record.status)
+        if is_generation:
+            outcome, reason = record.outcome()
+            if self.metrics is not None:
+                self._count(record, route, outcome, reason)
+            if self._logs:
+                self._write(scope, record, route, outcome, reason)
+            if self._spans is not None:
+                self._spans.take(self._trip(scope, record, route, outcome, reason))
+        record.answers = ()  # they know the response, and it knows the connection
+
+    def flush(self) -> None:
+        """Shows what was counted last."""
+        if self._spans is not None:
+            self._spans.tell()
+        if self.metrics is not None:
+            self.metrics.flush()
+
+    def _count(self, record: Record, route: str, outcome: str, reason: str) -> None:
+        assert self.metrics is not None
+        for answer in record.answers:
+            figures = record.figures(answer)
+            if figures is not None:
+                self.metrics.finished(len(answer.prompt), answer.num_output, *figures)
+        self.metrics.ended(route, outcome, reason)
+
+    def _write(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> None:
+        fields: dict[str, object] = {
+            "id": record.id,
+            "route": route,
+            "status": record.status,
+            "outcome": outcome,
+            "reason": reason,
+            "prompt_tokens": sum(len(answer.prompt) for answer in record.answers),
+            "cached_tokens": sum(answer.num_cached for answer in record.answers),
+            "output_tokens": sum(answer.num_output for answer in record.answers),
+        }
+        if record.ignored:
+            fields["ignored"] = record.ignored
+        key: ApiKey | None = scope.get("api_key")
+        if key is not None:
+            fields["key"] = key.name
+        figures = [record.figures(answer) for answer in record.answers]
+        first = figures[0] if figures else None
+        if first is not None:
+            fields["ttft_s"] = round(first.ttft_s, 6)
+            if first.tpot_s is not None:
+                fields["tpot_s"] = round(first.tpot_s, 6)
+        fields["total_s"] = round(time.monotonic() - record.arrived, 6)
+        if self._text_of is not None:
+            fields["prompt"] = [self._text_of(answer.prompt) for answer in record.answers]
+            fields["output"] = ["".join(answer.kept or ()) for answer in record.answers]
+        _log.info("request", extra={"fields": fields})
+
+    def _trip(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> Trip:
+        now = time.monotonic()
+        operation = "chat" if "chat" in route else "text_completion"
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": "chairlift",
+            "gen_ai.request.model": self.model,
+            "gen_ai.response.model": self.model,
+            "gen_ai.usage.input_tokens": sum(len(answer.prompt) for answer in record.answers),
+            "gen_ai.usage.cache_read.input_tokens": sum(answer.num_cached for answer in record.answers),
+            "gen_ai.usage.output_tokens": sum(answer.num_output for answer in record.answers),
+            "gen_ai.response.finish_reasons": [answer.finish for answer in record.answers if answer.finish],
+            "http.request.method": scope["method"],
+            "http.route": route,
+            "chairlift.request_id": record.id,
+            "chairlift.outcome": outcome,
+            "chairlift.reason": reason,
+        }
+        if record.status is not None:
+            attributes["http.response.status_code"] = record.status
+        if record.answers:
+            attributes |= _asked(record)
+        error = reason if outcome == "failed" else None
+        if error is not None:
+            attributes["error.type"] = error
+        parts: list[tuple[Phase, dict[str, Any]]] = [
+            (phase, {"chairlift.request_id": record.id, "chairlift.prompt_index": index})
+            for index, answer in enumerate(record.answers)
+            for phase in phases(answer.marks or [], answer.first, now if answer.last is None else answer.last)
+        ]
+        headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE_HEADERS}
+        return Trip(f"{operation} {self.model}", record.arrived, now, headers, attributes, parts, error)
+
+
+def _asked(record: Record) -> dict[str, Any]:
+    """What a request asked for, under the names that are agreed on."""
+    params, first = record.answers[0].params, record.answers[0].first
+    asked = {
+        "gen_ai.request.max_tokens": params.max_tokens,
+        "gen_ai.request.temperature": params.temperature,
+        "gen_ai.request.top_p": params.top_p,
+        "gen_ai.request.seed": params.seed,
+        "gen_ai.request.choice.count": params.n if params.n > 1 else None,
+        "gen_ai.response.time_to_first_chunk": None if first is None else first - record.arrived,
+    }
+    # A seed may be larger than an attribute can hold.
+    return {name: value for name, value in asked.items() if value is not None and abs(value) < 2**63}
+
+
+def _sent_id(scope: Scope) -> str | None:
+    for key, value in scope["headers"]:
+        if key == b"x-request-id" and 0 < len(value) <= _MAX_ID and all(0x20 < byte < 0x7F for byte in value):
+            return str(value, "ascii")
+    return None

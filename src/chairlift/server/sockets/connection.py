@@ -1,0 +1,103 @@
+"""The connection under a response: bytes written where they are made, and word of a client that is slow or gone.
+
+Always: what is written goes out as one chunk of the body, at once or behind what the client has yet to read. ASGI's
+`send` starts and ends the response and keeps the connection; between the two it would cost a switch of tasks and five
+calls for every token.
+"""
+
+from typing import Protocol
+
+from starlette.types import Scope
+
+from chairlift.server.sockets.guard import GuardedProtocol
+
+_NAME = "chairlift.wire"
+
+
+class Sender(Protocol):
+    """Whose response is on the wire."""
+
+    def hold(self) -> None:
+        """The client is slow: the buffer is full."""
+        ...
+
+    def release(self) -> None: ...
+
+    def leave(self) -> None:
+        """The client is gone."""
+        ...
+
+
+class Wire(Protocol):
+    sender: Sender | None
+
+    @property
+    def is_full(self) -> bool: ...
+
+    @property
+    def is_gone(self) -> bool: ...
+
+    @property
+    def has_unsent(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def cut(self) -> None:
+        """Ends the connection, and with it what is still to be sent; its sender is told to leave."""
+        ...
+
+
+def wire_of(scope: Scope) -> Wire:
+    wire: Wire = scope["extensions"][_NAME]
+    return wire
+
+
+def lend(scope: Scope, wire: Wire) -> None:
+    scope["extensions"] = {_NAME: wire}
+
+
+class WireProtocol(GuardedProtocol):
+    """The server's own handling of a connection, which lends the connection to the application."""
+
+    sender: Sender | None = None
+    is_gone = False
+
+    def write(self, data: bytes) -> None:
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    @property
+    def has_unsent(self) -> bool:
+        return self.transport.get_write_buffer_size() > 0
+
+    def cut(self) -> None:
+        self.drop()
+        self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        lend(self.scope, self)  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # A request holds the connection that it was lent. Held in turn, both would stay, body and all, until circles
+        # are looked for.
+        self._unset_keepalive_if_required()
+        self._cycles = []
+        self.pipeline.clear()
+        self.cycle = self.scope = None  # type: ignore[assignment]
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.sender is not None:
+            self.sender.hold()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.sender is not None:
+            self.sender.release()
+
+    def drop(self) -> None:
+        self.is_gone = True
+        super().drop()
+        if self.sender is not None:
+            self.sender.leave()

@@ -1,0 +1,63 @@
+"""One HTTP exchange below the framework: a bounded body in, and noticing that the client left.
+
+Always: when the client leaves, the work for it is cancelled at once and its request freed.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
+
+from chairlift.server.admission.bodies import SMALL, begin_body
+from chairlift.server.admission.bounds import Load
+from chairlift.server.admission.json_values import check_values
+
+T = TypeVar("T")
+
+
+class BodyTooLarge(Exception):
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"the body is larger than the limit of {max_bytes} bytes")
+
+
+async def read_body(request: Request, load: Load) -> bytearray:
+    """A large one once there is room for it; it is left with `leave_body`."""
+    max_bytes, length = load.settings.max_body_bytes, request.headers.get("content-length", "")
+    is_known = length.isascii() and length.isdigit() and len(length) < 20
+    if is_known and int(length) > max_bytes:
+        raise BodyTooLarge(max_bytes)
+    body = bytearray()
+    async for part in request.stream():
+        if len(body) <= SMALL < len(body) + len(part):
+            await begin_body(request, load).take(int(length) if is_known else max_bytes)
+        body += part
+        if len(body) > max_bytes:
+            raise BodyTooLarge(max_bytes)
+    if len(body) > SMALL:
+        async with load.turn:  # others have a turn before this one is decoded, and between it and the next
+            check_values(body)
+            await asyncio.sleep(0)
+    return body
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The outcome of `work`; cancels it and raises `ClientDisconnect` when the client leaves first."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        watch.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,89 @@
+"""Connections over TLS until both sides have agreed on keys; from then on they are as others.
+
+Always: whoever has opened a connection counts as one, whether it says something or not, and has as long to agree on
+keys as a request has to arrive. One too many is closed without a word: to say why would take a handshake.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from chairlift.server.admission.bounds import Load
+from chairlift.server.admission.turned_away import TooManyConnections
+from chairlift.server.sockets.guard import GuardedProtocol
+from chairlift.server.sockets.listen import network_of
+
+_PAUSE_S = 1.0  # for connections to end, where the machine lends no more files
+
+
+def server_context(cert: Path, key: Path | None) -> ssl.SSLContext:
+    """Raises `OSError` when the files are not what they should be."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+class Doorway:
+    """Takes connections from a socket, one at a time: other front ends take from it too."""
+
+    def __init__(
+        self, listener: socket.socket, context: ssl.SSLContext, load: Load, protocol: Callable[[], GuardedProtocol]
+    ) -> None:
+        """`protocol` makes what a connection is handed to."""
+        self._listener = listener
+        self._context = context
+        self._load = load
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._pause: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._open()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._listener)
+        if self._pause is not None:
+            self._pause.cancel()
+        for handshake in list(self._handshakes):
+            handshake.cancel()
+
+    def _open(self) -> None:
+        self._loop.add_reader(self._listener, self._take)
+
+    def _take(self) -> None:
+        try:
+            connection, peer = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):  # another took it, or it is gone
+            return
+        except OSError:
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(_PAUSE_S, self._open)
+            return
+        protocol = self._protocol()
+        try:
+            protocol.count(network_of(peer))
+        except TooManyConnections as error:
+            self._load.on_refused(str(error.status))
+            connection.close()
+            return
+        handshake = asyncio.ensure_future(self._agree(connection, protocol))
+        self._handshakes[handshake] = None
+        handshake.add_done_callback(self._handshakes.pop)
+
+    async def _agree(self, connection: socket.socket, protocol: GuardedProtocol) -> None:
+        has_keys = False
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            timeout_s = self._load.settings.max_receive_seconds
+            await self._loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=timeout_s
+            )
+            has_keys = True
+        except OSError:  # it left, spoke no TLS, or took too long
+            self._load.on_refused("handshake")
+        finally:
+            if not has_keys:
+                protocol.discount()

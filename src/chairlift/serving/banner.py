@@ -1,0 +1,48 @@
+"""What a server says on its way up: what it serves with, where it is, how to try it."""
+
+import contextlib
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from chairlift.config.settings import Settings
+from chairlift.runner.native.library import instruction_set
+from chairlift.telemetry.log_lines import said
+
+if TYPE_CHECKING:
+    from chairlift.runner.start.load import Loaded
+
+
+def summary(loaded: "Loaded") -> list[str]:
+    """What is served with; and on a GPU where its memory goes."""
+    limits = loaded.limits
+    blocks = "1 block" if limits.num_blocks == 1 else f"{limits.num_blocks} blocks"
+    weights = "" if loaded.quantize == "none" else f"{loaded.quantize} weights, "
+    kept = "" if loaded.kv_dtype == loaded.dtype else f" in {loaded.kv_dtype}"
+    exact = "" if loaded.fingerprint is None else f"exact (bits {loaded.fingerprint}), "
+    kernels = f"{loaded.kernels} kernels" + (f" ({instruction_set()})" if loaded.kernels == "native" else "")
+    first = (
+        f"{loaded.device}, {loaded.dtype}, {weights}{exact}{kernels}, {loaded.threads} threads; "
+        f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
+        f"KV cache of {blocks} for {limits.max_pool_tokens} tokens{kept}"
+    )
+    return [first] if loaded.budget is None else [first, loaded.budget.in_words(limits)]
+
+
+def example(settings: Settings, listener: socket.socket) -> str:
+    host = settings.host
+    url = url_of(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listener)
+    body = '{"messages": [{"role": "user", "content": "What are the Alps?"}]}'
+    key = "" if settings.api_key is None and settings.api_key_file is None else " -H 'Authorization: Bearer KEY'"
+    command = f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+    return f"see it at work in a browser, {url}/, or try it:\n  {command}"
+
+
+def url_of(settings: Settings, host: str, listener: socket.socket) -> str:
+    scheme = "http" if settings.tls_cert is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def say(text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk, say, of the log: the server goes on
+        print(said(text), file=sys.stderr, flush=True)

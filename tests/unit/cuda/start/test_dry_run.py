@@ -1,0 +1,144 @@
+"""Which kernels a start launches, and that compiled by other processes it finds them; the GPU need not be there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+WORLD = """
+import sys
+from functools import partial
+import torch
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+from chairlift.config.model import uniform_model
+from chairlift.core.limits import Limits
+from chairlift.runner import kernels
+from chairlift.runner.cuda.start import dry_run as rehearsal
+from chairlift.runner.weights.assemble import Keeping
+
+TARGET = GPUTarget("cuda", 90, 32)
+CONFIG = uniform_model(
+    architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=int(sys.argv[1]),
+    head_dim=16, intermediate_size=96, vocab_size=192, max_model_len=2048, rms_norm_eps=1e-5, rope_theta=10000.0,
+    is_tied=sys.argv[1] == "2",
+)
+LIMITS = Limits(
+    vocab_size=192, max_model_len=2048, block_size=16, num_blocks=1, max_running=20, max_step_tokens=256
+)
+BF16 = torch.bfloat16
+MAKE = partial(kernels.make_runner, "triton")
+OPS = kernels.make_ops("triton", 1)
+ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, Keeping(), LIMITS, TARGET
+"""
+TELL = WORLD + "import json; json.dump(rehearsal.kernels_of_start(*ARGUMENTS), sys.stdout)"
+COMPILE = """
+import json, sys
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from chairlift.runner.cuda.start import compiler
+
+driver.set_active(compiler.Absent(GPUTarget("cuda", 90, 32)))
+for data in json.load(sys.stdin):
+    compiler.compile_kernel(data)
+print("torch" in sys.modules)
+"""
+# A launch of any kernel goes as far as it can without a GPU, and Triton tells whether it had to compile. Then another
+# model is started, in the same process, whose kernels are there by now.
+LAUNCH = (
+    WORLD
+    + """
+from unittest.mock import patch
+found = []
+knobs.compilation.listener = lambda **told: found.append((told["src"].name, told["cache_hit"]))
+launch = lambda kernel, grid: lambda *args, **options: kernel.warmup(*args, grid=grid, **options)
+with (
+    patch.object(JITFunction, "__getitem__", launch), patch.object(rehearsal, "_note", lambda noted, asked: False),
+    patch.object(rehearsal, "_NO_GPU", 0),
+):
+    rehearsal.kernels_of_start(*ARGUMENTS)
+import json
+json.dump([found, rehearsal.kernels_of_start(*ARGUMENTS)], sys.stdout)
+"""
+)
+
+# Measuring, warming up and the first requests as they are run on a GPU, but for the GPU.
+START = (
+    WORLD
+    + """
+import json
+from dataclasses import replace
+from chairlift.runner.cuda.step.graphs import Graphs
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, made_up_step
+from chairlift.runner.memory.measure import measure
+from chairlift.runner.start.warm_up import prepare, warm_up
+from chairlift.runner.weights.assemble import Assembly
+
+class Event:
+    def record(self): ...
+    def synchronize(self): ...
+
+def capture(graphs, key, planned):
+    with graphs._memory.padding(key.num_tokens):
+        graphs._captured[key] = Graph, *graphs._forward.run(key, planned)
+
+class Graph:
+    def replay(): ...
+
+torch.cuda.Event, Graphs._capture = Event, capture
+CPU = torch.device("cpu")
+told = rehearsal.kernels_of_start(*ARGUMENTS)
+with torch.inference_mode(), rehearsal._noting(TARGET) as launched, rehearsal._Idle():
+    empty = rehearsal._Empty(BF16)
+    model = Assembly(CONFIG, OPS, empty, BF16, CPU, Keeping(), rehearsal._Nowhere(list)).build(2048)
+    make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
+    measure(make, LIMITS, 1, lambda: 0, lambda: None)
+    limits = replace(LIMITS, num_blocks=64)
+    runner = make(limits)
+    warm_up(runner, limits)
+    for kinds in GREEDY, MIXED:
+        for spans in [(0, 16)], [(16, 1)], [(0, 1)], [(0, 200)], [(200, 1)], [(3, 1), (0, 20)], [(5, 1)] * 20:
+            runner.submit(made_up_step(spans, limits, 0, kinds))
+            runner.collect()
+    while prepare(runner):
+        pass
+json.dump([told, list(launched)], sys.stdout)
+"""
+)
+
+
+def run(script: str, folder: Path, argument: str = "", order: str = "") -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", script, argument], env=environment, input=order, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("kv_heads", ["4", "2"])
+def test_a_start_and_its_first_requests_launch_what_was_told(tmp_path: Path, kv_heads: str) -> None:
+    told, launched = json.loads(run(START, tmp_path, kv_heads))
+    assert len(launched) > 10
+    assert set(launched) == set(told)
+
+
+@pytest.mark.parametrize("kv_heads", [pytest.param("4", marks=pytest.mark.nightly), "2"])
+def test_a_start_finds_all_of_its_kernels_compiled(tmp_path: Path, kv_heads: str) -> None:
+    told = run(TELL, tmp_path, kv_heads)
+    names = {json.loads(kernel)["name"].rpartition(".")[2] for kernel in json.loads(told)}
+    assert {"draw_kernel", "prefill_kernel", "combine_kernel", "one_row_kernel", "remember_kernel"} <= names
+    assert run(COMPILE, tmp_path, order=told).split() == ["False"]
+    launched, told_again = json.loads(run(LAUNCH, tmp_path, kv_heads))
+    assert {name for name, _ in launched} == names
+    assert all(is_found for _, is_found in launched)
+    assert told_again == json.loads(told)
