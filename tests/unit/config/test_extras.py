@@ -59,7 +59,15 @@ def test_none_of_them_comes_with_every_install_and_all_that_does_has_an_upper_bo
 
 
 def test_serving_imports_none_of_them() -> None:
-    parts = ("cli.main", "llm", "serving.parent", "serving.engine", "serving.front_end", "server.run", "runner.load")
+    parts = (
+        "cli.main",
+        "llm",
+        "serving.parent",
+        "serving.engine",
+        "serving.front_end",
+        "server.sockets.run",
+        "runner.start.load",
+    )
     modules = ", ".join(f"chairlift.{part}" for part in parts)
     names = sorted({module.partition(".")[0] for modules in EXTRAS.values() for module in modules})
     code = f"import sys, {modules}; print([name for name in {names} if name in sys.modules])"
