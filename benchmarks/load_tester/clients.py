@@ -14,23 +14,23 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from chairlift.bench.answer import Answer, read_openai
+from chairlift.bench.answer import StreamedAnswer, read_openai
 
-Ask = Callable[[Answer], Awaitable[None]]
+Ask = Callable[[StreamedAnswer], Awaitable[None]]
 
 
-def take(answer: Answer, line: bytes) -> None:
+def take(answer: StreamedAnswer, line: bytes) -> None:
     if line.strip():
         read_openai(answer, line, time.monotonic())
 
 
-async def with_aiohttp(url: str, body: bytes, num: int) -> list[Answer]:
+async def with_aiohttp(url: str, body: bytes, num: int) -> list[StreamedAnswer]:
     import aiohttp  # type: ignore[import-not-found]
 
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
 
-        async def ask(answer: Answer) -> None:
+        async def ask(answer: StreamedAnswer) -> None:
             async with session.post(url, data=body) as response:
                 async for line in response.content:
                     take(answer, line)
@@ -38,13 +38,13 @@ async def with_aiohttp(url: str, body: bytes, num: int) -> list[Answer]:
         return await together(ask, num)
 
 
-async def with_httpx(url: str, body: bytes, num: int) -> list[Answer]:
+async def with_httpx(url: str, body: bytes, num: int) -> list[StreamedAnswer]:
     import httpx
 
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(limits=limits, timeout=None) as client:
 
-        async def ask(answer: Answer) -> None:
+        async def ask(answer: StreamedAnswer) -> None:
             async with client.stream("POST", url, content=body) as response:
                 async for line in response.aiter_lines():
                     take(answer, line.encode())
@@ -52,11 +52,11 @@ async def with_httpx(url: str, body: bytes, num: int) -> list[Answer]:
         return await together(ask, num)
 
 
-async def with_streams(url: str, body: bytes, num: int) -> list[Answer]:
+async def with_streams(url: str, body: bytes, num: int) -> list[StreamedAnswer]:
     port = int(url.rpartition(":")[2].partition("/")[0])
     request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
-    async def ask(answer: Answer) -> None:
+    async def ask(answer: StreamedAnswer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
         await reader.readuntil(b"\r\n\r\n")
@@ -70,8 +70,8 @@ async def with_streams(url: str, body: bytes, num: int) -> list[Answer]:
     return await together(ask, num)
 
 
-async def together(ask: Ask, num: int) -> list[Answer]:
-    answers = [Answer() for _ in range(num)]
+async def together(ask: Ask, num: int) -> list[StreamedAnswer]:
+    answers = [StreamedAnswer() for _ in range(num)]
     await asyncio.gather(*(ask(answer) for answer in answers))
     return answers
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ResolvedModel:
     """Which model is served, before anything of it is loaded."""
 
     settings: Settings
@@ -47,7 +47,7 @@ class Model:
         return self.settings.served_model_name or self.source.name
 
 
-def find_model(settings: Settings) -> Model:
+def find_model(settings: Settings) -> ResolvedModel:
     source = locate(settings.model, has_weights=settings.load_format != "dummy")
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy unless a request asks otherwise
@@ -55,7 +55,7 @@ def find_model(settings: Settings) -> Model:
     end = settings.compat.end_token
     if end is not None and end not in config.eos_ids:
         config = replace(config, eos_ids=(*config.eos_ids, end))
-    return Model(settings, source, config)
+    return ResolvedModel(settings, source, config)
 
 
 def let_threads_sleep() -> None:
@@ -64,7 +64,7 @@ def let_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def load(model: Model) -> "Loaded":
+def load(model: ResolvedModel) -> "Loaded":
     """Loads the weights and warms the runner up."""
     let_threads_sleep()
     if model.settings.device != "cpu":
@@ -75,23 +75,23 @@ def load(model: Model) -> "Loaded":
     return load_runner(model.settings, model.source, model.config)
 
 
-def assemble(model: Model, loaded: "Loaded") -> Switchboard:
+def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
     """An engine for the calling process alone."""
     rules = rules_of(model.settings, loaded)
-    engine = join(loaded.runner, loaded.limits, rules)
+    engine = make_engine(loaded.runner, loaded.limits, rules)
     engine.observer = _together(_recorders(model, loaded, rules, engine))
     return Switchboard(engine, loaded.limits, model.config.eos_ids)
 
 
 def assemble_watched(
-    model: Model, loaded: "Loaded", metrics: Path, note: StepNote, start: int
+    model: ResolvedModel, loaded: "Loaded", metrics: Path, note: StepNote, start: int
 ) -> tuple[Switchboard, View]:
     """An engine whose steps are timed and noted: for the page, for the metrics in that folder, and to know what a dead
     engine was busy with. `start` counts the engines of a server, from 1."""
     from chairlift.runner.watch import Layered
 
     rules = rules_of(model.settings, loaded)
-    engine = join(loaded.runner, loaded.limits, rules)
+    engine = make_engine(loaded.runner, loaded.limits, rules)
     switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
     stopwatch = Stopwatch(loaded.runner, engine.clock)
     engine.runner = NotedRunner(stopwatch, note, switchboard.who)
@@ -104,7 +104,7 @@ def assemble_watched(
 
 
 def assemble_served(
-    model: Model, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int
+    model: ResolvedModel, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int
 ) -> "EngineProcess":
     """A watched engine at its end of the wire, ready to run."""
     from chairlift.live.wire.engine_end import EngineProcess
@@ -122,7 +122,7 @@ def assemble_served(
     )
 
 
-def _recorders(model: Model, loaded: "Loaded", rules: Rules, engine: Engine) -> list[Observer]:
+def _recorders(model: ResolvedModel, loaded: "Loaded", rules: Rules, engine: Engine) -> list[Observer]:
     path, depth = model.settings.trace, loaded.runner.depth
     return [] if path is None else [Recorder(path, engine.scheduler, rules, model.name, "wall", depth)]
 
@@ -131,7 +131,7 @@ def _together(observers: list[Observer]) -> Observer | None:
     return observers[0] if len(observers) == 1 else Observers(*observers) if observers else None
 
 
-def join(runner: Runner, limits: Limits, rules: Rules) -> Engine:
+def make_engine(runner: Runner, limits: Limits, rules: Rules) -> Engine:
     """An engine of this runner and a new scheduler, whose limits may be narrower than the runner's."""
     return Engine(make_scheduler(limits, rules), runner, WallClock())
 

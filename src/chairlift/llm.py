@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chairlift.build import Model, assemble, find_model, load
+from chairlift.build import ResolvedModel, assemble, find_model, load
 from chairlift.config.model import SamplingDefaults
 from chairlift.config.options import resolve
 from chairlift.config.settings import Settings
@@ -79,7 +79,7 @@ class LLM:
         llm._start(find_model(settings))
         return llm
 
-    def _start(self, model: Model) -> None:
+    def _start(self, model: ResolvedModel) -> None:
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
         self._escapes_special_tokens = model.settings.escape_special_tokens
         loaded = load(model)

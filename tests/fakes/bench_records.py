@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
-from chairlift.bench.record import Ending, Record
+from chairlift.bench.record import ClientRecord, Ending
 
 
 def record(
@@ -18,10 +18,10 @@ def record(
     prompt_tokens: int = 10,
     ending: Ending = Ending.FULL,
     reason: str = "",
-) -> Record:
+) -> ClientRecord:
     """`times` are those of the chunks; a chunk is a token unless `tokens` says otherwise."""
     num_tokens = len(times) if tokens is None else tokens
-    return Record(
+    return ClientRecord(
         index=index,
         due_s=sent_s if due_s is None else due_s,
         sent_s=sent_s,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from chairlift.build import join
+from chairlift.build import make_engine
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
@@ -79,7 +79,7 @@ class ExactWorld:
         host = 0 if preemption == "recompute" else _NUM_HOST_BLOCKS
         swap = Preemption(mode=preemption, num_host_blocks=host)
         rules = Rules(policy=policy, prefill=prefill, preemption=swap, prefix_cache=prefix_cache)
-        engine = join(OtherDepth(self.runner, depth), replace(LIMITS, **limits), rules)
+        engine = make_engine(OtherDepth(self.runner, depth), replace(LIMITS, **limits), rules)
         if first:
             drive(engine, self.runner, first, {})
         return drive(engine, self.runner, guests, {request.id: key_of(request) for request in wanted})

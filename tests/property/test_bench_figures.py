@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.bench.figures import figures_of
-from chairlift.bench.record import Ending, Record
-from chairlift.bench.timeline import Timeline, most_at_once
+from chairlift.bench.record import ClientRecord, Ending
+from chairlift.bench.timeline import RunTimeline, max_concurrency_of
 from chairlift.telemetry.report import Slo, Spread
 from fakes.bench_records import record
 
@@ -17,7 +17,7 @@ SECONDS = st.floats(0.0, 100.0, allow_nan=False)
 
 
 @st.composite
-def records(draw: st.DrawFn) -> list[Record]:
+def records(draw: st.DrawFn) -> list[ClientRecord]:
     made = []
     for index in range(draw(st.integers(0, 30))):
         sent_s = draw(SECONDS)
@@ -43,7 +43,7 @@ def test_percentiles_are_exact(values: list[float]) -> None:
 
 
 @given(records(), st.integers(0, 5))
-def test_figures_agree_with_numpy_and_counts_add_up(made: list[Record], num_unsent: int) -> None:
+def test_figures_agree_with_numpy_and_counts_add_up(made: list[ClientRecord], num_unsent: int) -> None:
     figures = figures_of(made, len(made) + num_unsent, Slo(ttft=50.0))
     parts = (figures.full, figures.short, figures.failed, figures.cut, figures.unsent)
     assert sum(parts) == figures.requests == len(made) + num_unsent
@@ -57,9 +57,9 @@ def test_figures_agree_with_numpy_and_counts_add_up(made: list[Record], num_unse
 
 
 @given(records())
-def test_a_timeline_never_counts_more_than_there_are(made: list[Record]) -> None:
-    timeline = Timeline.of(made)
-    most = most_at_once(made)
+def test_a_timeline_never_counts_more_than_there_are(made: list[ClientRecord]) -> None:
+    timeline = RunTimeline.of(made)
+    most = max_concurrency_of(made)
     for waiting, running in zip(timeline.waiting, timeline.running, strict=True):
         assert waiting >= 0 and running >= 0
         assert waiting + running <= most

@@ -14,7 +14,7 @@ from chairlift.bench.record import Ending
 from chairlift.bench.target import Api
 
 
-class Answer:
+class StreamedAnswer:
     """As far as it has come."""
 
     __slots__ = ("error", "has_ended", "last_s", "output_tokens", "prompt_tokens", "times")
@@ -42,7 +42,7 @@ class Answer:
         return (Ending.FULL if self.num_tokens >= asked_tokens else Ending.SHORT), ""
 
 
-Read = Callable[[Answer, bytes, float], None]  # a line and when it came
+ReadLine = Callable[[StreamedAnswer, bytes, float], None]  # a line and when it came
 
 
 class _Delta(msgspec.Struct):
@@ -75,7 +75,7 @@ class _Chunk(msgspec.Struct):
 _chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-def read_openai(answer: Answer, line: bytes, now: float) -> None:
+def read_openai(answer: StreamedAnswer, line: bytes, now: float) -> None:
     if not line.startswith(b"data:"):
         return
     if line[5:].strip() == b"[DONE]":
@@ -95,7 +95,7 @@ def read_openai(answer: Answer, line: bytes, now: float) -> None:
         answer.error = message_of(chunk.message if chunk.error is None else chunk.error)
 
 
-def _read_choice(answer: Answer, choice: _Choice, now: float) -> None:
+def _read_choice(answer: StreamedAnswer, choice: _Choice, now: float) -> None:
     delta, text = choice.delta, choice.text
     if delta is not None:
         text = delta.content or delta.reasoning_content or delta.reasoning or ("..." if delta.tool_calls else "")
@@ -123,7 +123,7 @@ _event = msgspec.json.Decoder(_Event).decode
 _ENDS = ("eos", "length")
 
 
-def read_llm_serving(answer: Answer, line: bytes, now: float) -> None:
+def read_llm_serving(answer: StreamedAnswer, line: bytes, now: float) -> None:
     start = 5 if line.startswith(b"data:") else 0
     if not line[start:].lstrip().startswith(b"{"):
         return
@@ -142,7 +142,7 @@ def read_llm_serving(answer: Answer, line: bytes, now: float) -> None:
         answer.error = f"{said.finish_reason}: {said.generated_text}"
 
 
-READERS: dict[Api, Read] = {
+READERS: dict[Api, ReadLine] = {
     Api.COMPLETIONS: read_openai,
     Api.CHAT: read_openai,
     Api.LLM_SERVING: read_llm_serving,

@@ -17,12 +17,12 @@ from time import monotonic
 
 import uvloop
 
-from chairlift.bench.answer import READERS, Answer
+from chairlift.bench.answer import READERS, StreamedAnswer
 from chairlift.bench.connection import Connections
-from chairlift.bench.messages import Begin, Effort, Planned, Progress, Ready, Share, Stop
-from chairlift.bench.record import Ending, Record, Unreachable
+from chairlift.bench.messages import Begin, ClientProgress, ClientReady, ClientUsage, PreparedRequest, Share, Stop
+from chairlift.bench.record import ClientRecord, Ending, Unreachable
 
-Report = Callable[[Progress | Effort], object]
+Report = Callable[[ClientProgress | ClientUsage], object]
 
 LAG_EVERY_S = 0.01
 TELL_EVERY_S = 0.2
@@ -35,7 +35,7 @@ def main(commands: Pipe, reports: Pipe) -> None:
     _allow_many_connections()
     share = commands.recv()
     gc.freeze()  # what is here stays: the collector need not look at it again
-    reports.send(Ready())
+    reports.send(ClientReady())
     # Reports are sent by a thread: the clock goes on while the parent is slow to read them.
     with ThreadPoolExecutor(1) as sender:
         uvloop.run(Client(share, commands, lambda report: sender.submit(reports.send, report)).run())
@@ -53,8 +53,8 @@ class Client:
         self._report = report
         self._connections = Connections(share.address, share.peer, READERS[share.api])
         self._commands: asyncio.Queue[Begin | Stop] = asyncio.Queue()
-        self._under_way: dict[int, Answer] = {}
-        self._records: list[Record] = []
+        self._in_flight: dict[int, StreamedAnswer] = {}
+        self._records: list[ClientRecord] = []
         self._num_sent = 0
         self._num_chunks = 0  # of answers that ended
         self._at = 0.0
@@ -76,7 +76,7 @@ class Client:
             asyncio.get_running_loop().remove_reader(self._pipe.fileno())
             self._commands.put_nowait(Stop())
 
-    async def _phase(self, requests: list[Planned], at: float) -> bool:
+    async def _phase(self, requests: list[PreparedRequest], at: float) -> bool:
         """Whether it was not stopped."""
         self._at, self._num_sent, self._num_chunks = at, 0, 0
         lags: array[float] = array("d")
@@ -91,24 +91,24 @@ class Client:
         for end in await asyncio.gather(*watching, sending, stopping, return_exceptions=True):
             if isinstance(end, Exception):  # a mistake of ours is not to be passed over
                 raise end
-        effort = Effort(monotonic() - began, time.process_time() - processor, lags.tobytes())
+        usage = ClientUsage(monotonic() - began, time.process_time() - processor, lags.tobytes())
         self._flush()
-        self._report(effort)
+        self._report(usage)
         return not is_stopped
 
-    async def _send_all(self, requests: list[Planned]) -> None:
+    async def _send_all(self, requests: list[PreparedRequest]) -> None:
         if not self._share.concurrency:
             await self._open_loop(requests)
         else:
             await self._closed_loop(iter(requests))
 
-    async def _closed_loop(self, todo: Iterator[Planned]) -> None:
+    async def _closed_loop(self, todo: Iterator[PreparedRequest]) -> None:
         await asyncio.sleep(self._at - monotonic())
         async with asyncio.TaskGroup() as group:
             for _ in range(self._share.concurrency):
                 group.create_task(self._one_after_another(todo))
 
-    async def _open_loop(self, requests: list[Planned]) -> None:
+    async def _open_loop(self, requests: list[PreparedRequest]) -> None:
         async with asyncio.TaskGroup() as group:
             for planned in requests:
                 wait_s = self._at + planned.arrival_s - monotonic()
@@ -116,16 +116,16 @@ class Client:
                     await asyncio.sleep(wait_s)
                 group.create_task(self._one(planned, planned.arrival_s))
 
-    async def _one_after_another(self, todo: Iterator[Planned]) -> None:
+    async def _one_after_another(self, todo: Iterator[PreparedRequest]) -> None:
         for planned in todo:
             is_reachable = await self._one(planned, monotonic() - self._at)
             if not is_reachable:
                 await asyncio.sleep(PAUSE_S)
 
-    async def _one(self, planned: Planned, due_s: float) -> bool:
+    async def _one(self, planned: PreparedRequest, due_s: float) -> bool:
         """Whether somebody took the connection."""
         self._num_sent += 1
-        answer = self._under_way[planned.index] = Answer()
+        answer = self._in_flight[planned.index] = StreamedAnswer()
         sent = monotonic()
         is_unreachable = False
         ending, reason = Ending.CUT, ""
@@ -138,16 +138,23 @@ class Client:
         except Unreachable as error:
             ending, reason, is_unreachable = Ending.FAILED, str(error), True
         finally:
-            del self._under_way[planned.index]
+            del self._in_flight[planned.index]
             self._num_chunks += len(answer.times)
             self._records.append(self._record(planned, answer, due_s, sent, ending, reason, is_unreachable))
         return not is_unreachable
 
     def _record(
-        self, planned: Planned, answer: Answer, due_s: float, sent: float, ending: Ending, reason: str, is_lost: bool
-    ) -> Record:
+        self,
+        planned: PreparedRequest,
+        answer: StreamedAnswer,
+        due_s: float,
+        sent: float,
+        ending: Ending,
+        reason: str,
+        is_lost: bool,
+    ) -> ClientRecord:
         at = self._at
-        return Record(
+        return ClientRecord(
             index=planned.index,
             due_s=due_s,
             sent_s=sent - at,
@@ -175,7 +182,7 @@ class Client:
 
     def _flush(self) -> None:
         records, self._records = self._records, []
-        num_running = sum(bool(answer.times) for answer in self._under_way.values())
-        num_chunks = self._num_chunks + sum(len(answer.times) for answer in self._under_way.values())
-        num_waiting = len(self._under_way) - num_running
-        self._report(Progress(self._num_sent, num_waiting, num_running, num_chunks, records))
+        num_running = sum(bool(answer.times) for answer in self._in_flight.values())
+        num_chunks = self._num_chunks + sum(len(answer.times) for answer in self._in_flight.values())
+        num_waiting = len(self._in_flight) - num_running
+        self._report(ClientProgress(self._num_sent, num_waiting, num_running, num_chunks, records))

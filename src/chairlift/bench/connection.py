@@ -14,22 +14,22 @@ from typing import cast
 
 import httptools
 
-from chairlift.bench.answer import Answer, Read, message_of
+from chairlift.bench.answer import ReadLine, StreamedAnswer, message_of
 from chairlift.bench.record import Unreachable
 from chairlift.bench.target import Address
 
 NO_ANSWER = "the connection was closed without an answer"
-_OUR_OWN = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
-MAX_COMPLAINT = 4096  # bytes of an error's body that are kept
+_LOCAL_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
+MAX_ERROR_BODY = 4096  # bytes of an error's body that are kept
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, put_back: Callable[["_Connection"], None]) -> None:
-        self._put_back = put_back
+    def __init__(self, release: Callable[["_Connection"], None]) -> None:
+        self._release = release
         self.is_open = True
-        self._over: asyncio.Future[None] | None = None  # of the request under way
+        self._done: asyncio.Future[None] | None = None  # of the request under way
 
-    async def ask(self, request: bytes, answer: Answer, read: Read) -> None:
+    async def ask(self, request: bytes, answer: StreamedAnswer, read: ReadLine) -> None:
         """Until there is nothing more to come; what came is in the answer."""
         if not self.is_open:
             answer.error = NO_ANSWER
@@ -37,11 +37,11 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._answer, self._read = answer, read
         self._rest = b""
-        self._complaint: bytes | None = None  # the body, where it is no answer
+        self._error_body: bytes | None = None  # the body, where it is no answer
         self._has_head = self._has_length = False
-        self._over = asyncio.get_running_loop().create_future()
+        self._done = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        await self._over
+        await self._done
 
     def close(self) -> None:
         self._transport.abort()
@@ -52,24 +52,24 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._over is None:
+        if self._done is None:
             return self.close()  # nothing was asked
         self._now = monotonic()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            if self._over is not None:  # else it came after the answer, which is not spoilt by it
+            if self._done is not None:  # else it came after the answer, which is not spoilt by it
                 self._answer.error = f"not HTTP: {error}"
                 self._end()
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False
-        if self._over is not None:
+        if self._done is not None:
             if not self._has_head:
                 self._answer.error = NO_ANSWER
-            elif self._complaint is not None:
-                self._complain()
+            elif self._error_body is not None:
+                self._read_error()
             elif self._has_length and not self._answer.has_ended:
                 self._answer.error = self._answer.error or "the connection was closed in the middle of the answer"
                 self._rest = b""  # half a line
@@ -83,11 +83,11 @@ class _Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._has_head = True
         if self._parser.get_status_code() != 200:
-            self._complaint = b""
+            self._error_body = b""
 
     def on_body(self, body: bytes) -> None:
-        if self._complaint is not None:
-            self._complaint = (self._complaint + body)[:MAX_COMPLAINT]
+        if self._error_body is not None:
+            self._error_body = (self._error_body + body)[:MAX_ERROR_BODY]
             return
         lines = body.split(b"\n")
         if self._rest:
@@ -99,17 +99,17 @@ class _Connection(asyncio.Protocol):
                 read(answer, line, now)
 
     def on_message_complete(self) -> None:
-        if self._complaint is not None:
-            self._complain()
+        if self._error_body is not None:
+            self._read_error()
         keeps = self._parser.should_keep_alive()
         self._end()
         if keeps:
-            self._put_back(self)
+            self._release(self)
         else:
             self.close()
 
-    def _complain(self) -> None:
-        text = (self._complaint or b"").decode(errors="replace")
+    def _read_error(self) -> None:
+        text = (self._error_body or b"").decode(errors="replace")
         try:
             said = message_of(json.loads(text))
         except (ValueError, RecursionError):
@@ -119,7 +119,7 @@ class _Connection(asyncio.Protocol):
     def _end(self) -> None:
         if self._rest:
             self._read(self._answer, self._rest, self._now)
-        over, self._over = self._over, None
+        over, self._done = self._done, None
         if over is not None and not over.done():  # it is, where the request was given up
             over.set_result(None)
 
@@ -127,7 +127,7 @@ class _Connection(asyncio.Protocol):
 class Connections:
     """Of one client process. The one that was used last is used first."""
 
-    def __init__(self, address: Address, peer: str, read: Read) -> None:
+    def __init__(self, address: Address, peer: str, read: ReadLine) -> None:
         """`peer` is the address's host as a number."""
         self._address = address
         self._peer = peer
@@ -135,7 +135,7 @@ class Connections:
         self._idle: list[_Connection] = []
         self._tls = ssl.create_default_context() if address.is_tls else None
 
-    async def ask(self, request: bytes, answer: Answer) -> None:
+    async def ask(self, request: bytes, answer: StreamedAnswer) -> None:
         """Raises Unreachable; whatever else goes wrong is in the answer."""
         while self._idle:
             connection = self._idle.pop()
@@ -148,10 +148,10 @@ class Connections:
         try:
             connection = await self._connect()
         except OSError as error:
-            if error.errno in _OUR_OWN:
-                answer.error = f"this machine cannot have more connections: {words(error)}"
+            if error.errno in _LOCAL_LIMITS:
+                answer.error = f"this machine cannot have more connections: {reason_of(error)}"
                 return
-            raise Unreachable(f"cannot connect to {self._address}: {words(error)}") from error
+            raise Unreachable(f"cannot connect to {self._address}: {reason_of(error)}") from error
         await self._exchange(connection, request, answer)
 
     async def _connect(self) -> _Connection:
@@ -161,7 +161,7 @@ class Connections:
         )
         return connection
 
-    async def _exchange(self, connection: _Connection, request: bytes, answer: Answer) -> None:
+    async def _exchange(self, connection: _Connection, request: bytes, answer: StreamedAnswer) -> None:
         try:
             await connection.ask(request, answer, self._read)
         except asyncio.CancelledError:
@@ -173,5 +173,5 @@ class Connections:
             connection.close()
 
 
-def words(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
     return (error.strerror or str(error)).lower()

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from chairlift.bench.record import Ending, Record
-from chairlift.bench.timeline import most_at_once, peak_tokens_per_s
+from chairlift.bench.record import ClientRecord, Ending
+from chairlift.bench.timeline import max_concurrency_of, peak_tokens_per_s
 from chairlift.telemetry.report import Finished, Slo, Spread
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class BenchFigures:
     requests: int
     sent: int
     full: int
@@ -46,7 +46,7 @@ class Figures:
     goodput_per_s: float | None
 
 
-def figures_of(records: Sequence[Record], num_planned: int, slo: Slo | None = None) -> Figures:
+def figures_of(records: Sequence[ClientRecord], num_planned: int, slo: Slo | None = None) -> BenchFigures:
     counts = Counter(record.ending for record in records)
     answered = [record for record in records if record.is_answered]
     total_s = _total_s(records)
@@ -54,7 +54,7 @@ def figures_of(records: Sequence[Record], num_planned: int, slo: Slo | None = No
     num_prompt = sum(record.prompt_tokens for record in answered)
     num_output = sum(record.output_tokens for record in records)
     good = None if slo is None else _num_good(answered, slo)
-    return Figures(
+    return BenchFigures(
         requests=num_planned,
         sent=len(records),
         full=counts[Ending.FULL],
@@ -72,7 +72,7 @@ def figures_of(records: Sequence[Record], num_planned: int, slo: Slo | None = No
         output_tokens_per_s=num_output * per_s,
         total_tokens_per_s=(num_prompt + num_output) * per_s,
         peak_output_tokens_per_s=peak_tokens_per_s(records),
-        max_concurrency=most_at_once(records),
+        max_concurrency=max_concurrency_of(records),
         ttft_s=Spread.of([record.ttft_s for record in answered]),
         tpot_s=Spread.of([record.tpot_s for record in answered]),
         itl_s=Spread.of(gaps_of(answered)),
@@ -83,7 +83,7 @@ def figures_of(records: Sequence[Record], num_planned: int, slo: Slo | None = No
     )
 
 
-def gaps_of(records: Sequence[Record]) -> "array[float]":
+def gaps_of(records: Sequence[ClientRecord]) -> "array[float]":
     """Between the chunks of each request."""
     gaps: array[float] = array("d")
     for record in records:
@@ -92,13 +92,13 @@ def gaps_of(records: Sequence[Record]) -> "array[float]":
     return gaps
 
 
-def _total_s(records: Sequence[Record]) -> float:
+def _total_s(records: Sequence[ClientRecord]) -> float:
     if not records:
         return 0.0
     return max(record.last_s for record in records) - min(record.sent_s for record in records)
 
 
-def _num_good(answered: Sequence[Record], slo: Slo) -> int:
+def _num_good(answered: Sequence[ClientRecord], slo: Slo) -> int:
     done = Finished.none()
     for record in answered:
         if record.ending is Ending.FULL:

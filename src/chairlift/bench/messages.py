@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chairlift.bench.record import Record
+from chairlift.bench.record import ClientRecord
 from chairlift.bench.target import Address, Api
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PreparedRequest:
     index: int  # in the workload
     arrival_s: float  # after the start
     prompt_tokens: int
@@ -23,8 +23,8 @@ class Share:
     address: Address
     peer: str  # the address's host as a number, so that nothing is looked up
     api: Api
-    requests: list[Planned]
-    warm_up: list[Planned]
+    requests: list[PreparedRequest]
+    warm_up: list[PreparedRequest]
     concurrency: int  # 0: an open loop
     timeout_s: float
 
@@ -41,21 +41,21 @@ class Stop(NamedTuple):
     """Whatever is under way is cut."""
 
 
-class Ready(NamedTuple):
+class ClientReady(NamedTuple):
     """It has its share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ClientProgress:
     num_sent: int
     num_waiting: int  # for their first token
     num_running: int
     num_chunks: int
-    records: list[Record]  # that ended since the last one
+    records: list[ClientRecord]  # that ended since the last one
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class ClientUsage:
     """What a client process itself needed: the last that it says of a phase."""
 
     seconds: float

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from chairlift.bench.figures import LATENCIES, gaps_of
-from chairlift.bench.result import Result, counted
+from chairlift.bench.result import BenchResult, counted
 from chairlift.report import page
 from chairlift.report.chart import Series, histogram, levels, plot
 from chairlift.report.frame import Chart
@@ -30,11 +30,11 @@ FORMULAS = {
 }
 
 
-def to_html(result: Result, title: str) -> str:
+def to_html(result: BenchResult, title: str) -> str:
     return page.to_html(title, list(_blocks(result)))
 
 
-def _blocks(result: Result) -> Iterator[Block]:
+def _blocks(result: BenchResult) -> Iterator[Block]:
     about = result.about
     yield Text(f"{about.get('url', '')}, {about.get('at', '')}, chairlift {about.get('chairlift', '')}", "about")
     if result.stopped:
@@ -53,7 +53,7 @@ def _blocks(result: Result) -> Iterator[Block]:
     yield Table(("figure", "formula"), list(FORMULAS.items()))
 
 
-def _tiles(result: Result) -> Iterator[tuple[str, str]]:
+def _tiles(result: BenchResult) -> Iterator[tuple[str, str]]:
     figures = result.figures
     yield (f"{figures.full:,} of {figures.requests:,}", "answered in full")
     yield (f"{figures.short:,} / {figures.failed:,}", "short / failed")
@@ -66,14 +66,14 @@ def _tiles(result: Result) -> Iterator[tuple[str, str]]:
     yield (f"{figures.total_s:,.2f} s", "total time")
 
 
-def _latency_rows(result: Result) -> Iterator[tuple[str, ...]]:
+def _latency_rows(result: BenchResult) -> Iterator[tuple[str, ...]]:
     for name in LATENCIES:
         spread: Spread = getattr(result.figures, name)
         values = (f"{1e3 * value:,.2f}" for value in asdict(spread).values())
         yield (f"{_NAMES[name]} ({name.removesuffix('_s')})", *values)
 
 
-def _distributions(result: Result) -> Iterator[Chart]:
+def _distributions(result: BenchResult) -> Iterator[Chart]:
     answered = [record for record in result.records if record.is_answered]
     values: dict[str, Sequence[float]] = {
         "ttft_s": [record.ttft_s for record in answered],
@@ -88,7 +88,7 @@ def _distributions(result: Result) -> Iterator[Chart]:
         yield histogram(f"{_NAMES[name]}: {what}", [1e3 * value for value in values[name]], marks, "ms")
 
 
-def _over_time(result: Result) -> Iterator[Chart]:
+def _over_time(result: BenchResult) -> Iterator[Chart]:
     timeline = result.timeline
     step = timeline.step_s
     yield levels("requests in flight", step, {"running": timeline.running, "waiting": timeline.waiting}, "requests")
@@ -103,7 +103,7 @@ def _over_time(result: Result) -> Iterator[Chart]:
     yield plot("each request, seconds it took", each, "seconds; when it was sent")
 
 
-def _count_rows(result: Result) -> Iterator[tuple[str, ...]]:
+def _count_rows(result: BenchResult) -> Iterator[tuple[str, ...]]:
     figures, client = result.figures, result.client
     yield ("requests", counted(figures))
     yield from ((f"failed: {reason}", f"{count:,}") for reason, count in figures.failures.items())

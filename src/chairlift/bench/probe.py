@@ -10,33 +10,33 @@ import socket
 import ssl
 from typing import Any
 
-from chairlift.bench.answer import READERS, Answer, message_of
-from chairlift.bench.connection import Connections, words
-from chairlift.bench.messages import Planned
+from chairlift.bench.answer import READERS, StreamedAnswer, message_of
+from chairlift.bench.connection import Connections, reason_of
+from chairlift.bench.messages import PreparedRequest
 from chairlift.bench.record import Ending, Unreachable
-from chairlift.bench.target import Address, Api, Target
+from chairlift.bench.target import Address, Api, TargetServer
 from chairlift.core.errors import InvalidConfig
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 LLM_SERVING_MODEL = "llama2"
 
 
 def find_peer(address: Address) -> str:
     """The host as a number, of the first of its addresses that answers."""
     try:
-        with socket.create_connection((address.host, address.port), timeout=_PATIENCE_S) as sock:
+        with socket.create_connection((address.host, address.port), timeout=_TIMEOUT_S) as sock:
             return str(sock.getpeername()[0])
     except OSError as error:
-        raise InvalidConfig(f"{address} cannot be reached: {words(error)}; is the server up?") from error
+        raise InvalidConfig(f"{address} cannot be reached: {reason_of(error)}; is the server up?") from error
 
 
-def find_target(address: Address, api: Api | None, model: str | None, api_key: str, ignores_eos: bool) -> Target:
+def find_target(address: Address, api: Api | None, model: str | None, api_key: str, ignores_eos: bool) -> TargetServer:
     """What was not given is asked of the server."""
     if api is None:
         api = _find_api(address, api_key)
     if model is None:
         model = LLM_SERVING_MODEL if api is Api.LLM_SERVING else _find_model(address, api_key)
-    return Target(address, api, model, api_key, ignores_eos)
+    return TargetServer(address, api, model, api_key, ignores_eos)
 
 
 def _find_api(address: Address, api_key: str) -> Api:
@@ -65,16 +65,16 @@ def _get(address: Address, path: str, api_key: str) -> tuple[int, Any]:
     connection: http.client.HTTPConnection
     if address.is_tls:
         context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(address.host, address.port, timeout=_PATIENCE_S, context=context)
+        connection = http.client.HTTPSConnection(address.host, address.port, timeout=_TIMEOUT_S, context=context)
     else:
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", address.prefix + path, headers=headers)
         response = connection.getresponse()
         body = response.read(1 << 20)
         status = response.status
     except (OSError, http.client.HTTPException) as error:
-        said = words(error) if isinstance(error, OSError) else f"not HTTP: {error}"
+        said = reason_of(error) if isinstance(error, OSError) else f"not HTTP: {error}"
         raise InvalidConfig(f"{address}{path} cannot be read: {said}") from error
     finally:
         connection.close()
@@ -89,9 +89,9 @@ def _after(said: Any) -> str:
     return f": {text}" if text else ""
 
 
-def try_out(target: Target, peer: str, planned: Planned, timeout_s: float) -> None:
+def check_answers(target: TargetServer, peer: str, planned: PreparedRequest, timeout_s: float) -> None:
     """Sends one request and waits for its answer; raises InvalidConfig if it fails."""
-    answer = Answer()
+    answer = StreamedAnswer()
 
     async def ask() -> None:
         connections = Connections(target.address, peer, READERS[target.api])

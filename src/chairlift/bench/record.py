@@ -21,7 +21,7 @@ class Unreachable(ChairliftError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ClientRecord:
     index: int  # its place in the workload
     due_s: float  # when it was to be sent
     sent_s: float  # when it was: connecting, if that was needed, came after this

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chairlift.bench.figures import LATENCIES, Figures, figures_of
-from chairlift.bench.own_limit import OwnLimit
-from chairlift.bench.record import Record
-from chairlift.bench.run import Measured
-from chairlift.bench.timeline import Timeline
+from chairlift.bench.client_limit import ClientLimit
+from chairlift.bench.figures import LATENCIES, BenchFigures, figures_of
+from chairlift.bench.record import ClientRecord
+from chairlift.bench.run import Measurements
+from chairlift.bench.timeline import RunTimeline
 from chairlift.report.text import columns, line
 from chairlift.telemetry.report import Slo, Spread
 
@@ -24,15 +24,15 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class BenchResult:
     about: Mapping[str, Any]  # what was run against what: plain values
     stopped: str  # why it is only a part; empty if it is whole
     warm_up: int
     warm_up_failed: int
-    figures: Figures
-    client: OwnLimit
-    timeline: Timeline
-    records: Sequence[Record]
+    figures: BenchFigures
+    client: ClientLimit
+    timeline: RunTimeline
+    records: Sequence[ClientRecord]
 
     def to_json(self) -> str:
         """A line for each request, so that the file can be read and compared by line."""
@@ -60,7 +60,7 @@ class Result:
     def to_text(self) -> str:
         return "\n".join(self._lines())
 
-    def _in_order(self) -> list[Record]:
+    def _in_order(self) -> list[ClientRecord]:
         return sorted(self.records, key=lambda record: record.index)
 
     def _lines(self) -> Iterator[str]:
@@ -104,26 +104,26 @@ class Result:
             yield columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
 
 
-def _fit_for(client: OwnLimit) -> str:
+def _fit_for(client: ClientLimit) -> str:
     most = client.max_chunks_per_s
     return "too few chunks to tell how many it can take" if most is None else f"fit for {most:.0f} chunks/s"
 
 
-def summed_up(measured: Measured, about: Mapping[str, Any], slo: Slo | None = None) -> Result:
+def summarize(measured: Measurements, about: Mapping[str, Any], slo: Slo | None = None) -> BenchResult:
     records = measured.records
-    return Result(
+    return BenchResult(
         about=about,
         stopped=measured.stopped,
         warm_up=measured.num_warm_up,
         warm_up_failed=measured.num_warm_up_failed,
         figures=figures_of(records, measured.num_planned, slo),
-        client=OwnLimit.of(measured.efforts, records, measured.machine),
-        timeline=Timeline.of(records),
+        client=ClientLimit.of(measured.usages, records, measured.machine),
+        timeline=RunTimeline.of(records),
         records=records,
     )
 
 
-def counted(figures: Figures) -> str:
+def counted(figures: BenchFigures) -> str:
     """`1500: 1498 full, 1 short, 1 failed`, and what did not end."""
     rare = {"short": figures.short, "failed": figures.failed, "cut": figures.cut, "unsent": figures.unsent}
     always = ("short", "failed")
@@ -131,7 +131,7 @@ def counted(figures: Figures) -> str:
     return f"{figures.requests}: {figures.sent} sent, {', '.join([f'{figures.full} full', *parts])}"
 
 
-def _row(record: Record) -> list[Any]:
+def _row(record: ClientRecord) -> list[Any]:
     has_time = record.is_answered
     return [
         record.index,

@@ -19,11 +19,11 @@ from typing import Any
 import psutil
 
 from chairlift.bench import client
-from chairlift.bench.messages import Begin, Effort, Planned, Progress, Ready, Share, Stop
-from chairlift.bench.probe import try_out
-from chairlift.bench.record import Record
-from chairlift.bench.standing import Standing
-from chairlift.bench.target import Target
+from chairlift.bench.messages import Begin, ClientProgress, ClientReady, ClientUsage, PreparedRequest, Share, Stop
+from chairlift.bench.probe import check_answers
+from chairlift.bench.record import ClientRecord
+from chairlift.bench.run_progress import RunProgress
+from chairlift.bench.target import TargetServer
 from chairlift.config.processors import num_processors
 from chairlift.core.errors import ChairliftError
 
@@ -33,28 +33,28 @@ _LEAD_S = 0.3  # for every client process to hear of the start before it comes
 _TURN_S = 0.1
 _spawn = multiprocessing.get_context("spawn")
 
-Watch = Callable[[Standing], None]  # called about ten times a second
+Watch = Callable[[RunProgress], None]  # called about ten times a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    target: Target
+class LoadPlan:
+    target: TargetServer
     peer: str
-    trial: Planned  # sent first and alone: if it fails, there is no run
-    requests: list[Planned]
-    warm_up: list[Planned]
+    trial: PreparedRequest  # sent first and alone: if it fails, there is no run
+    requests: list[PreparedRequest]
+    warm_up: list[PreparedRequest]
     concurrency: int  # 0: an open loop
     num_clients: int
     timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurements:
     num_planned: int
     num_warm_up: int
     num_warm_up_failed: int
-    records: list[Record]
-    efforts: list[Effort]
+    records: list[ClientRecord]
+    usages: list[ClientUsage]
     machine: float  # share of all its cores that anything needed
     stopped: str = ""  # why it is only a part
 
@@ -65,8 +65,8 @@ def num_clients(wanted: int | None, num_requests: int, concurrency: int) -> int:
     return min(wanted or max(1, num_processors() // 4), most)
 
 
-def run(load: Load, watch: Watch) -> Measured:
-    try_out(load.target, load.peer, load.trial, load.timeout_s)
+def run(load: LoadPlan, watch: Watch) -> Measurements:
+    check_answers(load.target, load.peer, load.trial, load.timeout_s)
     with ExitStack() as stack:
         clients = _Clients(load, stack)
         stop = stack.enter_context(_stop_on_interrupt())
@@ -75,17 +75,17 @@ def run(load: Load, watch: Watch) -> Measured:
         if load.warm_up and num_bad == len(warm):
             stopped = stopped or f"no request of the warm-up was answered: {warm[0].reason}"
         if stopped:
-            return Measured(len(load.requests), len(warm), num_bad, [], [], 0.0, stopped)
+            return Measurements(len(load.requests), len(warm), num_bad, [], [], 0.0, stopped)
         psutil.cpu_percent()  # from here on
-        records, efforts, stopped = clients.phase(False, len(load.requests), stop, watch)
+        records, usages, stopped = clients.phase(False, len(load.requests), stop, watch)
         machine = psutil.cpu_percent() / 100.0
-        return Measured(len(load.requests), len(warm), num_bad, records, efforts, machine, stopped)
+        return Measurements(len(load.requests), len(warm), num_bad, records, usages, machine, stopped)
 
 
 class _Clients:
-    def __init__(self, load: Load, stack: ExitStack) -> None:
+    def __init__(self, load: LoadPlan, stack: ExitStack) -> None:
         self._load = load
-        with _deaf():
+        with _ignoring_interrupts():
             started = [_start(number, stack) for number in range(load.num_clients)]
         self._commands = [commands for commands, _ in started]
         self._reports = [reports for _, reports in started]
@@ -93,37 +93,37 @@ class _Clients:
             with suppress(BrokenPipeError):  # one that died is noticed below
                 commands.send(_share(load, number))
         for reports in self._reports:
-            if not isinstance(_receive(reports), Ready):
+            if not isinstance(_receive(reports), ClientReady):
                 raise ChairliftError("a client process of the load tester died while it started")
 
     def phase(
-        self, is_warm_up: bool, num_planned: int, stop: "_Stop", watch: Watch
-    ) -> tuple[list[Record], list[Effort], str]:
-        """Records, efforts, and why it was stopped."""
+        self, is_warm_up: bool, num_planned: int, stop: "_StopReason", watch: Watch
+    ) -> tuple[list[ClientRecord], list[ClientUsage], str]:
+        """Records, usages, and why it was stopped."""
         at = monotonic() + _LEAD_S
-        standing = Standing(num_planned, is_warm_up)
+        progress = RunProgress(num_planned, is_warm_up)
         self._tell(Begin(is_warm_up, at))
-        efforts: list[Effort] = []
-        vigil = _Vigil(self._load)
+        usages: list[ClientUsage] = []
+        reachability = _Reachability(self._load)
         busy, is_told = dict(enumerate(self._reports)), False
         while busy:
-            for number, message in _heard(busy):
-                if isinstance(message, Progress):
-                    standing.add(number, message)
-                    vigil.look_at(message.records)
+            for number, message in _received(busy):
+                if isinstance(message, ClientProgress):
+                    progress.add(number, message)
+                    reachability.note(message.records)
                     continue
                 del busy[number]
-                if isinstance(message, Effort):
-                    efforts.append(message)
+                if isinstance(message, ClientUsage):
+                    usages.append(message)
                 else:
                     stop.reason = stop.reason or "a client process died, and its requests with it"
-            stop.reason = stop.reason or vigil.verdict()
+            stop.reason = stop.reason or reachability.verdict()
             if stop.reason and not is_told:
                 self._tell(Stop())
                 is_told = True
-            standing.seconds = max(0.0, monotonic() - at)
-            watch(standing)
-        return standing.records, efforts, stop.reason
+            progress.seconds = max(0.0, monotonic() - at)
+            watch(progress)
+        return progress.records, usages, stop.reason
 
     def _tell(self, message: Begin | Stop) -> None:
         for commands in self._commands:
@@ -131,7 +131,7 @@ class _Clients:
                 commands.send(message)
 
 
-def _heard(busy: dict[int, Pipe]) -> list[tuple[int, Any]]:
+def _received(busy: dict[int, Pipe]) -> list[tuple[int, Any]]:
     """What the busy ones say; None from one that is gone."""
     ready = wait(busy.values(), timeout=_TURN_S)
     return [(number, _receive(pipe)) for number, pipe in busy.items() if pipe in ready]
@@ -152,7 +152,7 @@ def _start(number: int, stack: ExitStack) -> tuple[Pipe, Pipe]:
     return commands, reports
 
 
-def _share(load: Load, number: int) -> Share:
+def _share(load: LoadPlan, number: int) -> Share:
     """Every n-th request, so that a share has the rhythm of the whole."""
     num = load.num_clients
     return Share(
@@ -173,14 +173,14 @@ def _receive(pipe: Pipe) -> Any:
         return None
 
 
-class _Vigil:
+class _Reachability:
     """Watches for a server that takes no connections any more."""
 
-    def __init__(self, load: Load) -> None:
-        self._place = (load.peer, load.target.address.port)
+    def __init__(self, load: LoadPlan) -> None:
+        self._peer = (load.peer, load.target.address.port)
         self._since: float | None = None
 
-    def look_at(self, records: list[Record]) -> None:
+    def note(self, records: list[ClientRecord]) -> None:
         if self._since is None and any(record.is_unreachable for record in records):
             self._since = monotonic()
 
@@ -188,7 +188,7 @@ class _Vigil:
         if self._since is None:
             return ""
         try:
-            socket.create_connection(self._place, timeout=_TURN_S).close()
+            socket.create_connection(self._peer, timeout=_TURN_S).close()
         except OSError:
             is_gone = monotonic() - self._since > GONE_AFTER_S
             return f"the server took no connection for {GONE_AFTER_S:g} s" if is_gone else ""
@@ -196,14 +196,14 @@ class _Vigil:
         return ""
 
 
-class _Stop:
+class _StopReason:
     reason = ""
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[_Stop]:
+def _stop_on_interrupt() -> Iterator[_StopReason]:
     """The first Ctrl-C asks for an end, the second insists."""
-    stop = _Stop()
+    stop = _StopReason()
 
     def note(_: int, frame: FrameType | None) -> None:
         if stop.reason:
@@ -218,7 +218,7 @@ def _stop_on_interrupt() -> Iterator[_Stop]:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _ignoring_interrupts() -> Iterator[None]:
     """Processes started here do not hear Ctrl-C, not even while they start."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -46,15 +46,15 @@ class Address:
         return cls(parts.hostname, port or (443 if is_tls else 80), is_tls, prefix)
 
     @property
-    def place(self) -> str:
+    def netloc(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
-        return f"http{'s' * self.is_tls}://{self.place}{self.prefix}"
+        return f"http{'s' * self.is_tls}://{self.netloc}{self.prefix}"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetServer:
     address: Address
     api: Api
     model: str
@@ -72,7 +72,7 @@ class Target:
 
     @property
     def url(self) -> str:
-        return f"http{'s' * self.address.is_tls}://{self.address.place}{self.path}"
+        return f"http{'s' * self.address.is_tls}://{self.address.netloc}{self.path}"
 
     def request(self, prompt: Prompt, item: Item) -> bytes:
         """All of an HTTP request; the connection may be used again afterwards."""
@@ -80,7 +80,7 @@ class Target:
         content = _encode(body)
         key = f"Authorization: Bearer {self.api_key}\r\n" if self.api_key else ""
         head = (
-            f"POST {self.path} HTTP/1.1\r\nHost: {self.address.place}\r\n{key}Accept: text/event-stream\r\n"
+            f"POST {self.path} HTTP/1.1\r\nHost: {self.address.netloc}\r\n{key}Accept: text/event-stream\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         )
         return head.encode() + content

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from chairlift.bench.record import Record
+from chairlift.bench.record import ClientRecord
 from chairlift.report.axis import round_step
 
 MAX_STEPS = 240
@@ -17,7 +17,7 @@ MAX_RATE_STEPS = 60  # few enough that a step sees many answers
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class RunTimeline:
     step_s: float
     waiting: list[int]  # at the end of each step
     running: list[int]
@@ -26,7 +26,7 @@ class Timeline:
     answers_per_s: list[float]
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> "Timeline":
+    def of(cls, records: Sequence[ClientRecord]) -> "RunTimeline":
         end_s = max((record.last_s for record in records), default=0.0)
         step_s, rate_step_s = (round_step(max(1e-3, end_s / num)) for num in (MAX_STEPS, MAX_RATE_STEPS))
         least = min(1, len(records))
@@ -35,7 +35,7 @@ class Timeline:
         return cls(step_s, waiting, running, rate_step_s, tokens, answers)
 
 
-def _levels(records: Sequence[Record], step_s: float, num: int) -> tuple[list[int], list[int]]:
+def _levels(records: Sequence[ClientRecord], step_s: float, num: int) -> tuple[list[int], list[int]]:
     waiting, running = [0] * (num + 1), [0] * (num + 1)
     for record in records:
         first_s = record.chunks[0] if record.chunks else record.last_s
@@ -44,7 +44,7 @@ def _levels(records: Sequence[Record], step_s: float, num: int) -> tuple[list[in
     return list(accumulate(waiting[:num])), list(accumulate(running[:num]))
 
 
-def _rates(records: Sequence[Record], step_s: float, num: int) -> tuple[list[float], list[float]]:
+def _rates(records: Sequence[ClientRecord], step_s: float, num: int) -> tuple[list[float], list[float]]:
     tokens, answers = [0.0] * num, [0.0] * num
     for record in records:
         chunks = record.chunks
@@ -61,7 +61,7 @@ def _stand(changes: list[int], start: float, end: float) -> None:
     changes[min(len(changes) - 1, max(0, math.ceil(end) - 1))] -= 1
 
 
-def peak_tokens_per_s(records: Iterable[Record]) -> float:
+def peak_tokens_per_s(records: Iterable[ClientRecord]) -> float:
     """The most tokens in any second that begins at a whole one."""
     seconds: dict[int, float] = {}
     for record in records:
@@ -70,7 +70,7 @@ def peak_tokens_per_s(records: Iterable[Record]) -> float:
     return max(seconds.values(), default=0.0)
 
 
-def most_at_once(records: Iterable[Record]) -> int:
+def max_concurrency_of(records: Iterable[ClientRecord]) -> int:
     """How many requests were under way at the same time."""
     changes = sorted((moment, change) for r in records for moment, change in ((r.sent_s, 1), (r.last_s, -1)))
     level = most = 0

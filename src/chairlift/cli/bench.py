@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.simulate import add_request_flags, items_from, number
-from chairlift.cli.texts import tokenizer_at
+from chairlift.cli.tokenizer import tokenizer_at
 from chairlift.config.values import number as any_number
 from chairlift.config.values import whole
 from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from chairlift.bench.asking import Make
-    from chairlift.bench.result import Result
-    from chairlift.bench.target import Target
+    from chairlift.bench.request_writer import MakePrompt
+    from chairlift.bench.result import BenchResult
+    from chairlift.bench.target import TargetServer
 
 APIS = ("auto", "completions", "chat", "llm-serving")
 _SAME = ("workload", "arrivals", "limit", "divide_lengths", "max_length", "seed")  # what two runs should have in common
@@ -82,11 +82,11 @@ def run(options: argparse.Namespace) -> int:
     return _exit_code(result)
 
 
-def _measure(options: argparse.Namespace) -> "Result":
-    from chairlift.bench.asking import Asking
-    from chairlift.bench.progress import Display
-    from chairlift.bench.result import summed_up
-    from chairlift.bench.run import Load, num_clients
+def _measure(options: argparse.Namespace) -> "BenchResult":
+    from chairlift.bench.display import Display
+    from chairlift.bench.request_writer import RequestWriter
+    from chairlift.bench.result import summarize
+    from chairlift.bench.run import LoadPlan, num_clients
     from chairlift.bench.run import run as run_load
     from chairlift.telemetry.report import Slo
     from chairlift.workload.arrivals import parse_arrivals
@@ -100,8 +100,8 @@ def _measure(options: argparse.Namespace) -> "Result":
     if not items:
         raise InvalidConfig(f"{options.workload}: there are no requests in it that are to be kept")
     target, peer = _find(options)
-    asking = Asking(target, _make(options, target, seed), _make(options, target, -1 - seed))
-    load = Load(
+    asking = RequestWriter(target, _make(options, target, seed), _make(options, target, -1 - seed))
+    load = LoadPlan(
         target=target,
         peer=peer,
         trial=asking.trial(items),
@@ -118,10 +118,10 @@ def _measure(options: argparse.Namespace) -> "Result":
         measured = run_load(load, display.show)
     finally:
         display.close()
-    return summed_up(measured, _about(options, target), slo)
+    return summarize(measured, _about(options, target), slo)
 
 
-def _find(options: argparse.Namespace) -> "tuple[Target, str]":
+def _find(options: argparse.Namespace) -> "tuple[TargetServer, str]":
     from chairlift.bench.probe import find_peer, find_target
     from chairlift.bench.target import Address, Api
 
@@ -132,22 +132,22 @@ def _find(options: argparse.Namespace) -> "tuple[Target, str]":
     return find_target(address, api, options.model, key, options.ignore_eos), peer
 
 
-def _make(options: argparse.Namespace, target: "Target", seed: int) -> "Make":
-    from chairlift.bench.asking import ids_of, words_of
+def _make(options: argparse.Namespace, target: "TargetServer", seed: int) -> "MakePrompt":
+    from chairlift.bench.request_writer import text_prompts, token_prompts
     from chairlift.bench.target import Api
 
     takes_ids = target.api is Api.COMPLETIONS
     if options.prompts == "ids" and not takes_ids:
         raise InvalidConfig(f"--prompts ids: the {target.api} API takes text alone")
     if takes_ids and options.prompts != "text":
-        return ids_of(seed, number(options, "vocab_size", whole(2, 65536)))
+        return token_prompts(seed, number(options, "vocab_size", whole(2, 65536)))
     if options.tokenizer is None:
-        return words_of(seed, None)
+        return text_prompts(seed, None)
     tokenizer = tokenizer_at(options.tokenizer)
-    return words_of(seed, lambda text: len(tokenizer.encode(text, add_special=False)))
+    return text_prompts(seed, lambda text: len(tokenizer.encode(text, add_special=False)))
 
 
-def _about(options: argparse.Namespace, target: "Target") -> dict[str, Any]:
+def _about(options: argparse.Namespace, target: "TargetServer") -> dict[str, Any]:
     return {
         "chairlift": VERSION,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -157,7 +157,7 @@ def _about(options: argparse.Namespace, target: "Target") -> dict[str, Any]:
     } | {name: getattr(options, name) for name in _SAME}
 
 
-def _title(result: "Result") -> str:
+def _title(result: "BenchResult") -> str:
     about = result.about
     return f"{about['model']}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
 
@@ -175,7 +175,7 @@ def _unwritable(folder: Path, error: OSError) -> InvalidConfig:
     return InvalidConfig(f"--out {folder}: cannot be written: {error.strerror or error}")
 
 
-def _write(result: "Result", title: str, folder: Path) -> None:
+def _write(result: "BenchResult", title: str, folder: Path) -> None:
     from chairlift.bench.page import to_html
 
     contents = {"bench.json": result.to_json(), "bench.csv": result.to_csv(), "bench.html": to_html(result, title)}
@@ -187,7 +187,7 @@ def _write(result: "Result", title: str, folder: Path) -> None:
     print(f"wrote {', '.join(str(folder / name) for name in contents)}", file=sys.stderr)
 
 
-def _exit_code(result: "Result") -> int:
+def _exit_code(result: "BenchResult") -> int:
     from chairlift.bench.run import INTERRUPTED
 
     figures = result.figures

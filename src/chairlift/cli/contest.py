@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from chairlift.cli import contest_accuracy as accuracy
 from chairlift.cli.contest_prompts import gather, named_tokenizer
 from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
-from chairlift.cli.simulate import above_0, number
+from chairlift.cli.simulate import number, positive
 from chairlift.config.values import whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.config.settings import Settings
-    from chairlift.contest.asking import Asked
-    from chairlift.contest.files import Log
-    from chairlift.contest.outcome import Outcome, Run
+    from chairlift.contest.files import ContestLog
+    from chairlift.contest.outcome import ContestOutcome, ContestRun
+    from chairlift.contest.requests import ContestRequest
 
 _NEEDED = {"-X": "qps", "-P": "port", "-O": "out_dir"}
 
@@ -70,41 +70,41 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load(options: argparse.Namespace, settings: "Settings") -> int:
-    rate, seconds = number(options, "qps", above_0), number(options, "test_time", whole(1))
-    timeout_s = number(options, "timeout", above_0)
+    rate, seconds = number(options, "qps", positive), number(options, "test_time", whole(1))
+    timeout_s = number(options, "timeout", positive)
     import uvloop
 
     from chairlift.bench.probe import find_peer
     from chairlift.bench.target import Address
-    from chairlift.contest.asking import asked
-    from chairlift.contest.client import Client
-    from chairlift.contest.files import Log, open_folder, write_files
+    from chairlift.contest.client import ContestClient
+    from chairlift.contest.files import ContestLog, open_folder, write_files
+    from chairlift.contest.requests import timed_requests
     from chairlift.contest.route import check_route
 
     address = Address(options.host, number(options, "port", whole(1, 65535)))
     num = max(1, int(seconds * rate))
     prompts, num_cases = gather(options, settings, num)
-    requests = asked(prompts, rate, num, number(options, "seed", whole(0)))
+    requests = timed_requests(prompts, rate, num, number(options, "seed", whole(0)))
     open_folder(options.out_dir)
     peer = find_peer(address)
     check_route(address)
-    with Log(options.out_dir) as log:
+    with ContestLog(options.out_dir) as log:
         _begin(log, requests, num_cases, rate)
         with _progress(num) as advance:
 
-            def told(outcome: "Outcome") -> None:
+            def told(outcome: "ContestOutcome") -> None:
                 log.ended(outcome, num)
                 advance()
 
-            result = uvloop.run(Client(address, peer, timeout_s, told).run(requests))
+            result = uvloop.run(ContestClient(address, peer, timeout_s, told).run(requests))
         path = write_files(options.out_dir, rate, result)
         log.say(result.in_words())
         log.say(_last_line(result))
     return _report(result, path)
 
 
-def _begin(log: "Log", requests: "list[Asked]", num_cases: int, rate: float) -> None:
-    from chairlift.contest.asking import interval_s
+def _begin(log: "ContestLog", requests: "list[ContestRequest]", num_cases: int, rate: float) -> None:
+    from chairlift.contest.requests import interval_s
 
     log.say(f"testcases length is {num_cases}")
     log.say(f"thread_tasks length is {len(requests)}")
@@ -113,11 +113,11 @@ def _begin(log: "Log", requests: "list[Asked]", num_cases: int, rate: float) -> 
         log.say(f"poisson random interval time is {after.at_s - before.at_s:.3f}s")
 
 
-def _last_line(result: "Run") -> str:
+def _last_line(result: "ContestRun") -> str:
     return f"All Tasks Done; Exec Time is {result.exec_time}"
 
 
-def _report(result: "Run", path: Path) -> int:
+def _report(result: "ContestRun", path: Path) -> int:
     for reason, count in result.reasons():
         print(f"chairlift: {count} requests: {reason}", file=sys.stderr)
     print(f"{path}: {result.in_words()}")

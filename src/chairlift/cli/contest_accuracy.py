@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, settings: "Settings") -> int:
     from chairlift.build import let_threads_sleep
 
     let_threads_sleep()
-    from chairlift.contest.accuracy import NUM_PROMPTS, Judged
+    from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject
     from chairlift.verify.baseline import check_new
     from chairlift.verify.opened import Asked
     from chairlift.verify.store import against_folder, save
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, settings: "Settings") -> int:
     elif not options.against.is_dir():
         raise InvalidConfig(f"--against {options.against}: no such folder")
     prompts, _ = gather(options, settings, NUM_PROMPTS)
-    judged, asked = Judged(settings, prompts), Asked(prompts=[text for text, _ in prompts])
+    judged, asked = ContestSubject(settings, prompts), Asked(prompts=[text for text, _ in prompts])
     if options.save is not None:
         report = save(options.save, judged, asked, _nothing)
     else:

@@ -9,13 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from chairlift.cli.simulate import number
-from chairlift.cli.texts import texts_by
+from chairlift.cli.tokenizer import encoder_by
 from chairlift.config.values import whole
-from chairlift.workload.texts import OUTPUT_TOKENS
+from chairlift.workload.encoder import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
     from chairlift.config.settings import Settings
-    from chairlift.contest.asking import Prompt
+    from chairlift.contest.requests import Prompt
     from chairlift.text.tokenizer import Tokenizer
 
 
@@ -29,14 +29,14 @@ def named_tokenizer(options: argparse.Namespace) -> None:
 
 def gather(options: argparse.Namespace, settings: "Settings", num: int) -> "tuple[list[Prompt], int]":
     """The first `num`, and how many there are."""
-    from chairlift.contest.asking import prompts_of
+    from chairlift.contest.requests import prompts_of
     from chairlift.workload.read import CONTEST, load_items
     from chairlift.workload.words import Words
 
     seed = number(options, "seed", whole(0))
-    texts = texts_by(lambda: _tokenizer(settings, options.accuracy), OUTPUT_TOKENS)
-    words = cache(lambda: Words(seed, lambda text: len(texts().encode(text))))
-    items = list(load_items(options.data or CONTEST, texts=texts))
+    load_encoder = encoder_by(lambda: _tokenizer(settings, options.accuracy), OUTPUT_TOKENS)
+    words = cache(lambda: Words(seed, lambda text: len(load_encoder().encode(text))))
+    items = list(load_items(options.data or CONTEST, load_encoder=load_encoder))
     return prompts_of(items, lambda item, index: words().text(item, index), num), len(items)
 
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
-from chairlift.cli.texts import add_tokenizer_flag, texts_with
+from chairlift.cli.tokenizer import add_tokenizer_flag, encoder_with
 from chairlift.config.values import Parser, whole
 from chairlift.core.errors import InvalidConfig
-from chairlift.workload.texts import OUTPUT_TOKENS
+from chairlift.workload.encoder import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
     from chairlift.workload.item import Item
@@ -100,10 +100,10 @@ def items_from(options: argparse.Namespace) -> "Iterator[Item]":
     from chairlift.workload.read import load_items
 
     limit = None if options.limit is None else number(options, "limit", whole(1))
-    divide = 1.0 if options.divide_lengths is None else number(options, "divide_lengths", above_0)
+    divide = 1.0 if options.divide_lengths is None else number(options, "divide_lengths", positive)
     longest = None if options.max_length is None else number(options, "max_length", whole(2))
-    texts = texts_with(options.tokenizer, number(options, "output_tokens", whole(1)))
-    return load_items(options.workload, limit, divide, number(options, "seed", whole(0)), longest, texts)
+    load_encoder = encoder_with(options.tokenizer, number(options, "output_tokens", whole(1)))
+    return load_items(options.workload, limit, divide, number(options, "seed", whole(0)), longest, load_encoder)
 
 
 def number(options: argparse.Namespace, name: str, parse: Parser) -> Any:
@@ -114,7 +114,7 @@ def number(options: argparse.Namespace, name: str, parse: Parser) -> Any:
         raise InvalidConfig(f"--{name.replace('_', '-')} {error}, got {given!r}") from error
 
 
-def above_0(value: object) -> float:
+def positive(value: object) -> float:
     try:
         by = float(str(value))
     except ValueError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.flags import add_option_flags, flags_of, settings_from, show_warnings
-from chairlift.cli.simulate import above_0, add_request_flags, items_from, number
+from chairlift.cli.simulate import add_request_flags, items_from, number, positive
 from chairlift.config.extras import check_extra
 from chairlift.config.options import DEFAULTS
 from chairlift.config.settings import Settings
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.tune.tuning import Tuning
     from chairlift.workload.arrivals import parse_arrivals
 
-    seconds = 60.0 * number(options, "minutes", above_0)
+    seconds = 60.0 * number(options, "minutes", positive)
     ends = time.monotonic() + seconds
     targets = None if options.slo is None else Targets.parse(options.slo)
     parse_arrivals(options.arrivals)

@@ -5,7 +5,7 @@ ends it. Batches may be of any size: the gate pairs rows by what they follow, no
 from collections.abc import Sequence
 
 from chairlift.config.settings import Settings
-from chairlift.contest.asking import Prompt
+from chairlift.contest.requests import Prompt
 from chairlift.core.params import SamplingParams
 from chairlift.text.find import load_tokenizer
 from chairlift.verify.cases import Case
@@ -15,7 +15,7 @@ from chairlift.verify.subject import Here
 NUM_PROMPTS = 500
 
 
-class Judged(Here):
+class ContestSubject(Here):
     """A model that is here, asked the set and nothing else."""
 
     def __init__(self, settings: Settings, prompts: Sequence[Prompt]) -> None:

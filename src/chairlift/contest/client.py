@@ -11,42 +11,42 @@ from time import monotonic
 
 import msgspec
 
-from chairlift.bench.answer import Answer, read_llm_serving
+from chairlift.bench.answer import StreamedAnswer, read_llm_serving
 from chairlift.bench.connection import Connections
 from chairlift.bench.record import Ending, Unreachable
 from chairlift.bench.target import Address
-from chairlift.contest.asking import Asked
-from chairlift.contest.outcome import Outcome, Run
+from chairlift.contest.outcome import ContestOutcome, ContestRun
+from chairlift.contest.requests import ContestRequest
 
-Told = Callable[[Outcome], None]
+OnEnd = Callable[[ContestOutcome], None]
 INTERRUPTED = "interrupted"
 
 
-class _Said(Answer):
+class _AnswerWithLine(StreamedAnswer):
     """With the last line that came, which holds the whole text."""
 
     last_line = b""
 
 
-def _read(answer: Answer, line: bytes, now: float) -> None:
+def _read(answer: StreamedAnswer, line: bytes, now: float) -> None:
     read_llm_serving(answer, line, now)
-    if isinstance(answer, _Said) and line.lstrip().startswith(b"{"):
+    if isinstance(answer, _AnswerWithLine) and line.lstrip().startswith(b"{"):
         answer.last_line = line
 
 
-class Client:
-    def __init__(self, address: Address, peer: str, timeout_s: float, told: Told) -> None:
+class ContestClient:
+    def __init__(self, address: Address, peer: str, timeout_s: float, told: OnEnd) -> None:
         self._connections = Connections(address, peer, _read)
-        self._host = address.place
+        self._host = address.netloc
         self._timeout_s = timeout_s
         self._told = told
         self._stopped: asyncio.Future[str]
 
-    async def run(self, requests: Sequence[Asked]) -> Run:
+    async def run(self, requests: Sequence[ContestRequest]) -> ContestRun:
         loop = asyncio.get_running_loop()
         self._stopped = loop.create_future()
         loop.add_signal_handler(signal.SIGINT, self._stop, INTERRUPTED)
-        run = Run(len(requests))
+        run = ContestRun(len(requests))
         began = monotonic()
         tasks: set[asyncio.Task[None]] = set()
         sending = asyncio.ensure_future(self._send(requests, began, run, tasks))
@@ -66,14 +66,16 @@ class Client:
         if not self._stopped.done():
             self._stopped.set_result(why)
 
-    async def _send(self, requests: Sequence[Asked], began: float, run: Run, tasks: set[asyncio.Task[None]]) -> None:
+    async def _send(
+        self, requests: Sequence[ContestRequest], began: float, run: ContestRun, tasks: set[asyncio.Task[None]]
+    ) -> None:
         for request in requests:
             wait_s = began + request.at_s - monotonic()
             await asyncio.sleep(max(0.0, wait_s))
             tasks.add(asyncio.ensure_future(self._one(request, run)))
 
-    async def _one(self, request: Asked, run: Run) -> None:
-        answer = _Said()
+    async def _one(self, request: ContestRequest, run: ContestRun) -> None:
+        answer = _AnswerWithLine()
         sent = monotonic()
         ending, reason = Ending.CUT, "cut: the run was stopped"
         try:
@@ -91,9 +93,11 @@ class Client:
             self._told(outcome)
 
 
-def _outcome(request: Asked, answer: _Said, sent: float, ending: Ending, reason: str) -> Outcome:
-    return Outcome(
-        asked=request,
+def _outcome(
+    request: ContestRequest, answer: _AnswerWithLine, sent: float, ending: Ending, reason: str
+) -> ContestOutcome:
+    return ContestOutcome(
+        request=request,
         ending=ending,
         reason=reason,
         text=_text(answer.last_line),

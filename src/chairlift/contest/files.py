@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chairlift.contest.outcome import Outcome, Run
+from chairlift.contest.outcome import ContestOutcome, ContestRun
 from chairlift.core.errors import InvalidConfig
 
 
@@ -22,7 +22,7 @@ def open_folder(folder: Path) -> None:
         raise InvalidConfig(f"-O {folder}: cannot be written to: {error.strerror or error}") from error
 
 
-def write_files(folder: Path, rate: float, run: Run) -> Path:
+def write_files(folder: Path, rate: float, run: ContestRun) -> Path:
     """The path of the result file."""
     results = [outcome.result for outcome in run.outcomes if outcome.result is not None]
     _write(folder / f"summary_{rate}_x.json", run.to_json())
@@ -38,14 +38,14 @@ def _write(path: Path, value: Any) -> None:
         raise InvalidConfig(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-class Log:
+class ContestLog:
     """The original's log, line by line."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "testLog" / f"test_performance_{datetime.now():%Y-%m-%d-%H_%M}.log"
         self._num_ended = 0
 
-    def __enter__(self) -> "Log":
+    def __enter__(self) -> "ContestLog":
         self._file = self.path.open("a", encoding="utf-8", buffering=1)
         return self
 
@@ -58,11 +58,11 @@ class Log:
         now = datetime.now()
         self._file.write(f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d} - test_llama.log - INFO - {message}\n")
 
-    def ended(self, outcome: Outcome, num_planned: int) -> None:
+    def ended(self, outcome: ContestOutcome, num_planned: int) -> None:
         self._num_ended += 1
         result = outcome.result
         if result is None or outcome.reason:
-            self.say(f"request {outcome.asked.index + 1} {outcome.reason}")
+            self.say(f"request {outcome.request.index + 1} {outcome.reason}")
         if result is not None:
             self.say(f"first_token_time is {result['first_token_time']}")
             self.say(f"{result}\nTest Progress --> {self._num_ended}/{num_planned}")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.bench.record import Ending
-from chairlift.contest.asking import Asked
+from chairlift.contest.requests import ContestRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    asked: Asked
+class ContestOutcome:
+    request: ContestRequest
     ending: Ending
     reason: str = ""  # why it failed
     text: str = ""
@@ -25,7 +25,7 @@ class Outcome:
         if self.first_token_time is None:
             return None
         return {
-            "input": self.asked.prompt,
+            "input": self.request.prompt,
             "resp_text": self.text,
             "res_time": self.res_time,
             "first_token_time": self.first_token_time,
@@ -33,11 +33,11 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Run:
+class ContestRun:
     """Always: every request that was sent has exactly one outcome, in the order in which they ended."""
 
     num_planned: int
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ContestOutcome] = field(default_factory=list)
     exec_time: float = 0.0
     stopped: str = ""  # why not all were sent and waited for
 
@@ -69,7 +69,11 @@ class Run:
             "is_partial": bool(self.stopped),
             "stopped": self.stopped or None,
             "lost_requests": [
-                {"index": outcome.asked.index, "input": outcome.asked.prompt, "reason": outcome.reason}
+                {
+                    "index": outcome.request.index,
+                    "input": outcome.request.prompt,
+                    "reason": outcome.reason,
+                }
                 for outcome in self.outcomes
                 if outcome.ending in (Ending.FAILED, Ending.CUT)
             ],

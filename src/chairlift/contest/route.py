@@ -4,15 +4,15 @@ import http.client
 from contextlib import closing
 
 from chairlift.bench.target import Address
-from chairlift.contest.asking import ROUTE
+from chairlift.contest.requests import ROUTE
 from chairlift.core.errors import InvalidConfig
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 def check_route(address: Address) -> None:
     """A body without a prompt is refused by the right route (422) and unknown to any other (404, 405)."""
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=_PATIENCE_S)
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
     with closing(connection):
         try:
             connection.request("POST", ROUTE, b"{}", {"Content-Type": "application/json", "Connection": "close"})

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
-from chairlift.build import Model, assemble_served, load
+from chairlift.build import ResolvedModel, assemble_served, load
 from chairlift.core.ports import DeviceLost
 from chairlift.live.processes.child import Report
 from chairlift.live.recovery.step_note import StepNote
@@ -17,7 +17,7 @@ from chairlift.serving.fingerprint import has_right_bits
 from chairlift.serving.run_folder import Place
 
 
-def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
+def engine_main(report: Report, model: ResolvedModel, place: Place, start: int) -> None:
     set_up_logging(model.settings)
     signal.signal(signal.SIGHUP, lambda *_: set_log_level(in_force(place.reloads, model.settings)))
     hear_of_settings()
@@ -32,7 +32,7 @@ def engine_main(report: Report, model: Model, place: Place, start: int) -> None:
         process.run()
 
 
-def _with_trace(model: Model, start: int) -> Model:
+def _with_trace(model: ResolvedModel, start: int) -> ResolvedModel:
     """An engine that is started again writes another file: the last steps of the one that died are worth keeping."""
     trace = model.settings.trace
     if trace is None or start == 1:

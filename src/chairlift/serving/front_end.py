@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chairlift.build import Model
+from chairlift.build import ResolvedModel
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
 from chairlift.live.processes.child import NO_ENGINE, Report
@@ -40,7 +40,7 @@ class Doors:
     admin: socket.socket | None = None
 
 
-def front_end_main(report: Report, model: Model, place: Place, doors: Doors, begun: int, index: int) -> None:
+def front_end_main(report: Report, model: ResolvedModel, place: Place, doors: Doors, begun: int, index: int) -> None:
     """`begun`: when the server was, in seconds since 1970."""
     set_up_logging(model.settings)
     _allow_files(model.settings.max_connections)
@@ -59,7 +59,7 @@ def _allow_files(num: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
-async def _front_end(report: Report, model: Model, place: Place, doors: Doors, begun: int, index: int) -> None:
+async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: Doors, begun: int, index: int) -> None:
     from chairlift.live.wire.client import EngineClient
     from chairlift.server.admin import create_admin_app
     from chairlift.server.admission.bounds import Load

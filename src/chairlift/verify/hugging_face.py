@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from chairlift.build import Model
+from chairlift.build import ResolvedModel
 from chairlift.config.families.known import BY_ARCHITECTURE
 from chairlift.config.model import ModelConfig, Rotation
 from chairlift.config.tensors import expected_parts, weight_bytes
@@ -39,7 +39,7 @@ def why_not(config: ModelConfig) -> str:
 
 
 def logits_of(
-    model: Model, tensors: Callable[[], TensorSource], dtype: str, sequences: Sequence[Sequence[int]],
+    model: ResolvedModel, tensors: Callable[[], TensorSource], dtype: str, sequences: Sequence[Sequence[int]],
     num_wanted: Sequence[int], watch: Callable[[int, int], None],
 ) -> list[list[Row]]:  # fmt: skip
     """Of each sequence the logits after its last num_wanted[i] tokens, in order."""
@@ -55,7 +55,7 @@ def logits_of(
     return found
 
 
-def _opened(model: Model, tensors: Callable[[], TensorSource], rounded: torch.dtype) -> Any:
+def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: torch.dtype) -> Any:
     transformers: Any = import_module("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -70,7 +70,7 @@ def _opened(model: Model, tensors: Callable[[], TensorSource], rounded: torch.dt
     return _built(transformers, model, tensors(), rounded)
 
 
-def _built(transformers: Any, model: Model, tensors: TensorSource, rounded: torch.dtype) -> Any:
+def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, rounded: torch.dtype) -> Any:
     config, path = model.config, model.source.path
     folder, file = (path, None) if model.source.kind == "folder" else (path.parent, path.name)
     facts = transformers.AutoConfig.from_pretrained(folder, gguf_file=file, local_files_only=True)

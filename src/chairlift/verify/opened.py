@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from chairlift.build import Model, find_model, join, load, rules_of
+from chairlift.build import ResolvedModel, find_model, load, make_engine, rules_of
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
@@ -47,7 +47,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Opened:
-    model: Model
+    model: ResolvedModel
     loaded: Loaded
 
     @classmethod
@@ -81,7 +81,7 @@ class Opened:
 
     def as_configured(self, cases: Sequence[Case], keep: Keep = keep) -> Answers:
         """All cases at once under the settings' own rules."""
-        engine = join(self.loaded.runner, self.loaded.limits, rules_of(self.model.settings, self.loaded))
+        engine = make_engine(self.loaded.runner, self.loaded.limits, rules_of(self.model.settings, self.loaded))
         guests, wanted = _guests(cases)
         return drive(engine, self.runner, guests, wanted, keep).answers
 
@@ -91,7 +91,7 @@ class Opened:
         guests, wanted = _guests(cases)
         for guest in guests:
             for request in guest.samples:
-                engine = join(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
+                engine = make_engine(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
                 me = {request.id: wanted[request.id]}
                 answers |= drive(engine, self.runner, [Guest((request,))], me).answers
         return answers
@@ -107,7 +107,7 @@ class Opened:
             prefix_cache=world.has_prefix_cache,
         )
         runner = OtherDepth(loaded.runner, world.depth) if world.depth else loaded.runner
-        engine = join(runner, limits_in(world, loaded.limits), rules)
+        engine = make_engine(runner, limits_in(world, loaded.limits), rules)
         _use_graphs(loaded, world.has_graphs)
         try:
             if world.is_warm:
@@ -136,7 +136,7 @@ def _use_graphs(loaded: Loaded, is_on: bool) -> None:
         loaded.runner.uses_graphs = is_on  # type: ignore[attr-defined]
 
 
-def prompts_for(model: Model, asked: Asked) -> list[list[int]]:
+def prompts_for(model: ResolvedModel, asked: Asked) -> list[list[int]]:
     """As tokens; random ones for random weights, which need no tokenizer."""
     settings, config = model.settings, model.config
     max_model_len = min(settings.max_model_len or config.max_model_len, config.max_model_len)

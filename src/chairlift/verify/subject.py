@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from chairlift.build import Model, find_model
+from chairlift.build import ResolvedModel, find_model
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
 from chairlift.verify.answer import Answers, Mark
@@ -41,7 +41,7 @@ class Here:
     version = VERSION
 
     def __init__(self, settings: Settings) -> None:
-        self._found: Model = find_model(settings)
+        self._found: ResolvedModel = find_model(settings)
         self._opened = Opened.open(settings)
         self.model, self.dtype = self._found.name, self._opened.loaded.dtype
 

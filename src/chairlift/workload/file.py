@@ -1,7 +1,7 @@
-"""Workload files of every kind, known by the fields of their first row; docs/formats.md has them all.
+"""Workload files of every format, recognized by the fields of the first row; docs/formats.md lists them.
 
-Rows are read as they are needed, so a file may be longer than memory. A row that cannot be used is named by its place;
-what is left out is counted and said at the end.
+Rows are read one at a time, so a file may be larger than memory. An error names the row's position. Rows that are left
+out are counted in a warning at the end.
 """
 
 import logging
@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.workload.encoder import no_encoder
 from chairlift.workload.fields import Row
+from chairlift.workload.formats.format import FileFormat, LoadEncoder
+from chairlift.workload.formats.lengths import LENGTHS
+from chairlift.workload.formats.traces import AZURE, BURSTGPT, MOONCAKE
+from chairlift.workload.formats.written import ALPACA, CHATS, PROMPTS, SHAREGPT
 from chairlift.workload.item import Item
-from chairlift.workload.kinds.kind import Kind, Tokenizing
-from chairlift.workload.kinds.lengths import LENGTHS
-from chairlift.workload.kinds.traces import AZURE, BURSTGPT, MOONCAKE
-from chairlift.workload.kinds.written import ALPACA, CHATS, PROMPTS, SHAREGPT
 from chairlift.workload.table_rows import bad_row, rows
-from chairlift.workload.texts import no_texts
 
-KINDS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)
+FORMATS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)
 _log = logging.getLogger(__name__)
 
 
@@ -28,11 +28,11 @@ def read(
     limit: int | None = None,
     divide_lengths: float = 1.0,
     max_length: int | None = None,
-    texts: Tokenizing = no_texts,
+    load_encoder: LoadEncoder = no_encoder,
 ) -> Iterator[Item]:
     """The first `limit` requests of at most `max_length` tokens in all; lengths are divided first, none below 1."""
     count = num_empty = num_long = 0
-    for item in _in_order(path, texts):
+    for item in _in_order(path, load_encoder):
         if item is None:
             num_empty += 1
             continue
@@ -63,36 +63,36 @@ def divided(item: Item, by: float) -> Item:
     )
 
 
-def _in_order(path: Path, texts: Tokenizing) -> Iterator[Item | None]:
+def _in_order(path: Path, load_encoder: LoadEncoder) -> Iterator[Item | None]:
     """None for a row with nothing to ask or to answer."""
-    kind: Kind | None = None
+    file_format: FileFormat | None = None
     start: float | None = None
     last = 0.0
-    for place, row in rows(path):
-        kind = kind or _kind(path, row)
+    for position, row in rows(path):
+        file_format = file_format or _format(path, row)
         try:
-            item = kind.item(row, texts)
+            item = file_format.item(row, load_encoder)
             if item is not None:
                 if start is None:
-                    start = 0.0 if kind.is_relative else item.arrival_s
+                    start = 0.0 if file_format.is_relative else item.arrival_s
                 item = replace(item, arrival_s=item.arrival_s - start) if start else item
                 if item.arrival_s < last:
                     raise ValueError(f"it comes {item.arrival_s:g} s after the start, before the one above ({last:g})")
                 last = item.arrival_s
         except InvalidRequest as error:
-            raise bad_row(path, place, error.message) from error
+            raise bad_row(path, position, error.message) from error
         except ValueError as error:
-            raise bad_row(path, place, error) from error
+            raise bad_row(path, position, error) from error
         yield item
 
 
-def _kind(path: Path, row: Row) -> Kind:
-    kind = next((kind for kind in KINDS if kind.field in row), None)
-    if kind is None:
-        known = ", ".join(f"{kind.name} ({kind.field})" for kind in KINDS)
+def _format(path: Path, row: Row) -> FileFormat:
+    file_format = next((file_format for file_format in FORMATS if file_format.field in row), None)
+    if file_format is None:
+        known = ", ".join(f"{file_format.name} ({file_format.field})" for file_format in FORMATS)
         found = ", ".join(str(key)[:40] for key in list(row)[:8]) or "none"
         raise InvalidConfig(
             f"{path}: no workload that is known: its first row has the fields {found}; known are, by their fields: "
             f"{known}; prompts as plain lines are in a file that ends in .txt"
         )
-    return kind
+    return file_format

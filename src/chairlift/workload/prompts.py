@@ -40,9 +40,9 @@ class Prompts:
 
 def blocks(item: Item) -> Iterator[tuple[int, int]]:
     """Each block's hash id and how many tokens of the prompt are in it."""
-    for place, hash_id in enumerate(item.hash_ids):
+    for index, hash_id in enumerate(item.hash_ids):
         # Blocks begin at the first whole token of their share, so that a divided prompt keeps every boundary.
-        end = min(item.prompt_tokens, math.ceil((place + 1) * item.hash_block))
-        start = math.ceil(place * item.hash_block)
+        end = min(item.prompt_tokens, math.ceil((index + 1) * item.hash_block))
+        start = math.ceil(index * item.hash_block)
         if end > start:
             yield hash_id, end - start

@@ -1,9 +1,9 @@
-"""The rows of a file, one after the other, each with its place: JSON lines, a JSON list, CSV with a header, or texts.
+"""The rows of a file with their positions: JSON lines, a JSON list, CSV with a header, or plain lines.
 
     {...}            [{...},          TIMESTAMP,...       a .txt file: every line a prompt
     {...}             {...}]          2023-11-16 ...,...
 
-Nothing is read before it is needed, except that a JSON list is held as text. What cannot be read is named by its place.
+Rows are read one at a time; only a JSON list is held in memory, as text. Errors name the row's position.
 """
 
 import csv
@@ -31,8 +31,8 @@ def rows(path: Path) -> Iterator[tuple[str, Row]]:
         raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def bad_row(path: Path, place: str, why: object) -> InvalidConfig:
-    return InvalidConfig(f"{path}, {place}: {why}; correct it or take it out")
+def bad_row(path: Path, position: str, why: object) -> InvalidConfig:
+    return InvalidConfig(f"{path}, {position}: {why}; correct it or take it out")
 
 
 def _first_character(path: Path) -> str:
@@ -48,14 +48,14 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.isspace():
-                place = f"line {number}"
+                position = f"line {number}"
                 try:
                     row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
                 except RecursionError as error:
-                    raise bad_row(path, place, "not JSON that can be read") from error
+                    raise bad_row(path, position, "not JSON that can be read") from error
                 except ValueError as error:
-                    raise bad_row(path, place, f"not JSON: {error}") from error
-                yield place, _object(path, place, row)
+                    raise bad_row(path, position, f"not JSON: {error}") from error
+                yield position, _object(path, position, row)
 
 
 def _json_list(path: Path) -> Iterator[tuple[str, Row]]:
@@ -67,19 +67,19 @@ def _json_list(path: Path) -> Iterator[tuple[str, Row]]:
     at = _skip(text, text.index("[") + 1)
     while text[at : at + 1] != "]":
         number += 1
-        place = f"record {number}"
+        position = f"record {number}"
         try:
             row, at = decoder.raw_decode(text, at)
         except RecursionError as error:
-            raise bad_row(path, place, "not JSON that can be read") from error
+            raise bad_row(path, position, "not JSON that can be read") from error
         except ValueError as error:
-            raise bad_row(path, place, f"not JSON: {error}") from error
-        yield place, _object(path, place, row)
+            raise bad_row(path, position, f"not JSON: {error}") from error
+        yield position, _object(path, position, row)
         at = _skip(text, at)
         if text[at : at + 1] == ",":
             at = _skip(text, at + 1)
         elif text[at : at + 1] != "]":
-            raise bad_row(path, place, "neither a comma nor the end of the list follows it")
+            raise bad_row(path, position, "neither a comma nor the end of the list follows it")
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[str, Row]]:
@@ -87,12 +87,12 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, Row]]:
         reader = csv.DictReader(lines)
         try:
             for row in reader:
-                place = f"line {reader.line_num}"
+                position = f"line {reader.line_num}"
                 if None in row or None in row.values():
                     raise bad_row(
-                        path, place, f"has more or fewer columns than the header's {len(reader.fieldnames or ())}"
+                        path, position, f"has more or fewer columns than the header's {len(reader.fieldnames or ())}"
                     )
-                yield place, {key: _value(text) for key, text in row.items()}
+                yield position, {key: _value(text) for key, text in row.items()}
         except (csv.Error, ValueError) as error:
             raise bad_row(path, f"line {reader.line_num + 1}", f"not CSV: {error}") from error
 
@@ -108,9 +108,9 @@ def _text_lines(path: Path) -> Iterator[tuple[str, Row]]:
                 yield f"line {number}", {"prompt": text}
 
 
-def _object(path: Path, place: str, row: Any) -> Row:
+def _object(path: Path, position: str, row: Any) -> Row:
     if not isinstance(row, dict):
-        raise bad_row(path, place, "must be a JSON object")
+        raise bad_row(path, position, "must be a JSON object")
     return row
 
 

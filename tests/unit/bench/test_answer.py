@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.answer import Answer, message_of, read_llm_serving, read_openai
+from chairlift.bench.answer import StreamedAnswer, message_of, read_llm_serving, read_openai
 from chairlift.bench.record import Ending
 
 
-def openai(*values: Any) -> Answer:
+def openai(*values: Any) -> StreamedAnswer:
     """The events, a second apart; text is taken as it is."""
-    answer = Answer()
+    answer = StreamedAnswer()
     for at, value in enumerate(values):
         line = value if isinstance(value, str) else f"data: {json.dumps(value)}"
         read_openai(answer, line.encode(), float(at))
@@ -71,8 +71,8 @@ def test_an_error_in_the_stream_is_a_failure_with_its_words() -> None:
     assert "cannot be read" in openai("data: {oops").error
 
 
-def llm_serving(*lines: str) -> Answer:
-    answer = Answer()
+def llm_serving(*lines: str) -> StreamedAnswer:
+    answer = StreamedAnswer()
     for at, line in enumerate(lines):
         read_llm_serving(answer, line.encode(), float(at))
     return answer

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from chairlift.bench.answer import Answer, read_openai
+from chairlift.bench.answer import StreamedAnswer, read_openai
 from chairlift.bench.connection import NO_ANSWER, Connections
 from chairlift.bench.record import Ending, Unreachable
 from chairlift.bench.target import Address
@@ -52,8 +52,8 @@ async def connections(
         server.close()
 
 
-async def ask(made: Connections) -> Answer:
-    answer = Answer()
+async def ask(made: Connections) -> StreamedAnswer:
+    answer = StreamedAnswer()
     async with asyncio.timeout(HANG_S):
         await made.ask(REQUEST, answer)
     return answer

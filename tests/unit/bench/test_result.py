@@ -8,18 +8,18 @@ import pytest
 from chairlift.bench.diff import diff
 from chairlift.bench.page import to_html
 from chairlift.bench.record import Ending
-from chairlift.bench.result import COLUMNS, Result, summed_up
-from chairlift.bench.run import Measured
+from chairlift.bench.result import COLUMNS, BenchResult, summarize
+from chairlift.bench.run import Measurements
 from chairlift.core.errors import InvalidConfig
 from chairlift.telemetry.report import Slo
 from fakes.bench_records import record
 
 
-def result(scale: float = 1.0, stopped: str = "", **about: object) -> Result:
+def result(scale: float = 1.0, stopped: str = "", **about: object) -> BenchResult:
     records = [record(i, 0.1 * i, [0.1 * i + scale * (0.2 + 0.01 * j) for j in range(5)], tokens=5) for i in range(9)]
     records.append(record(9, 1.0, ending=Ending.FAILED, reason="HTTP 500: <oops>"))
     named = {"model": "m", "url": "u", "at": "now", "workload": "w", "arrivals": "none", "seed": "0"}
-    return summed_up(Measured(12, 2, 1, records[::-1], [], 0.0, stopped), named | about, Slo(ttft=1.0))
+    return summarize(Measurements(12, 2, 1, records[::-1], [], 0.0, stopped), named | about, Slo(ttft=1.0))
 
 
 def test_the_json_has_every_figure_and_every_request() -> None:
@@ -58,11 +58,11 @@ def test_the_page_holds_all_it_shows() -> None:
 
 
 def test_a_page_of_nothing_says_so() -> None:
-    page = to_html(summed_up(Measured(3, 0, 0, [], [], 0.0, "gone"), {"model": "m"}), "t")
+    page = to_html(summarize(Measurements(3, 0, 0, [], [], 0.0, "gone"), {"model": "m"}), "t")
     assert page.count("nothing was measured") == 8
 
 
-def files(tmp_path: Path, *results: Result) -> list[Path]:
+def files(tmp_path: Path, *results: BenchResult) -> list[Path]:
     paths = [tmp_path / f"{name}.json" for name in "ab"]
     for path, made in zip(paths, results, strict=True):
         path.write_text(made.to_json())

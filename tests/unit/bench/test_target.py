@@ -2,15 +2,15 @@ import json
 
 import pytest
 
-from chairlift.bench.asking import Asking, ids_of, words_of
-from chairlift.bench.target import Address, Api, Target
+from chairlift.bench.request_writer import RequestWriter, text_prompts, token_prompts
+from chairlift.bench.target import Address, Api, TargetServer
 from chairlift.core.attributes import Attributes
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 
 
-def target(api: Api = Api.COMPLETIONS, **values: object) -> Target:
-    return Target(Address("h", 80), api, "m", **values)  # type: ignore[arg-type]
+def target(api: Api = Api.COMPLETIONS, **values: object) -> TargetServer:
+    return TargetServer(Address("h", 80), api, "m", **values)  # type: ignore[arg-type]
 
 
 def body(request: bytes) -> dict[str, object]:
@@ -78,17 +78,20 @@ ITEMS = [Item(prompt_tokens=5 + i, output_tokens=3, arrival_s=0.5 * i) for i in 
 
 def test_the_same_seed_asks_the_same() -> None:
     def asked(seed: int) -> list[bytes]:
-        return [planned.request for planned in Asking(target(), ids_of(seed), ids_of(-1)).requests(ITEMS)]
+        return [
+            planned.request
+            for planned in RequestWriter(target(), token_prompts(seed), token_prompts(-1)).requests(ITEMS)
+        ]
 
     assert asked(0) == asked(0) != asked(1)
-    planned = Asking(target(), ids_of(0), ids_of(-1)).requests(ITEMS)
+    planned = RequestWriter(target(), token_prompts(0), token_prompts(-1)).requests(ITEMS)
     assert [(p.index, p.arrival_s, p.prompt_tokens, p.output_tokens) for p in planned] == [
         (i, 0.5 * i, 5 + i, 3) for i in range(4)
     ]
 
 
 def test_warm_up_requests_are_as_long_and_say_something_else() -> None:
-    asking = Asking(target(), ids_of(0), ids_of(-1))
+    asking = RequestWriter(target(), token_prompts(0), token_prompts(-1))
     warm_up = asking.warm_up(ITEMS, 6)
     assert [p.prompt_tokens for p in warm_up] == [5, 6, 7, 8, 5, 6]
     assert {p.arrival_s for p in warm_up} == {0.0}
@@ -97,12 +100,12 @@ def test_warm_up_requests_are_as_long_and_say_something_else() -> None:
 
 
 def test_words_are_counted_by_a_tokenizer_or_taken_for_tokens() -> None:
-    prompt = words_of(0, None)(ITEMS[0], 0)
+    prompt = text_prompts(0, None)(ITEMS[0], 0)
     assert isinstance(prompt, str)
     assert len(prompt.split()) == 5
     shared = Item(prompt_tokens=600, output_tokens=1, hash_ids=(1, 2))
     other = Item(prompt_tokens=700, output_tokens=1, hash_ids=(1, 3))
-    make = words_of(0, None)
+    make = text_prompts(0, None)
     first, second = str(make(shared, 0)).split(), str(make(other, 1)).split()
     assert first[:512] == second[:512]
     assert first[512:] != second[512:600]
@@ -111,7 +114,10 @@ def test_words_are_counted_by_a_tokenizer_or_taken_for_tokens() -> None:
 def test_written_prompts_are_sent_as_they_are() -> None:
     chat = ({"role": "user", "content": "u"},)
     items = [Item(prompt_tokens=1, output_tokens=1, prompt="written", tokens=(4,))]
-    assert body(Asking(target(), ids_of(0), ids_of(1)).requests(items)[0].request)["prompt"] == "written"
+    assert (
+        body(RequestWriter(target(), token_prompts(0), token_prompts(1)).requests(items)[0].request)["prompt"]
+        == "written"
+    )
     items = [Item(prompt_tokens=1, output_tokens=1, prompt=chat, tokens=(4,))]
     with pytest.raises(InvalidConfig, match="request 1 .* --api chat"):
-        Asking(target(), ids_of(0), ids_of(1)).requests(items)
+        RequestWriter(target(), token_prompts(0), token_prompts(1)).requests(items)

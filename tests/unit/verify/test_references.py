@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.build import Model
+from chairlift.build import ResolvedModel
 from chairlift.config.gguf_header import read_header
 from chairlift.config.gguf_model import load_gguf
 from chairlift.config.settings import Settings
@@ -42,7 +42,8 @@ def test_transformers_filled_with_our_tensors_computes_what_it_does_with_those_i
 ) -> None:
     twin = make_twin(tmp_path, family)
     folder, built = (
-        Model(Settings(load_format=how), Source("folder", tmp_path, "twin"), twin.config) for how in ("auto", "dummy")
+        ResolvedModel(Settings(load_format=how), Source("folder", tmp_path, "twin"), twin.config)
+        for how in ("auto", "dummy")
     )
     both = [
         hugging_face.logits_of(model, lambda: HfTensors(tmp_path), "float32", TEXTS, COUNTS, nothing)
@@ -57,7 +58,7 @@ def test_transformers_is_built_from_a_gguf_file(tmp_path: Path, family: str, arc
     twin = make_twin(tmp_path, family)
     path = write_twin(twin, tmp_path / "twin.gguf", architecture)
     header = read_header(path)
-    model = Model(Settings(), Source("gguf", path, "twin"), load_gguf(header))
+    model = ResolvedModel(Settings(), Source("gguf", path, "twin"), load_gguf(header))
     found = hugging_face.logits_of(model, lambda: GgufTensors(header), "float32", TEXTS, COUNTS, nothing)
     for tokens, rows in zip(TEXTS, found, strict=True):
         expected = twin.reference_logits(tokens)[-len(rows) :].numpy()
@@ -75,7 +76,7 @@ def test_random_weights_have_a_reference_too(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "llama-gqa-tied")
     tensors = DummyTensors(torch.float32)
     (own, _) = dense.logits_of(twin.config, tensors, "float32", "cpu", TEXTS, COUNTS, nothing)
-    model = Model(Settings(load_format="dummy"), Source("folder", tmp_path, "twin"), twin.config)
+    model = ResolvedModel(Settings(load_format="dummy"), Source("folder", tmp_path, "twin"), twin.config)
     (other, _) = hugging_face.logits_of(model, lambda: tensors, "float32", TEXTS, COUNTS, nothing)
     np.testing.assert_allclose(np.stack(own), np.stack(other), rtol=1e-4, atol=1e-5)
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from chairlift.build import join
+from chairlift.build import make_engine
 from chairlift.core.limits import Limits
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.telemetry.lines import Rules
@@ -25,7 +25,7 @@ def run(world: World, limits: Limits) -> Outcome:
         policy=world.policy, prefill=world.prefill, prefix_cache=world.has_prefix_cache,
         preemption=Preemption(mode=world.preemption, num_host_blocks=NUM_HOST),
     )  # fmt: skip
-    engine = join(OtherDepth(runner, world.depth) if world.depth else runner, limits_in(world, limits), rules)
+    engine = make_engine(OtherDepth(runner, world.depth) if world.depth else runner, limits_in(world, limits), rules)
     if world.is_warm:
         drive(engine, runner, again(guests), {})  # type: ignore[arg-type]
     return drive(engine, runner, guests, wanted)  # type: ignore[arg-type]

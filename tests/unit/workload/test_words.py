@@ -1,10 +1,10 @@
 import pytest
 
-from chairlift.cli.texts import tokenizer_at
+from chairlift.cli.tokenizer import tokenizer_at
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 from chairlift.workload.words import Words
-from fakes.texts import encode
+from fakes.word_encoder import encode
 
 
 def count(text: str) -> int:

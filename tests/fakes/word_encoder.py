@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.workload.texts import Texts
+from chairlift.workload.encoder import PromptEncoder
 
 
 def encode(text: str) -> list[int]:
@@ -15,5 +15,5 @@ def encode_chat(messages: Sequence[Mapping[str, Any]]) -> list[int]:
     return [token for message in messages for token in (1, *encode(str(message.get("content"))))]
 
 
-def word_texts() -> Texts:
-    return Texts(encode, encode_chat, output_tokens=9)
+def word_encoder() -> PromptEncoder:
+    return PromptEncoder(encode, encode_chat, output_tokens=9)

@@ -1,9 +1,9 @@
 import io
 
-from chairlift.bench.messages import Progress
-from chairlift.bench.progress import PLAIN_EVERY_S, Display
+from chairlift.bench.display import PLAIN_EVERY_S, Display
+from chairlift.bench.messages import ClientProgress
 from chairlift.bench.record import Ending
-from chairlift.bench.standing import Standing
+from chairlift.bench.run_progress import RunProgress
 from fakes.bench_records import record
 
 
@@ -12,10 +12,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def standing(seconds: float) -> Standing:
-    made = Standing(100, seconds=seconds)
-    made.add(0, Progress(10, 2, 3, 1000, [record(0, 0.0, (1.0,))]))
-    made.add(1, Progress(5, 1, 0, int(500 * seconds), [record(1, ending=Ending.FAILED)]))
+def progress(seconds: float) -> RunProgress:
+    made = RunProgress(100, seconds=seconds)
+    made.add(0, ClientProgress(10, 2, 3, 1000, [record(0, 0.0, (1.0,))]))
+    made.add(1, ClientProgress(5, 1, 0, int(500 * seconds), [record(1, ending=Ending.FAILED)]))
     return made
 
 
@@ -24,7 +24,7 @@ def test_elsewhere_a_line_comes_now_and_then() -> None:
     display = Display(out, lambda: now[0])
     for seconds in range(12):
         now[0] = 100.0 + seconds
-        display.show(standing(seconds))
+        display.show(progress(seconds))
     display.close()
     lines = out.getvalue().splitlines()
     assert len(lines) == 11 // PLAIN_EVERY_S
@@ -36,7 +36,7 @@ def test_a_terminal_has_one_line_that_is_wiped() -> None:
     display = Display(out, lambda: now[0])
     for tenths in range(5):
         now[0] = tenths / 10
-        display.show(standing(tenths / 10))
+        display.show(progress(tenths / 10))
     assert out.getvalue().rpartition("\r")[2].strip().endswith("500 chunks/s")
     display.close()
     assert "\n" not in out.getvalue()

@@ -7,12 +7,12 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.file import read
 from chairlift.workload.item import Item
-from fakes.texts import encode, word_texts
+from fakes.word_encoder import encode, word_encoder
 
 
 def items(path: Path, content: object, **options: int) -> list[Item]:
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return list(read(path, texts=word_texts, **options))
+    return list(read(path, load_encoder=word_encoder, **options))
 
 
 def lengths(found: list[Item]) -> list[tuple[int, int, float]]:

@@ -18,7 +18,7 @@ Prompt = tuple[str, int]  # a text, and how many tokens it asks for
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ContestRequest:
     index: int  # in the order of sending
     at_s: float  # after the first
     prompt: str
@@ -52,11 +52,11 @@ def _prompt(item: Item, index: int, text: Callable[[Item, int], str]) -> str:
     return item.prompt
 
 
-def asked(prompts: Sequence[Prompt], rate: float, num: int, seed: int) -> list[Asked]:
+def timed_requests(prompts: Sequence[Prompt], rate: float, num: int, seed: int) -> list[ContestRequest]:
     """As many requests as asked for: prompts come again."""
     times = chain([0.0], accumulate(gaps(rate, num - 1, seed)))
     return [
-        Asked(index, at_s, prompt, max_new_tokens)
+        ContestRequest(index, at_s, prompt, max_new_tokens)
         for index, (at_s, (prompt, max_new_tokens)) in enumerate(zip(times, cycle(prompts), strict=False))
     ]
 

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chairlift.bench.messages import Effort
-from chairlift.bench.record import Record
+from chairlift.bench.messages import ClientUsage
+from chairlift.bench.record import ClientRecord
 from chairlift.telemetry.report import Spread
 
 BUSY_SHARE = 0.8  # of a core: beyond it a process has no room for a burst
@@ -18,7 +18,7 @@ FEW_CHUNKS = 2000  # with fewer, what is done once weighs more than what is done
 
 
 @dataclass(frozen=True, slots=True)
-class OwnLimit:
+class ClientLimit:
     clients: int
     busiest: float  # share of a core that the busiest client process needed
     us_per_chunk: float  # processor time of all client processes, requests included
@@ -29,19 +29,19 @@ class OwnLimit:
     doubts: list[str]
 
     @classmethod
-    def of(cls, efforts: Sequence[Effort], records: Sequence[Record], machine: float) -> "OwnLimit":
+    def of(cls, usages: Sequence[ClientUsage], records: Sequence[ClientRecord], machine: float) -> "ClientLimit":
         lags = array("d")
-        for effort in efforts:
-            lags.frombytes(effort.lags_s)
-        busiest = max((effort.processor_s / effort.seconds for effort in efforts if effort.seconds > 0), default=0.0)
+        for usage in usages:
+            lags.frombytes(usage.lags_s)
+        busiest = max((usage.processor_s / usage.seconds for usage in usages if usage.seconds > 0), default=0.0)
         num_chunks = sum(len(record.chunks) for record in records)
-        us_per_chunk = 1e6 * sum(effort.processor_s for effort in efforts) / max(1, num_chunks)
+        us_per_chunk = 1e6 * sum(usage.processor_s for usage in usages) / max(1, num_chunks)
         can_tell = num_chunks >= FEW_CHUNKS and us_per_chunk > 0
-        max_chunks_per_s = 1e6 * BUSY_SHARE * len(efforts) / us_per_chunk if can_tell else None
+        max_chunks_per_s = 1e6 * BUSY_SHARE * len(usages) / us_per_chunk if can_tell else None
         lag_s = Spread.of(lags)
         late_s = Spread.of([record.sent_s - record.due_s for record in records])
         doubts = _doubts(busiest, machine, lag_s, late_s)
-        return cls(len(efforts), busiest, us_per_chunk, max_chunks_per_s, machine, lag_s, late_s, doubts)
+        return cls(len(usages), busiest, us_per_chunk, max_chunks_per_s, machine, lag_s, late_s, doubts)
 
 
 def _doubts(busiest: float, machine: float, lag_s: Spread, late_s: Spread) -> list[str]:

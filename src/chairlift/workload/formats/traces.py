@@ -9,24 +9,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from chairlift.workload.fields import Row, hash_ids, length, seconds, shown
+from chairlift.workload.formats.format import FileFormat, LoadEncoder
 from chairlift.workload.item import Item
-from chairlift.workload.kinds.kind import Kind, Tokenizing
 
 _MOONCAKE_BLOCK = 512
 
 
-def _mooncake(row: Row, _: Tokenizing) -> Item | None:
+def _mooncake(row: Row, _: LoadEncoder) -> Item | None:
     item = _item(row, "input_length", "output_length", 1e-3 * (seconds(row, "timestamp") or 0.0))
     if item is None:
         return None
     return replace(item, hash_ids=hash_ids(row, item.prompt_tokens, _MOONCAKE_BLOCK), hash_block=_MOONCAKE_BLOCK)
 
 
-def _azure(row: Row, _: Tokenizing) -> Item | None:
+def _azure(row: Row, _: LoadEncoder) -> Item | None:
     return _item(row, "ContextTokens", "GeneratedTokens", _date(row, "TIMESTAMP"))
 
 
-def _burstgpt(row: Row, _: Tokenizing) -> Item | None:
+def _burstgpt(row: Row, _: LoadEncoder) -> Item | None:
     return _item(row, "Request tokens", "Response tokens", seconds(row, "Timestamp") or 0.0)
 
 
@@ -54,6 +54,6 @@ def _six_digits(date: str) -> str:
     return head + dot + tail[: min(6, digits)].ljust(6 * bool(dot), "0") + tail[digits:]
 
 
-MOONCAKE = Kind("Mooncake", "input_length", _mooncake, is_relative=False)
-AZURE = Kind("Azure LLM", "ContextTokens", _azure, is_relative=False)
-BURSTGPT = Kind("BurstGPT", "Request tokens", _burstgpt, is_relative=False)
+MOONCAKE = FileFormat("Mooncake", "input_length", _mooncake, is_relative=False)
+AZURE = FileFormat("Azure LLM", "ContextTokens", _azure, is_relative=False)
+BURSTGPT = FileFormat("BurstGPT", "Request tokens", _burstgpt, is_relative=False)

@@ -10,11 +10,11 @@ OUTPUT_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class PromptEncoder:
     encode: Callable[[str], Sequence[int]]  # without the tokens that a server puts before it
     encode_chat: Callable[[Sequence[Message]], Sequence[int]]
     output_tokens: int = OUTPUT_TOKENS  # of an answer whose length nobody wrote down
 
 
-def no_texts() -> Texts:
+def no_encoder() -> PromptEncoder:
     raise InvalidConfig("the prompts of this workload are texts, which only a tokenizer can count")

@@ -3,7 +3,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from chairlift.contest.asking import Asked, asked, gaps, interval_s, prompts_of
+from chairlift.contest.requests import ContestRequest, gaps, interval_s, prompts_of, timed_requests
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 
@@ -14,8 +14,8 @@ def text(item: Item, index: int) -> str:
     return f"{index}: {item.prompt_tokens}"
 
 
-def requests_of(rate: float, num: int, seed: int = 0) -> list[Asked]:
-    return asked(prompts_of(ITEMS, text, num), rate, num, seed)
+def requests_of(rate: float, num: int, seed: int = 0) -> list[ContestRequest]:
+    return timed_requests(prompts_of(ITEMS, text, num), rate, num, seed)
 
 
 @pytest.mark.parametrize(

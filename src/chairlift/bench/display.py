@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TextIO
 
 from chairlift.bench.record import Ending
-from chairlift.bench.standing import Standing
+from chairlift.bench.run_progress import RunProgress
 
 PLAIN_EVERY_S = 5.0
 
@@ -20,16 +20,16 @@ class Display:
         self._width = 0
         self._chunks: list[tuple[float, int]] = []  # of the last second
 
-    def show(self, standing: Standing) -> None:
+    def show(self, progress: RunProgress) -> None:
         now = self._clock()
-        self._chunks = [mark for mark in self._chunks if now - mark[0] < 1.0] + [(now, standing.num_chunks)]
+        self._chunks = [mark for mark in self._chunks if now - mark[0] < 1.0] + [(now, progress.num_chunks)]
         if not self._is_live:
             self._next = self._next or now + PLAIN_EVERY_S
             if now >= self._next:
                 self._next = now + PLAIN_EVERY_S
-                print(self._line(standing), file=self._out, flush=True)
+                print(self._line(progress), file=self._out, flush=True)
             return
-        line = self._line(standing)[: get_terminal_size().columns - 1]
+        line = self._line(progress)[: get_terminal_size().columns - 1]
         self._out.write("\r" + line.ljust(self._width))
         self._out.flush()
         self._width = len(line)
@@ -39,14 +39,14 @@ class Display:
             self._out.write("\r" + " " * self._width + "\r")
             self._out.flush()
 
-    def _line(self, standing: Standing) -> str:
-        counts = standing.counts
+    def _line(self, progress: RunProgress) -> str:
+        counts = progress.counts
         num_ended = sum(counts.values())
-        what = "warm-up" if standing.is_warm_up else "bench"
+        what = "warm-up" if progress.is_warm_up else "bench"
         lost = "".join(f", {counts[e]} {e}" for e in (Ending.SHORT, Ending.FAILED) if counts[e])
         return (
-            f"{what} {standing.seconds:.1f} s: {num_ended}/{standing.num_planned} ended{lost}; "
-            f"{standing.num_running} running, {standing.num_waiting} waiting; {self._rate():.0f} chunks/s"
+            f"{what} {progress.seconds:.1f} s: {num_ended}/{progress.num_planned} ended{lost}; "
+            f"{progress.num_running} running, {progress.num_waiting} waiting; {self._rate():.0f} chunks/s"
         )
 
     def _rate(self) -> float:

@@ -2,13 +2,13 @@
 
 from chairlift.core.attributes import Attributes
 from chairlift.workload.fields import Row, hash_ids, length, seconds, shown
+from chairlift.workload.formats.format import FileFormat, LoadEncoder
 from chairlift.workload.item import Item
-from chairlift.workload.kinds.kind import Kind, Tokenizing
 
 HASH_BLOCK = 512
 
 
-def _item(row: Row, _: Tokenizing) -> Item:
+def _item(row: Row, _: LoadEncoder) -> Item:
     prompt_tokens = length(row, "prompt_tokens")
     return Item(
         prompt_tokens=prompt_tokens,
@@ -42,4 +42,4 @@ def _user(row: Row) -> str:
     return value
 
 
-LENGTHS = Kind("lengths", "prompt_tokens", _item)
+LENGTHS = FileFormat("lengths", "prompt_tokens", _item)

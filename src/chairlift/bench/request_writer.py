@@ -7,48 +7,48 @@ first and made-up prompts of their own, so that nothing of the measured ones is 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from chairlift.bench.messages import Planned
-from chairlift.bench.target import Api, Prompt, Target
+from chairlift.bench.messages import PreparedRequest
+from chairlift.bench.target import Api, Prompt, TargetServer
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 from chairlift.workload.prompts import Prompts
 from chairlift.workload.words import Words
 
-Make = Callable[[Item, int], Prompt]  # of an item and its place
-Count = Callable[[str], int]
+MakePrompt = Callable[[Item, int], Prompt]  # of an item and its place
+CountTokens = Callable[[str], int]
 VOCAB_SIZE = 32_000  # every model's is about as large, or larger
 
 
-def ids_of(seed: int, vocab_size: int = VOCAB_SIZE) -> Make:
+def token_prompts(seed: int, vocab_size: int = VOCAB_SIZE) -> MakePrompt:
     return Prompts(seed, vocab_size).tokens
 
 
-def words_of(seed: int, count: Count | None) -> Make:
+def text_prompts(seed: int, count: CountTokens | None) -> MakePrompt:
     """Text whose tokens `count` finds; without it, a word is taken for a token."""
     return Words(seed, count or (lambda text: len(text.split()))).text
 
 
-class Asking:
-    def __init__(self, target: Target, make: Make, make_warm_up: Make) -> None:
+class RequestWriter:
+    def __init__(self, target: TargetServer, make: MakePrompt, make_warm_up: MakePrompt) -> None:
         self._target = target
         self._make = make
         self._make_warm_up = make_warm_up
 
-    def requests(self, items: Sequence[Item]) -> list[Planned]:
+    def requests(self, items: Sequence[Item]) -> list[PreparedRequest]:
         return [self._planned(item, index, self._prompt(item, index)) for index, item in enumerate(items)]
 
-    def warm_up(self, items: Sequence[Item], num: int) -> list[Planned]:
+    def warm_up(self, items: Sequence[Item], num: int) -> list[PreparedRequest]:
         first = [replace(items[i % len(items)], arrival_s=0.0, prompt=None, tokens=()) for i in range(num)]
         return [self._planned(item, index, self._make_warm_up(item, index)) for index, item in enumerate(first)]
 
-    def trial(self, items: Sequence[Item]) -> Planned:
+    def trial(self, items: Sequence[Item]) -> PreparedRequest:
         """A request that shows whether the server answers at all: the first of the warm-up, cut short."""
         first = replace(items[0], output_tokens=min(2, items[0].output_tokens))
         return self.warm_up([first], 1)[0]
 
-    def _planned(self, item: Item, index: int, prompt: Prompt) -> Planned:
+    def _planned(self, item: Item, index: int, prompt: Prompt) -> PreparedRequest:
         request = self._target.request(prompt, item)
-        return Planned(index, item.arrival_s, item.prompt_tokens, item.output_tokens, request)
+        return PreparedRequest(index, item.arrival_s, item.prompt_tokens, item.output_tokens, request)
 
     def _prompt(self, item: Item, index: int) -> Prompt:
         """A prompt that was written is sent as it is."""

@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass, field
 
-from chairlift.bench.messages import Progress
-from chairlift.bench.record import Ending, Record
+from chairlift.bench.messages import ClientProgress
+from chairlift.bench.record import ClientRecord, Ending
 
 
 @dataclass(slots=True)
-class Standing:
+class RunProgress:
     num_planned: int
     is_warm_up: bool = False
     seconds: float = 0.0  # since the start
-    records: list[Record] = field(default_factory=list)  # in the order in which they ended
+    records: list[ClientRecord] = field(default_factory=list)  # in the order in which they ended
     counts: dict[Ending, int] = field(default_factory=lambda: dict.fromkeys(Ending, 0))
-    latest: dict[int, Progress] = field(default_factory=dict)  # of each client process
+    latest: dict[int, ClientProgress] = field(default_factory=dict)  # of each client process
 
-    def add(self, client: int, progress: Progress) -> None:
+    def add(self, client: int, progress: ClientProgress) -> None:
         self.latest[client] = progress
         self.records += progress.records
         for record in progress.records:

@@ -10,8 +10,8 @@ from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.text.tokenizer import Tokenizer
+    from chairlift.workload.encoder import PromptEncoder
     from chairlift.workload.item import Message
-    from chairlift.workload.texts import Texts
 
 
 def add_tokenizer_flag(parser: argparse.ArgumentParser, default: str = "the embedded model's") -> None:
@@ -35,17 +35,17 @@ def tokenizer_at(named: str | None) -> "Tokenizer":
     return load_tokenizer(Source("folder", path, path.name))
 
 
-def texts_with(named: str | None, output_tokens: int) -> "Callable[[], Texts]":
-    return texts_by(lambda: tokenizer_at(named), output_tokens)
+def encoder_with(named: str | None, output_tokens: int) -> "Callable[[], PromptEncoder]":
+    return encoder_by(lambda: tokenizer_at(named), output_tokens)
 
 
-def texts_by(load: "Callable[[], Tokenizer]", output_tokens: int) -> "Callable[[], Texts]":
+def encoder_by(load: "Callable[[], Tokenizer]", output_tokens: int) -> "Callable[[], PromptEncoder]":
     """Loads the tokenizer when the first text comes, and once."""
 
     @cache
-    def texts() -> "Texts":
+    def load_encoder() -> "PromptEncoder":
         from chairlift.text.chat import render
-        from chairlift.workload.texts import Texts
+        from chairlift.workload.encoder import PromptEncoder
 
         tokenizer = load()
 
@@ -55,6 +55,6 @@ def texts_by(load: "Callable[[], Tokenizer]", output_tokens: int) -> "Callable[[
         def encode_chat(messages: "Sequence[Message]") -> list[int]:
             return encode(render(tokenizer, messages))
 
-        return Texts(encode, encode_chat, output_tokens)
+        return PromptEncoder(encode, encode_chat, output_tokens)
 
-    return texts
+    return load_encoder

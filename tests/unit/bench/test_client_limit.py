@@ -1,17 +1,17 @@
 from array import array
 
-from chairlift.bench.messages import Effort
-from chairlift.bench.own_limit import OwnLimit
+from chairlift.bench.client_limit import ClientLimit
+from chairlift.bench.messages import ClientUsage
 from fakes.bench_records import record
 
 
-def effort(processor_s: float, lags: float = 0.001) -> Effort:
-    return Effort(10.0, processor_s, array("d", [lags] * 50).tobytes())
+def usage(processor_s: float, lags: float = 0.001) -> ClientUsage:
+    return ClientUsage(10.0, processor_s, array("d", [lags] * 50).tobytes())
 
 
 def test_clients_that_kept_up_raise_no_doubt() -> None:
     records = [record(sent_s=1.001, due_s=1.0, times=range(3000))]
-    limit = OwnLimit.of([effort(2.0), effort(4.0)], records, machine=0.5)
+    limit = ClientLimit.of([usage(2.0), usage(4.0)], records, machine=0.5)
     assert (limit.clients, limit.busiest, limit.doubts) == (2, 0.4, [])
     assert limit.us_per_chunk == 2000.0
     assert limit.max_chunks_per_s == 2 * 0.8 / 0.002
@@ -19,7 +19,7 @@ def test_clients_that_kept_up_raise_no_doubt() -> None:
 
 
 def test_each_limit_that_was_reached_is_said() -> None:
-    limit = OwnLimit.of([effort(9.0, 0.02)], [record(sent_s=1.5, due_s=1.0)], machine=0.99)
+    limit = ClientLimit.of([usage(9.0, 0.02)], [record(sent_s=1.5, due_s=1.0)], machine=0.99)
     busy, machine, lag, late = limit.doubts
     assert "90% of a core: the client is what is measured" in busy
     assert "99% busy" in machine
@@ -28,8 +28,8 @@ def test_each_limit_that_was_reached_is_said() -> None:
 
 
 def test_a_few_chunks_do_not_tell_how_many_could_be_taken() -> None:
-    assert OwnLimit.of([effort(2.0)], [record(times=range(100))], machine=0.5).max_chunks_per_s is None
+    assert ClientLimit.of([usage(2.0)], [record(times=range(100))], machine=0.5).max_chunks_per_s is None
 
 
 def test_nothing_measured_is_no_doubt() -> None:
-    assert OwnLimit.of([], [], 0.0).doubts == []
+    assert ClientLimit.of([], [], 0.0).doubts == []
