@@ -48,7 +48,7 @@ from chairlift.workload.item import Item
 from chairlift.workload.requests import requests_of
 
 RUNNING, REPEATS = 128, 5
-STEPS, WINDOWS = 40, 5  # in 40 steps every seat changes hands about once
+STEPS, WINDOWS = 40, 5  # in 40 steps the running set changes about once
 ARRIVALS = ("poisson:rate=200", "none")
 PROFILE = load_profile("h200-llama2-7b")
 

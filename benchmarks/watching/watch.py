@@ -52,7 +52,7 @@ class Timed:
 
     def __init__(self, view: View) -> None:
         self.seconds = 0.0
-        for name in ("added", "aborted", "planned", "committed", "failed", "put_back", "happened"):
+        for name in ("added", "aborted", "planned", "committed", "failed", "rolled_back", "happened"):
             setattr(self, name, self._timed(getattr(view, name)))
 
     def _timed(self, call: Callable[..., None]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore, likeliest
+from chairlift.core.score import TokenScore, best_samples
 from chairlift.live.wire.messages import Output
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
@@ -247,7 +247,7 @@ def _completion(prompt: str | TokenIds, request: Request) -> Completion:
 
 
 def _keep_best(samples: list[Sample], params: SamplingParams) -> None:
-    samples[:] = [samples[i] for i in likeliest([sample.scores or () for sample in samples], params.n)]
+    samples[:] = [samples[i] for i in best_samples([sample.scores or () for sample in samples], params.n)]
     if params.logprobs is None:
         for sample in samples:
             sample.scores = None

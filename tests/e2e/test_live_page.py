@@ -31,7 +31,7 @@ def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @contextmanager
 def load(url: str, num_clients: int = 10) -> Iterator[None]:
-    """Clients that ask again and again; more than have seats."""
+    """Clients that ask again and again; more than run at once."""
     is_over = threading.Event()
 
     def ask(client: int) -> None:

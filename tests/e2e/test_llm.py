@@ -40,7 +40,7 @@ def test_a_prompt_gets_the_same_tokens_alone_and_among_others(llm: LLM) -> None:
     assert together == [llm.generate(prompt, GREEDY)[0].samples[0].tokens for prompt in PROMPTS]
 
 
-def test_more_prompts_than_seats_are_all_answered(llm: LLM) -> None:
+def test_more_prompts_than_run_at_once_are_all_answered(llm: LLM) -> None:
     assert len(llm.generate([[i + 2, i + 3] for i in range(40)], GREEDY)) == 40
 
 
@@ -275,7 +275,7 @@ def test_blocks_of_any_size_give_the_same_tokens_on_all_kernels(
 ) -> None:
     if kernels == "native" and not native_available():
         pytest.skip("the native kernels were not built or not for this processor")
-    # So little memory that some must step off; they are moved out and come back.
+    # So little memory that some must be preempted; they are moved out and come back.
     other = LLM(
         str(tiny_model), kernels=kernels, dtype="float32", threads=1, max_running=6, block_size=block_size,
         num_blocks=112 // block_size, preemption="swap", max_step_tokens=16,

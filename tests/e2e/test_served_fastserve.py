@@ -1,4 +1,4 @@
-"""A server started with an llm-serving file that asks for FastServe: short answers pass a long one in its seat."""
+"""A server started with an llm-serving file that asks for FastServe: short answers pass a long one that runs."""
 
 import json
 import threading

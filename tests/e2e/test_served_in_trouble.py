@@ -1,4 +1,4 @@
-"""Clients that leave, front ends that hang and engines that die, on a server with one seat and two front ends."""
+"""Clients that leave, front ends that hang and engines that die, where one request runs at a time."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SHORT = {"prompt": "Hello", "max_tokens": 2}
 
 
 @pytest.fixture(scope="module")
-def one_seat(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def one_running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("server") / "log"
     options = ("--kv-memory", "64MiB", "--max-running", "1", "--frontends", "2", "--kernels", "torch")
     with serve(log, "--model", tiny_model, *options) as served:
@@ -65,63 +65,63 @@ def num_waiting(url: str) -> int:
     return number
 
 
-def assert_the_seat_is_free(url: str) -> None:
+def assert_none_runs(url: str) -> None:
     """The only one, long before what held it would have had all its tokens."""
     before = num_generated(url)
     assert httpx.post(f"{url}/v1/completions", json=SHORT, timeout=HANG_S).status_code == 200
     assert num_generated(url) - before < ENDLESS["max_tokens"] / 2
 
 
-def test_leaving_a_stream_frees_the_seat(one_seat: Served) -> None:
-    with streaming(one_seat.url) as response:
+def test_leaving_a_stream_ends_the_request(one_running: Served) -> None:
+    with streaming(one_running.url) as response:
         next(events_of(response))
-    assert_the_seat_is_free(one_seat.url)
+    assert_none_runs(one_running.url)
 
 
-def test_leaving_before_a_full_answer_frees_the_seat(one_seat: Served) -> None:
-    with asking(one_seat.url):
-        wait_until(lambda: scrape(one_seat.url).value("chairlift_requests_running") == 1)
-    assert_the_seat_is_free(one_seat.url)
+def test_leaving_before_a_full_answer_ends_the_request(one_running: Served) -> None:
+    with asking(one_running.url):
+        wait_until(lambda: scrape(one_running.url).value("chairlift_requests_running") == 1)
+    assert_none_runs(one_running.url)
 
 
-def test_leaving_an_llm_serving_stream_frees_the_seat(one_seat: Served) -> None:
+def test_leaving_an_llm_serving_stream_ends_the_request(one_running: Served) -> None:
     body = {"inputs": "Hi", "parameters": {"max_new_tokens": 90_000}}
-    url = f"{one_seat.url}/models/llama2/generate_stream"
+    url = f"{one_running.url}/models/llama2/generate_stream"
     with httpx.stream("POST", url, json=body, timeout=HANG_S) as response:
         next(response.iter_lines())
-    assert_the_seat_is_free(one_seat.url)
+    assert_none_runs(one_running.url)
 
 
-def test_leaving_the_queue_takes_the_request_out_of_it(one_seat: Served) -> None:
-    with streaming(one_seat.url) as response:
+def test_leaving_the_queue_takes_the_request_out_of_it(one_running: Served) -> None:
+    with streaming(one_running.url) as response:
         events = events_of(response)  # kept: the response is closed with it
         next(events)
-        with asking(one_seat.url):
-            wait_until(lambda: num_waiting(one_seat.url) == 1)
-        wait_until(lambda: num_waiting(one_seat.url) == 0)
+        with asking(one_running.url):
+            wait_until(lambda: num_waiting(one_running.url) == 1)
+        wait_until(lambda: num_waiting(one_running.url) == 0)
 
 
-def test_a_connection_that_breaks_without_a_word_frees_the_seat(one_seat: Served) -> None:
-    connection = asking(one_seat.url, stream=True)
+def test_a_connection_that_breaks_without_a_word_ends_the_request(one_running: Served) -> None:
+    connection = asking(one_running.url, stream=True)
     connection.recv(100)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # reset instead of goodbye
     connection.close()
-    assert_the_seat_is_free(one_seat.url)
+    assert_none_runs(one_running.url)
 
 
-def test_each_front_end_answers_while_the_other_hangs(one_seat: Served) -> None:
-    _, front_ends = one_seat.pids()
+def test_each_front_end_answers_while_the_other_hangs(one_running: Served) -> None:
+    _, front_ends = one_running.pids()
     assert len(front_ends) == 2
     for hanging in front_ends:
         os.kill(hanging, signal.SIGSTOP)
         try:
-            assert_the_seat_is_free(one_seat.url)
+            assert_none_runs(one_running.url)
         finally:
             os.kill(hanging, signal.SIGCONT)
 
 
 @pytest.mark.slow
-def test_after_a_storm_of_clients_that_leave_every_seat_is_free(server: Served) -> None:
+def test_after_a_storm_of_clients_that_leave_no_request_runs(server: Served) -> None:
     def come_and_go(index: int) -> None:
         body = ENDLESS | {"prompt": [5] * (1 + index % 50), "n": 1 + index % 3, "stream": index % 4 != 0}
         try:
@@ -143,9 +143,12 @@ def test_after_a_storm_of_clients_that_leave_every_seat_is_free(server: Served) 
 
 
 @pytest.mark.slow
-def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_seat: Served) -> None:
-    url, body = one_seat.url, ENDLESS | {"stream": True, "max_tokens": 400, "stream_options": {"include_usage": True}}
-    engine, _ = one_seat.pids()
+def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_running: Served) -> None:
+    url, body = (
+        one_running.url,
+        ENDLESS | {"stream": True, "max_tokens": 400, "stream_options": {"include_usage": True}},
+    )
+    engine, _ = one_running.pids()
     answers: list[httpx.Response] = []
 
     def ask() -> None:
@@ -166,14 +169,14 @@ def test_when_the_engine_dies_streams_stay_open_and_newcomers_wait(one_seat: Ser
     for thread in (queued, late):
         thread.join(HANG_S)
     assert [response.status_code for response in answers] == [200, 200]
-    assert "the engine died (killed by SIGKILL); starting it again" in one_seat.output
-    assert re.search(r"the engine is ready again after \d+\.\d s", one_seat.output)
+    assert "the engine died (killed by SIGKILL); starting it again" in one_running.output
+    assert re.search(r"the engine is ready again after \d+\.\d s", one_running.output)
 
 
 @pytest.mark.slow
-def test_front_ends_that_die_are_replaced_and_the_seat_is_free(one_seat: Served) -> None:
-    url, before = one_seat.url, one_seat.output.count("is ready again after")
-    engine, front_ends = one_seat.pids()
+def test_front_ends_that_die_are_replaced_and_their_requests_end(one_running: Served) -> None:
+    url, before = one_running.url, one_running.output.count("is ready again after")
+    engine, front_ends = one_running.pids()
     models = httpx.get(f"{url}/v1/models", timeout=HANG_S).json()
     with streaming(url) as response:
         events = events_of(response)
@@ -182,12 +185,12 @@ def test_front_ends_that_die_are_replaced_and_the_seat_is_free(one_seat: Served)
             os.kill(front_end, signal.SIGKILL)
         with pytest.raises(httpx.TransportError):
             list(events)
-    wait_until(lambda: one_seat.output.count("is ready again after") >= before + 2, lambda: one_seat.output)
-    assert_the_seat_is_free(url)
-    assert one_seat.pids()[0] == engine
+    wait_until(lambda: one_running.output.count("is ready again after") >= before + 2, lambda: one_running.output)
+    assert_none_runs(url)
+    assert one_running.pids()[0] == engine
     assert httpx.get(f"{url}/v1/models", timeout=HANG_S).json() == models  # the server is as old as before
-    assert re.search(r"the front end [01] died \(killed by SIGKILL\).*; starting it again", one_seat.output)
-    assert re.search(r"front-end-[01] is gone; its requests \(1\) are ended", one_seat.output)
+    assert re.search(r"the front end [01] died \(killed by SIGKILL\).*; starting it again", one_running.output)
+    assert re.search(r"front-end-[01] is gone; its requests \(1\) are ended", one_running.output)
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_a_chat_may_be_searched(server: Served) -> None:
     assert [choice["index"] for choice in answer["choices"]] == [0, 1]
 
 
-def test_a_search_larger_than_the_pool_or_the_seats_names_the_field(server: Served) -> None:
+def test_a_search_larger_than_the_pool_or_the_running_set_names_the_field(server: Served) -> None:
     for body in ({"beam_width": 9}, {"beam_width": 8, "max_tokens": 90_000}):
         asked = {"prompt": "Hello", "use_beam_search": True} | body
         response = httpx.post(f"{server.url}/v1/completions", json=asked, timeout=HANG_S)
@@ -96,30 +96,30 @@ def test_tenants_under_different_salts_never_share(server: Served) -> None:
 
 
 @pytest.fixture(scope="module")
-def one_seat(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("one-seat") / "log"
+def one_running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    log = tmp_path_factory.mktemp("one-running") / "log"
     options = ("--max-running", 1, "--policy", "priority", "--kv-memory", "64MiB", "--kernels", "torch")
     with serve(log, "--model", tiny_model, *options) as served:
         yield served
 
 
-def test_a_lower_priority_number_is_served_first(one_seat: Served) -> None:
-    """One holds the only seat until the others have come; they step on by priority, not by arrival."""
+def test_a_lower_priority_number_is_served_first(one_running: Served) -> None:
+    """One request runs until the others have come; they are admitted by priority, not by arrival."""
     order: list[int] = []
 
     def wait_for(priority: int) -> None:
-        ask(one_seat, prompt="Hello", priority=priority, ignore_eos=True, max_tokens=40)
+        ask(one_running, prompt="Hello", priority=priority, ignore_eos=True, max_tokens=40)
         order.append(priority)
 
     body = {"prompt": "Hello", "ignore_eos": True, "max_tokens": 20_000, "stream": True}
     with ThreadPoolExecutor(4) as pool:
-        with httpx.stream("POST", f"{one_seat.url}/v1/completions", json=body, timeout=HANG_S) as holder:
+        with httpx.stream("POST", f"{one_running.url}/v1/completions", json=body, timeout=HANG_S) as holder:
             parts = holder.iter_bytes()  # kept: the response is closed with it
             next(parts)
             futures = []
             for priority in (3, 1, 2, -1):
                 futures.append(pool.submit(wait_for, priority))
-                until_waiting(one_seat, len(futures))
+                until_waiting(one_running, len(futures))
         for future in futures:
             future.result()
     assert order == [-1, 1, 2, 3]

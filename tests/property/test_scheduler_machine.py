@@ -120,7 +120,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             with suppress(RunnerFull):
                 self.runner.submit(plan)
             self.runner.is_too_large = lambda _: False
-            self.scheduler.put_back(plan, "does not fit", self._tick())
+            self.scheduler.roll_back(plan, "does not fit", self._tick())
         while self.in_flight:
             self.commit()
 

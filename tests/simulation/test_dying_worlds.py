@@ -105,7 +105,7 @@ def test_who_comes_late_and_ends_every_engine_fails_alone(tmp_path: Path, token:
 
 
 @pytest.mark.parametrize("token", HARMS)
-def test_who_waits_for_a_seat_and_ends_every_engine_fails_alone(tmp_path: Path, token: int) -> None:
+def test_a_waiting_request_that_ends_every_engine_fails_alone(tmp_path: Path, token: int) -> None:
     world = DyingWorld(tmp_path / "note", max_running=2)
     params = SamplingParams(max_tokens=60, seed=5)
     others = [Heard(world.clients[i % 2], [i], params) for i in range(6)]

@@ -84,11 +84,11 @@ def main() -> int:
 
 async def leave(url: str, num: int, at_once: int, seed: int) -> Counter[str]:
     ends: Counter[str] = Counter()
-    seats = asyncio.Semaphore(at_once)
+    running = asyncio.Semaphore(at_once)
     progress = tqdm(total=num, unit="connections", disable=None)
 
     async def one(rng: random.Random) -> None:
-        async with seats:
+        async with running:
             end = rng.choice(ENDS[:-1]) if rng.random() < 0.95 else ENDS[-1]
             ends[end] += 1
             await (ask(url, body(rng)) if end == ENDS[-1] else visit(url, end, rng))

@@ -13,7 +13,7 @@ import pytest
 
 from chairlift.cli.flags import settings_from
 from chairlift.cli.main import _parser, main
-from chairlift.config.rules import KINDS
+from chairlift.config.rules import RULE_KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/add-a-policy.md").read_text()
@@ -83,11 +83,11 @@ def test_two_files_make_it_built_in_and_the_tests_find_it(tmp_path: Path) -> Non
     }
 
 
-@pytest.mark.parametrize("option", KINDS)
+@pytest.mark.parametrize("option", RULE_KINDS)
 def test_every_rule_has_a_row_in_the_docs(option: str) -> None:
     page = (ROOT / "docs/policies.md").read_text()
     section = page.partition(f"## `--{option}`")[2].partition("\n## ")[0]
-    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == list(KINDS[option].known)
+    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == list(RULE_KINDS[option].known)
 
 
 def _patched(text: str, diff: str) -> str:

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any, NamedTuple
 
-from chairlift.config.rules import AFTER_PREEMPT, KINDS, parameters, summary
+from chairlift.config.rules import AFTER_PREEMPT, RULE_KINDS, parameters, summary
 
 _OWN = "package.module:Class"
 
@@ -27,7 +27,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    rules = {option: [_describe(option, name) for name in kind.known] for option, kind in KINDS.items()}
+    rules = {option: [_describe(option, name) for name in kind.known] for option, kind in RULE_KINDS.items()}
     if options.json:
         print(json.dumps({option: [rule._asdict() for rule in listed] for option, listed in rules.items()}, indent=2))
     else:
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _describe(option: str, name: str) -> Rule:
-    rule = KINDS[option].known[name]
+    rule = RULE_KINDS[option].known[name]
     defaults = {key: parameter.default for key, parameter in parameters(rule).items()}
     more = {"after_preempt": AFTER_PREEMPT[0]} if option == "prefill" else {}
     return Rule(name, summary(option, name), defaults | more)
@@ -46,7 +46,7 @@ def _as_text(rules: dict[str, list[Rule]]) -> str:
     width = max(len(rule.name) for listed in rules.values() for rule in listed)
     lines: list[str] = []
     for option, listed in rules.items():
-        lines.append(f"--{option}: {KINDS[option].purpose}")
+        lines.append(f"--{option}: {RULE_KINDS[option].purpose}")
         for rule in listed:
             own = ", ".join(f"{key}={value}" for key, value in rule.parameters.items() if key != "after_preempt")
             lines.append(f"  {rule.name:<{width}}  {rule.summary}" + (f" ({own})" if own else ""))

@@ -38,7 +38,7 @@ class ApiKey:
     cache_group: str | None = None  # keys of one group share cached prefixes; None: it shares with nobody
 
 
-class Keys:
+class ApiKeys:
     """All keys of a server; none at all means that everybody may use it."""
 
     def __init__(self, keys: Sequence[ApiKey] = ()) -> None:
@@ -62,7 +62,7 @@ class Keys:
         return found
 
 
-def read_keys(plain: str | None, file: Path | None) -> Keys:
+def read_keys(plain: str | None, file: Path | None) -> ApiKeys:
     """The keys given as they are, with commas between, and those of a file; raises `InvalidConfig` naming what is wrong
     where."""
     given = [] if plain is None else [text.strip() for text in plain.split(",")]
@@ -72,7 +72,7 @@ def read_keys(plain: str | None, file: Path | None) -> Keys:
     for what, values in (("name", [key.name for key in found]), ("key", [key.digest for key in found])):
         if len(set(values)) != len(values):
             raise InvalidConfig(f"{file or 'api_key'}: two keys have the same {what}")
-    return Keys(found)
+    return ApiKeys(found)
 
 
 def _settled(file: Path) -> str:

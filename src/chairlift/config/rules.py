@@ -26,19 +26,21 @@ AFTER_PREEMPT = ("go", "wait")  # what any --prefill rule does in a step that pr
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RuleKind:
     option: str  # as in Settings; folders, base classes and arguments are named like it
     purpose: str
     base: type
     known: Mapping[str, type]
 
 
-KINDS = {
+RULE_KINDS = {
     kind.option: kind
     for kind in (
-        Kind("policy", "which request is admitted next, and which is preempted when memory runs out", Policy, POLICIES),
-        Kind("prefill", "which prompts may enter a step", Prefill, PREFILLS),
-        Kind("admission", "whether memory allows the next request", Admission, ADMISSIONS),
+        RuleKind(
+            "policy", "which request is admitted next, and which is preempted when memory runs out", Policy, POLICIES
+        ),
+        RuleKind("prefill", "which prompts may enter a step", Prefill, PREFILLS),
+        RuleKind("admission", "whether memory allows the next request", Admission, ADMISSIONS),
     )
 }
 
@@ -63,7 +65,7 @@ def rule_text(option: str) -> Parser:
 
     def parse(value: object) -> str:
         given = text(value).strip()
-        _parse(KINDS[option], given)
+        _parse(RULE_KINDS[option], given)
         return given
 
     return parse
@@ -72,7 +74,7 @@ def rule_text(option: str) -> Parser:
 def summary(option: str, given: str) -> str:
     """What a rule does: the first line of its module."""
     name = given.partition(":")[0]
-    rule = KINDS[option].known.get(name)
+    rule = RULE_KINDS[option].known.get(name)
     module = sys.modules.get(name) if rule is None else inspect.getmodule(rule)
     return (getattr(module, "__doc__", None) or "").partition("\n")[0]
 
@@ -90,12 +92,12 @@ def parameters(rule: type) -> dict[str, inspect.Parameter]:
 
 def _make(option: str, given: str) -> Any:
     try:
-        return _parse(KINDS[option], given)
+        return _parse(RULE_KINDS[option], given)
     except ValueError as error:
         raise InvalidConfig(f"{option} {error}, got {given!r}") from error
 
 
-def _parse(kind: Kind, given: str) -> Any:
+def _parse(kind: RuleKind, given: str) -> Any:
     """The rule; raises `ValueError` with the rest of a sentence that begins with the option's name."""
     name, _, rest = given.partition(":")
     module, is_known = name, name in kind.known
@@ -117,7 +119,7 @@ def _parse(kind: Kind, given: str) -> Any:
     return WaitAfterPreempt(made) if waits else made
 
 
-def _arguments(kind: Kind, name: str, rule: type, values: Mapping[str, str]) -> dict[str, object]:
+def _arguments(kind: RuleKind, name: str, rule: type, values: Mapping[str, str]) -> dict[str, object]:
     taken = _construct(name, lambda: parameters(rule))
     for key in values:
         if key not in taken:
@@ -171,7 +173,7 @@ def _construct(name: str, make: Callable[[], T]) -> T:
         raise ValueError(f"{name} cannot be used ({type(error).__name__}: {_line(error)})") from error
 
 
-def _load(kind: Kind, module: str, attribute: str) -> type:
+def _load(kind: RuleKind, module: str, attribute: str) -> type:
     if os.getcwd() not in sys.path:  # last: it never hides an installed module
         sys.path.append(os.getcwd())
     try:

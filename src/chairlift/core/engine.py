@@ -59,7 +59,7 @@ class Engine:
         try:
             self.runner.submit(plan)
         except RunnerFull as error:
-            self._put_back(plan, str(error))
+            self._roll_back(plan, str(error))
             return False
         except RunnerFailed as error:
             self._fail(plan, str(error))
@@ -83,11 +83,11 @@ class Engine:
         if self.observer is not None:
             self.observer.committed(plan, result, now)
 
-    def _put_back(self, plan: StepPlan, message: str) -> None:
+    def _roll_back(self, plan: StepPlan, message: str) -> None:
         now = self.clock.now()
-        self.scheduler.put_back(plan, message, now)
+        self.scheduler.roll_back(plan, message, now)
         if self.observer is not None:
-            self.observer.put_back(plan, message, now)
+            self.observer.rolled_back(plan, message, now)
 
     def _fail(self, plan: StepPlan, message: str) -> None:
         now = self.clock.now()

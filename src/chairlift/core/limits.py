@@ -38,7 +38,7 @@ def room_after(length: int, limits: Limits) -> int:
     # The last token is never computed, so the cache needs one place less than the text has tokens.
     room = min(limits.max_model_len, limits.max_pool_tokens + 1) - length
     if room < 1:
-        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {narrowest(limits)}")
+        raise InvalidRequest("prompt", f"{length} tokens leave no room for output in {tightest_limit(limits)}")
     return room
 
 
@@ -67,11 +67,11 @@ def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -
         return room
     if params.max_tokens > room:
         after = f"at most {room} fit after a prompt of {length} token{'s' if length > 1 else ''}"
-        raise InvalidRequest("max_tokens", f"{after} in {narrowest(limits)}, got {params.max_tokens}")
+        raise InvalidRequest("max_tokens", f"{after} in {tightest_limit(limits)}, got {params.max_tokens}")
     return params.max_tokens
 
 
-def narrowest(limits: Limits) -> str:
+def tightest_limit(limits: Limits) -> str:
     """What bounds prompt and output together, in words."""
     if limits.max_model_len <= limits.max_pool_tokens + 1:
         return f"the context of {limits.max_model_len} tokens"

@@ -73,7 +73,7 @@ class Observer(Protocol):
         """The runner could not carry the plan out."""
         ...
 
-    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         """The plan did not fit the runner's memory."""
         ...
 

@@ -37,7 +37,7 @@ class State(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
-    UNBORN = "unborn"  # a further sample whose prompt its leading sibling is still computing
+    PENDING_FORK = "pending fork"  # a further sample whose prompt its leading sibling is still computing
 
 
 class FinishReason(Enum):

@@ -14,7 +14,7 @@ class TokenScore(NamedTuple):
     top: tuple[tuple[int, float], ...]  # the k most likely (token, logprob), most likely first
 
 
-def likeliest(samples: Sequence[Sequence[TokenScore | None]], count: int) -> list[int]:
+def best_samples(samples: Sequence[Sequence[TokenScore | None]], count: int) -> list[int]:
     """Which samples are the likeliest per token, best first; of equals, the earlier."""
 
     def mean(index: int) -> float:

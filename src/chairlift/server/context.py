@@ -8,7 +8,7 @@ from starlette.requests import Request
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import EngineUnavailable
-from chairlift.core.limits import narrowest
+from chairlift.core.limits import tightest_limit
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.server.admission.bounds import Load
@@ -60,7 +60,7 @@ class ServerContext:
         """Of the prompts of a request; raises `EngineUnavailable`."""
         limits = self.engine.limits
         most = min(limits.max_model_len, limits.max_pool_tokens + 1) - 1
-        return Most(most, f"leave no room for output in {narrowest(limits)}")
+        return Most(most, f"leave no room for output in {tightest_limit(limits)}")
 
 
 def context_of(request: Request) -> ServerContext:

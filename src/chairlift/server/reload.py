@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from chairlift.config.keys import ApiKey, Keys, read_keys
+from chairlift.config.keys import ApiKey, ApiKeys, read_keys
 from chairlift.config.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
@@ -54,8 +54,8 @@ def in_force(file: Path, settings: Settings) -> Settings:
     return replace(settings, **outcome(file).values)
 
 
-def keys_in_force(file: Path) -> Keys:
-    return Keys(outcome(file).keys)
+def keys_in_force(file: Path) -> ApiKeys:
+    return ApiKeys(outcome(file).keys)
 
 
 class Reloader:
@@ -93,5 +93,5 @@ class Reloader:
         os.replace(beside, self._file)
 
 
-def _keys(settings: Settings) -> Keys:
+def _keys(settings: Settings) -> ApiKeys:
     return read_keys(settings.api_key, settings.api_key_file)

@@ -76,7 +76,7 @@ class Story:
     steps: dict[str, list[Step]] = field(default_factory=dict)  # by part
     stays: list[Stay] = field(default_factory=list)
     num_ahead: int = 0  # waiting or stepped off when it came
-    num_seated: int = 0
+    num_running: int = 0
     passed: list[RequestId] = field(default_factory=list)  # admitted while it waited
     overtaking: list[RequestId] = field(default_factory=list)  # of those, the ones that had come later
     reasons: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of waiting
@@ -108,11 +108,11 @@ class Teller:
         self._request = request
         self._live: dict[RequestId, int] = {}  # by their place in the order of arrival
         self._num_added = 0
-        self._seated: set[RequestId] = set()
+        self._running: set[RequestId] = set()
         self._plans: dict[int, Glance] = {}
         self._born = -1.0  # when the step was planned that makes a further sample's first token
         self._state = QUEUED
-        self._has_sat = False  # its event has come, not only the plan that seats it
+        self._is_admitted = False  # its event has come, not only the plan that seats it
         self._since = 0.0  # up to when its time is accounted for
         self._why = "until the next step"
         self._ids: list[RequestId] = []
@@ -141,8 +141,8 @@ class Teller:
 
     def _add(self, line: Add) -> None:
         if self._request in line.requests:
-            self.story = Story(self._request, line, end=line.at, num_seated=len(self._seated))
-            self.story.num_ahead = len(self._live) - len(self._seated)
+            self.story = Story(self._request, line, end=line.at, num_running=len(self._running))
+            self.story.num_ahead = len(self._live) - len(self._running)
             self._since = line.at
         self._ids += (line.requests[0], line.requests[-1])
         self._ids = [min(self._ids), max(self._ids)]
@@ -155,9 +155,9 @@ class Teller:
             case Commit() | Fail() | PutBack():
                 self._plans.pop(line.step, None)
             case Admitted() | Forked():
-                self._seated.add(line.request)
+                self._running.add(line.request)
             case Preempted():
-                self._seated.discard(line.request)
+                self._running.discard(line.request)
             case Finished() | Abort():
                 self._leave(line.request)
             case Token() if line.finish is not None:
@@ -165,7 +165,7 @@ class Teller:
 
     def _leave(self, request: RequestId) -> None:
         self._live.pop(request, None)
-        self._seated.discard(request)
+        self._running.discard(request)
 
     def _follow(self, story: Story, line: AnyLine) -> None:
         own = isinstance(line, (Admitted, Forked, Preempted, Token, Finished, Abort, Computed)) and (
@@ -173,7 +173,7 @@ class Teller:
         )
         if own:
             self._own(story, line)
-        elif isinstance(line, Admitted) and not self._has_sat:
+        elif isinstance(line, Admitted) and not self._is_admitted:
             story.passed.append(line.request)
             if self._live.get(line.request, 0) > self._live[self._request]:
                 story.overtaking.append(line.request)
@@ -203,7 +203,7 @@ class Teller:
         if self._state in (QUEUED, OFF):
             self._account(story, line.at, self._state)
             self._sit(story, line.at)
-        self._has_sat = True
+        self._is_admitted = True
         if isinstance(line, Forked) and not story.num_tokens:  # later ones: a member of a search goes on from another
             story.source = line.source
             self._born = line.at

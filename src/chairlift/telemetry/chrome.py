@@ -19,8 +19,8 @@ from chairlift.core.ids import RequestId
 from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, Fail, Plan, PutBack
 from chairlift.telemetry.trace import Trace
 
-_STEPS, _SEATS, _OFF, _COUNTERS = range(1, 5)
-_NAMES = {_STEPS: "steps", _SEATS: "seats", _OFF: "stepped off", _COUNTERS: "counters"}
+_STEPS, _RUNNING, _OFF, _COUNTERS = range(1, 5)
+_NAMES = {_STEPS: "steps", _RUNNING: "seats", _OFF: "stepped off", _COUNTERS: "counters"}
 
 Entry = dict[str, Any]
 
@@ -85,7 +85,7 @@ class _Run(NamedTuple):
 class _Picture:
     def __init__(self) -> None:
         self._now = 0.0
-        self._seats = _Tracks(_SEATS)
+        self._running = _Tracks(_RUNNING)
         self._off = _Tracks(_OFF)
         self._prompts: dict[RequestId, int] = {}
         self._searches: dict[RequestId, list[RequestId]] = {}  # members end together, and some without a word
@@ -111,9 +111,9 @@ class _Picture:
                 del self._plans[line.step]
             case Admitted() | Forked():
                 yield from self._off.leave(line.request, line.at)
-                self._seats.enter(line.request, line.at)
+                self._running.enter(line.request, line.at)
             case Preempted():
-                yield from self._leave_seat(line.request, line.at)
+                yield from self._leave_running(line.request, line.at)
                 self._off.enter(line.request, line.at)
             case Finished() | Abort():
                 yield from self._end(line.request, line.at)
@@ -123,7 +123,7 @@ class _Picture:
 
     def end(self) -> Iterator[Entry]:
         """Whoever is still there is shown up to the last line."""
-        for request in [*self._seats.stays, *self._off.stays]:
+        for request in [*self._running.stays, *self._off.stays]:
             yield from self._end(request, self._now)
 
     def _plan(self, line: Plan) -> Iterator[Entry]:
@@ -145,7 +145,7 @@ class _Picture:
             swapped_out=plan.num_swap_outs, swapped_in=plan.num_swap_ins,
         )  # fmt: skip
         for place, (request, first, count) in enumerate(plan.chunks):
-            if request not in self._seats.stays:  # aborted meanwhile
+            if request not in self._running.stays:  # aborted meanwhile
                 continue
             end = first + count - len(plan.drafts.get(request, ()))
             is_prompt = end <= self._prompts[request]
@@ -153,7 +153,7 @@ class _Picture:
                 yield from self._decode(request, step, start, at, 1 + len(more.get(request, ())))
             else:
                 what = "prompt" if is_prompt else "again"
-                yield _slice(_SEATS, self._seats.stays[request][0], f"{what} {first}-{end}", start, at)
+                yield _slice(_RUNNING, self._running.stays[request][0], f"{what} {first}-{end}", start, at)
 
     def _decode(self, request: RequestId, step: int, start: float, at: float, num_tokens: int) -> Iterator[Entry]:
         """A step without this request parts its runs, so that it shows as a gap."""
@@ -166,15 +166,15 @@ class _Picture:
     def _end_run(self, request: RequestId) -> Iterator[Entry]:
         run = self._runs.pop(request, None)
         if run is not None:
-            seat, _ = self._seats.stays[request]
-            yield _slice(_SEATS, seat, f"decode {run.num_tokens}", run.first, run.last)
+            track, _ = self._running.stays[request]
+            yield _slice(_RUNNING, track, f"decode {run.num_tokens}", run.first, run.last)
 
-    def _leave_seat(self, request: RequestId, at: float) -> Iterator[Entry]:
+    def _leave_running(self, request: RequestId, at: float) -> Iterator[Entry]:
         yield from self._end_run(request)
-        yield from self._seats.leave(request, at)
+        yield from self._running.leave(request, at)
 
     def _end(self, request: RequestId, at: float) -> Iterator[Entry]:
-        yield from self._leave_seat(request, at)
+        yield from self._leave_running(request, at)
         yield from self._off.leave(request, at)
         self._prompts.pop(request, None)
         self._searches.pop(request, None)

@@ -48,7 +48,7 @@ def sentences(story: Story) -> Iterator[str]:
 
 
 def _queue(story: Story) -> Iterator[str]:
-    yield f"When it came, {_count(story.num_seated, 'request')} ran and {story.num_ahead} waited before it."
+    yield f"When it came, {_count(story.num_running, 'request')} ran and {story.num_ahead} waited before it."
     if story.source is not None:
         yield f"It waited for request {story.source}, a sample of the same prompt, to compute that prompt."
     if story.passed:

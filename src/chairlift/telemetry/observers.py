@@ -33,9 +33,9 @@ class Observers:
         for observer in self._each:
             observer.failed(plan, message, now)
 
-    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         for observer in self._each:
-            observer.put_back(plan, message, now)
+            observer.rolled_back(plan, message, now)
 
     def happened(self, events: Sequence[Event]) -> None:
         for observer in self._each:

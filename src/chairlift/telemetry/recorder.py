@@ -103,7 +103,7 @@ class Recorder:
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(Fail(now, plan.step, message))
 
-    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         self._write(PutBack(now, plan.step, message))
 
     def happened(self, events: Sequence[Event]) -> None:

@@ -105,7 +105,7 @@ class Timeline:
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         """Events follow."""
 
-    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         """Events follow."""
 
     def happened(self, events: Sequence[Event]) -> None:

@@ -1,8 +1,8 @@
 """What may be turned, and between which values.
 
 Always: a choice names a value for every knob, and the default choice is what the settings would do by themselves. What
-the user has set is no knob. Which values are worth trying follows from the profile and the workload: twice as many
-seats and tokens as by default at most, no more seats than requests, and only rules that the workload can tell apart.
+the user has set is no knob. Which values are worth trying follows from the profile and the workload: up to twice the
+default running set and step tokens, no more running than requests, and only rules that the workload can tell apart.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,13 +50,13 @@ def knobs_of(
 ) -> tuple[Knob, ...]:
     """`threads`: the numbers that profiles were made for, the default first; none if there is no choice."""
     limits = profile.limits(settings)
-    seats = _ladder(limits.max_running)
-    enough = [count for count in seats if count >= len(items)]
+    sizes = _ladder(limits.max_running)
+    enough = [count for count in sizes if count >= len(items)]
     if enough:
-        seats = [count for count in seats if count <= max(enough[0], limits.max_running)]
+        sizes = [count for count in sizes if count <= max(enough[0], limits.max_running)]
     found = (
         Knob("policy", _with(_policies(items), settings.policy), settings.policy),
-        _numbers("max_running", seats, limits.max_running),
+        _numbers("max_running", sizes, limits.max_running),
         _numbers("max_step_tokens", _ladder(limits.max_step_tokens), limits.max_step_tokens),
         Knob("max_step_prompts", _with(_STEP_PROMPTS, settings.max_step_prompts), settings.max_step_prompts, True),
         Knob("prefill", _with(_PREFILLS, settings.prefill), settings.prefill),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chairlift.config.keys import Keys, read_keys
+from chairlift.config.keys import ApiKeys, read_keys
 from chairlift.core.errors import InvalidConfig
 
 ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789abc"
@@ -36,7 +36,7 @@ def test_another_key_is_nobodys(sent: str) -> None:
 
 
 def test_no_keys_at_all_are_no_lock() -> None:
-    assert not Keys()
+    assert not ApiKeys()
     assert read_keys(ALICE, None)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.config.options import resolve
-from chairlift.config.rules import KINDS, make_admission, make_policy, make_prefill, parameters
+from chairlift.config.rules import RULE_KINDS, make_admission, make_policy, make_prefill, parameters
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("option", "name"), [(option, name) for option, kind in KINDS.items() for name in kind.known]
+    ("option", "name"), [(option, name) for option, kind in RULE_KINDS.items() for name in kind.known]
 )  # fmt: skip
 def test_every_known_rule_is_made_by_its_name(option: str, name: str) -> None:
     assert type(MAKERS[option](name)) is {**POLICIES, **PREFILLS, **ADMISSIONS}[name]

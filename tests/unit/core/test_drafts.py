@@ -193,7 +193,7 @@ def test_a_step_that_is_rolled_back_leaves_nothing_of_its_drafts() -> None:
     driven = Driven()
     plan = driven.decode(make_request(1, range(6), 20))
     progress = driven.scheduler.live[RequestId(1)]
-    driven.scheduler.put_back(plan, "no room", driven.now)
+    driven.scheduler.roll_back(plan, "no room", driven.now)
     check(driven.scheduler)
     assert (progress.num_computed, progress.num_pending, len(progress.blocks)) == (6, 0, 2)
     assert driven.plan().chunks[0].drafts == (1, 2)  # half as many tokens

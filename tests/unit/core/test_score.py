@@ -1,4 +1,4 @@
-from chairlift.core.score import TokenScore, likeliest
+from chairlift.core.score import TokenScore, best_samples
 
 
 def scores(*logprobs: float) -> list[TokenScore | None]:
@@ -7,8 +7,8 @@ def scores(*logprobs: float) -> list[TokenScore | None]:
 
 def test_the_likeliest_per_token_come_first() -> None:
     samples = [scores(-1.0, -1.0), scores(-0.5, -0.5, -0.5, -2.0), scores(-3.0), scores(-0.1, -0.3)]
-    assert likeliest(samples, 3) == [3, 1, 0]
+    assert best_samples(samples, 3) == [3, 1, 0]
 
 
 def test_of_equals_the_earlier_comes_first() -> None:
-    assert likeliest([scores(-2.0), scores(-1.0, -1.0), scores(-1.0)], 2) == [1, 2]
+    assert best_samples([scores(-2.0), scores(-1.0, -1.0), scores(-1.0)], 2) == [1, 2]

@@ -19,7 +19,7 @@ from fakes.traces import record
 from fakes.world import World, random_world
 
 LIMITS = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=7, max_running=3, max_step_tokens=8)
-STEPS, SEATS, OFF, COUNTERS = 1, 2, 3, 4
+STEPS, RUNNING, OFF, COUNTERS = 1, 2, 3, 4
 
 
 def crowded() -> World:
@@ -33,7 +33,7 @@ def slices(found: list[dict[str, Any]], process: int) -> list[dict[str, Any]]:
 
 def test_each_seat_shows_who_sat_there_with_prompt_chunks_and_decoding_inside(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [(make_request(1, range(9), 4),)]})
-    found = slices(list(entries(record(world, tmp_path / "t"))), SEATS)
+    found = slices(list(entries(record(world, tmp_path / "t"))), RUNNING)
     assert [entry["name"] for entry in found] == ["prompt 0-8", "prompt 8-9", "decode 3", "request 1"]
     whole = found[-1]
     for part in found[:-1]:
@@ -45,14 +45,14 @@ def test_who_stepped_off_is_shown_until_it_comes_back(tmp_path: Path) -> None:
     world = crowded()
     found = list(entries(record(world, tmp_path / "t")))
     assert len(slices(found, OFF)) == sum(isinstance(event, Preempted) for event in world.events) > 0
-    assert any(entry["name"].startswith("again") for entry in slices(found, SEATS))
+    assert any(entry["name"].startswith("again") for entry in slices(found, RUNNING))
 
 
 def test_tokens_that_drafts_bring_are_counted(tmp_path: Path) -> None:
     limits = replace(LIMITS, max_drafts=3)
     world = World(limits, arrivals={0: [(make_request(1, range(8), 12),)]}, drafter=RandomDrafter(1, 50))
     found = list(entries(record(world, tmp_path / "t")))
-    assert [entry["name"] for entry in slices(found, SEATS)] == ["prompt 0-8", "decode 11", "request 1"]
+    assert [entry["name"] for entry in slices(found, RUNNING)] == ["prompt 0-8", "decode 11", "request 1"]
     for name, count in (("drafts", world.runner.num_drafts), ("accepted", world.runner.num_accepted)):
         assert sum(entry["args"][name] for entry in slices(found, STEPS)) == count > 0
 
@@ -65,7 +65,7 @@ def test_nobody_shares_a_track_and_there_are_no_more_tracks_than_seats(
     world = make(seed)
     found = list(entries(record(world, tmp_path / "t")))
     tracks = defaultdict(list)
-    for entry in slices(found, SEATS):
+    for entry in slices(found, RUNNING):
         if entry["name"].startswith("request"):
             tracks[entry["tid"]].append((entry["ts"], entry["ts"] + entry["dur"]))
     if world.runner.depth == 1:  # else a request may end only after its seat was given away

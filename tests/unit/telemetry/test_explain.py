@@ -45,7 +45,7 @@ def test_a_request_waits_behind_those_that_have_the_seats(tmp_path: Path) -> Non
     world = World(LIMITS, arrivals={0: [one(1, 4), one(2, 2), one(3, 4)], 1: [one(4, 2)]})
     trace = record(world, tmp_path / "t")
     story = tell(trace, RequestId(4))
-    assert (story.num_seated, story.num_ahead) == (2, 1)
+    assert (story.num_running, story.num_ahead) == (2, 1)
     assert story.passed == [3]
     assert set(story.reasons) == {"until the next step", "no free seat"}
     text = in_words(story)

@@ -24,7 +24,7 @@ def test_what_the_user_has_set_is_no_knob() -> None:
     assert "policy" not in names and "block_size" not in names and "admission" in names
 
 
-def test_there_are_no_more_seats_than_requests_need() -> None:
+def test_there_are_no_more_run_at_once_than_requests_need() -> None:
     few = next(knob for knob in knobs_of(SETTINGS, PROFILE, items(5)) if knob.name == "max_running")
     many = next(knob for knob in knobs_of(SETTINGS, PROFILE, items(500)) if knob.name == "max_running")
     assert max(few.values) == 16  # the default stays

@@ -8,9 +8,9 @@ def check(scheduler: Scheduler) -> None:
     live, limits, size = scheduler.live, scheduler.limits, scheduler.pool.block_size
     scheduler.tables.check(list(live.values()))
     assert len(scheduler.running) <= limits.max_running, "more requests run than may"
-    unborn = [sibling.id for progress in live.values() for sibling in progress.siblings]
-    places = [*scheduler.running, *scheduler.waiting, *scheduler.preempted, *unborn]
-    assert sorted(places) == sorted(live), f"live requests {sorted(live)} but places hold {sorted(places)}"
+    forks = [sibling.id for progress in live.values() for sibling in progress.siblings]
+    listed = [*scheduler.running, *scheduler.waiting, *scheduler.preempted, *forks]
+    assert sorted(listed) == sorted(live), f"live requests {sorted(live)} but the queues hold {sorted(listed)}"
     for progress in live.values():
         name = f"request {progress.id}"
         prompt = progress.request.prompt

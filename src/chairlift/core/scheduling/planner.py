@@ -14,66 +14,66 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policy import Allowance, StepView
 from chairlift.core.ports import Drafter
 from chairlift.core.request import Progress, Request
-from chairlift.core.scheduling.running_set import Seats
+from chairlift.core.scheduling.running_set import RunningSet
 from chairlift.core.scheduling.step_budget import StepBudget
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 
 
-class Running(NamedTuple):
+class Runnable(NamedTuple):
     decodes: list[Progress]  # one token behind
     prompts: list[Progress]  # further behind
     num_growing: int  # decodes that need a block
 
 
 class Planner:
-    def __init__(self, seats: Seats, drafter: Drafter | None) -> None:
+    def __init__(self, running_set: RunningSet, drafter: Drafter | None) -> None:
         self.num_steps = 0
         self.issued: dict[int, float] = {}  # steps not committed yet, and when they were planned
-        self.budget = StepBudget(seats.limits.max_step_tokens)
+        self.budget = StepBudget(running_set.limits.max_step_tokens)
         self.last_prompt_s = 0.0  # how long the last step took that computed prompts
-        self._seats = seats
+        self._running_set = running_set
         self._drafter = drafter
-        self._rules = seats.rules
-        self._limits = seats.limits
-        self._tables = seats.tables
-        self._pool = seats.tables.pool
+        self._rules = running_set.rules
+        self._limits = running_set.limits
+        self._tables = running_set.tables
+        self._pool = running_set.tables.pool
 
     def plan(self, now: float) -> StepPlan | None:
         self._tables.begin()
-        has_yielded = self._seats.make_way(now)
-        running = self._classify()
-        plan = self._plan(running, self._allow(running, has_yielded, now), now)
-        while plan is None and self._seats.live and not self.issued:
+        has_yielded = self._running_set.preempt_yielding(now)
+        runnable = self._classify()
+        plan = self._plan(runnable, self._allow(runnable, has_yielded, now), now)
+        while plan is None and self._running_set.live and not self.issued:
             # Nothing is under way, so the rules must not hold everything back, nor must members of searches that keep
             # their blocks while they wait for one that has none.
             plan = self._plan(self._classify(), Allowance(), now, is_urgent=True)
             if plan is None:
-                self._seats.preempt(now)
+                self._running_set.preempt(now)
         return plan
 
-    def _allow(self, running: Running, has_preempted: bool, now: float) -> Allowance:
+    def _allow(self, runnable: Runnable, has_preempted: bool, now: float) -> Allowance:
         waiting = self._rules.waiting
         view = StepView(
             now,
             len(waiting),
             next(iter(waiting.values())).arrival if waiting else now,
-            len(self._seats.preempted),
-            self._seats.num_admitted,
-            len(running.decodes),
-            len(running.prompts),
-            self._seats.num_free,
+            len(self._running_set.preempted),
+            self._running_set.num_admitted,
+            len(runnable.decodes),
+            len(runnable.prompts),
+            self._running_set.num_free,
             self.last_prompt_s,
             has_preempted,
         )
         return self._rules.allow(view)
 
-    def _classify(self) -> Running:
+    def _classify(self) -> Runnable:
         size, counts = self._pool.block_size, self._pool.counts
         decodes: list[Progress] = []
         prompts: list[Progress] = []
         num_growing = 0
-        for progress in self._seats.running.values():
+        for progress in self._running_set.running.values():
             pending, computed = progress.num_pending, progress.num_computed
             known = len(progress.tokens) + pending
             if known == progress.limit or (pending and progress.is_stepwise):
@@ -86,28 +86,28 @@ class Planner:
                     num_growing += 1
             else:
                 prompts.append(progress)
-        return Running(decodes, prompts, num_growing)
+        return Runnable(decodes, prompts, num_growing)
 
-    def _plan(self, running: Running, allowance: Allowance, now: float, is_urgent: bool = False) -> StepPlan | None:
+    def _plan(self, runnable: Runnable, allowance: Allowance, now: float, is_urgent: bool = False) -> StepPlan | None:
         chunks: list[Chunk] = []
         self._rules.look_again()
         if allowance.decodes:
-            if running.num_growing > self._pool.num_free:
-                running = self._make_room(now)
+            if runnable.num_growing > self._pool.num_free:
+                runnable = self._make_room(now)
                 if not is_urgent:
-                    num_new = min(allowance.num_new, self._allow(running, True, now).num_new)
+                    num_new = min(allowance.num_new, self._allow(runnable, True, now).num_new)
                     allowance = allowance._replace(num_new=num_new)
-            self._plan_decodes(running.decodes[: self.budget.num_tokens], chunks, now)
+            self._plan_decodes(runnable.decodes[: self.budget.num_tokens], chunks, now)
         num_decodes = len(chunks)
         budget = self.budget.num_tokens - num_decodes
         num_prompts = self._limits.max_step_prompts or self._limits.max_running
-        for progress in running.prompts[:num_prompts] if allowance.prompts else ():
+        for progress in runnable.prompts[:num_prompts] if allowance.prompts else ():
             if budget == 0:
                 break
             budget -= self._add_chunk(progress, budget, chunks, now)
-        num_new = allowance.num_new if self._seats.has_queue else 0
+        num_new = allowance.num_new if self._running_set.has_queue else 0
         while budget > 0 and num_new > 0 and len(chunks) - num_decodes < num_prompts:
-            admitted = self._seats.admit(is_urgent and not chunks, now)
+            admitted = self._running_set.admit(is_urgent and not chunks, now)
             if admitted is None:
                 break
             budget -= self._add_chunk(admitted, budget, chunks, now)
@@ -124,13 +124,13 @@ class Planner:
         num_tokens = self.budget.num_tokens - budget
         return self._tables.seal(self.num_steps, chunks, num_tokens, num_decodes, num_drafting)
 
-    def _make_room(self, now: float) -> Running:
+    def _make_room(self, now: float) -> Runnable:
         """Victims step off until every decode that is left has room to grow."""
         while True:
-            self._seats.preempt(now)
-            running = self._classify()
-            if running.num_growing <= self._pool.num_free:
-                return running
+            self._running_set.preempt(now)
+            runnable = self._classify()
+            if runnable.num_growing <= self._pool.num_free:
+                return runnable
 
     def _plan_decodes(self, decodes: list[Progress], chunks: list[Chunk], now: float) -> None:
         size = self._pool.block_size
@@ -155,7 +155,7 @@ class Planner:
 
     def _draft(self, drafter: Drafter, chunks: list[Chunk], num_decodes: int, budget: int) -> tuple[list[Chunk], int]:
         """Gives decodes drafts and puts those that have some behind the others; what is left of the budget."""
-        size, running = self._pool.block_size, self._seats.running
+        size, running = self._pool.block_size, self._running_set.running
         num_kept = len(running) - len(chunks)  # blocks: a request in another step may need one before this one ends
         plain: list[Chunk] = []
         drafting: list[Chunk] = []
@@ -184,7 +184,7 @@ class Planner:
         progress.num_computed += count
         samples: tuple[Request, ...] = ()
         if start + count == known:
-            samples = self._seats.fork(progress, now) if progress.siblings else progress.alone
+            samples = self._running_set.fork(progress, now) if progress.siblings else progress.alone
             progress.num_pending += 1
         if self._rules.is_serving:
             num_prompt = max(0, min(count, len(progress.request.prompt) - start))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, Content
 
-Key = tuple[Content, tuple[int, ...]]
+PrefixKey = tuple[Content, tuple[int, ...]]
 
 
 class Indexed(NamedTuple):
@@ -36,8 +36,8 @@ class BlockPool:
         self.num_shared = self.max_shared = 0
         self._blank = [BlockId(b) for b in reversed(range(num_blocks))]
         self._cached: OrderedDict[BlockId, None] = OrderedDict()
-        self._index: dict[Key, Indexed] = {}
-        self._keys: dict[BlockId, Key] = {}
+        self._index: dict[PrefixKey, Indexed] = {}
+        self._keys: dict[BlockId, PrefixKey] = {}
         self._num_contents = 0
 
     @property

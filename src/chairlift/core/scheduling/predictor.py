@@ -12,16 +12,16 @@ class LengthPredictor:
     def __init__(self, quantile: float = 0.7, rate: float = 0.1) -> None:
         self._quantile = quantile
         self._rate = rate
-        self._everybody = START
+        self._overall = START
         self._users: OrderedDict[str, float] = OrderedDict()
 
     def expect(self, user: str, limit: int) -> int:
-        return max(1, min(limit, round(self._users.get(user, self._everybody))))
+        return max(1, min(limit, round(self._users.get(user, self._overall))))
 
     def learn(self, user: str, num_output: int) -> None:
-        self._everybody = self._follow(self._everybody, num_output)
+        self._overall = self._follow(self._overall, num_output)
         if user:
-            self._users[user] = self._follow(self._users.get(user, self._everybody), num_output)
+            self._users[user] = self._follow(self._users.get(user, self._overall), num_output)
             self._users.move_to_end(user)
             if len(self._users) > MAX_USERS:  # the one not heard of for the longest time
                 self._users.popitem(last=False)

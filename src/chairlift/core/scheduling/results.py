@@ -8,21 +8,21 @@ from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
 from chairlift.core.request import FinishReason, Progress, State
 from chairlift.core.scheduling.beams import Beams
 from chairlift.core.scheduling.predictor import LengthPredictor
-from chairlift.core.scheduling.running_set import Seats
+from chairlift.core.scheduling.running_set import RunningSet
 from chairlift.core.score import TokenScore
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 
 
 class Results:
-    def __init__(self, seats: Seats, predictor: LengthPredictor) -> None:
-        self._seats = seats
-        self._tables = seats.tables
+    def __init__(self, running_set: RunningSet, predictor: LengthPredictor) -> None:
+        self._running_set = running_set
+        self._tables = running_set.tables
         self._predictor = predictor
 
     def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
         """Takes in what a step produced. Plans are committed in the order they were issued."""
-        live, events, size = self._seats.live, self._seats.events, self._tables.pool.block_size
+        live, events, size = self._running_set.live, self._running_set.events, self._tables.pool.block_size
         has_index = self._tables.pool.has_prefix_index
         tokens, scores, failed = iter(result.tokens), result.scores, result.failed
         for chunk in plan.chunks[: plan.num_decodes]:
@@ -50,8 +50,8 @@ class Results:
 
     def _take_in(self, chunk: Chunk, tokens: Iterator[int], result: StepResult, now: float) -> None:
         """What came of one chunk; its tokens are the next ones."""
-        seats, request = self._seats, chunk.request
-        progress = seats.live.get(request.id)
+        running_set, request = self._running_set, chunk.request
+        progress = running_set.live.get(request.id)
         if progress is not None:
             if request.id not in result.failed:  # what was not a number may be in any of its blocks
                 self._publish(progress, chunk, chunk.start + chunk.count - len(chunk.drafts))
@@ -59,29 +59,29 @@ class Results:
                 self._score_prompt(progress, chunk, result, now)
         for sample in chunk.samples:
             token = next(tokens)
-            progress = seats.live.get(sample.id)
+            progress = running_set.live.get(sample.id)
             if progress is None:
                 continue  # ended while this step was under way
             if sample.id in result.failed:
-                seats.end(progress, FinishReason.ERROR, result.failed[sample.id], now)
+                running_set.end(progress, FinishReason.ERROR, result.failed[sample.id], now)
             elif progress.beams is not None:
                 if progress.beams.offer(sample.id, result.scores[sample.id].top):
                     self._branch(progress.beams, now)
             else:
                 progress.num_pending -= 1
                 self._advance(progress, token, result.scores.get(sample.id), now)
-                if chunk.drafts and sample.id in seats.live:
+                if chunk.drafts and sample.id in running_set.live:
                     self._accept(progress, chunk, result.more.get(sample.id, ()), now)
 
     def _accept(self, progress: Progress, chunk: Chunk, more: Sequence[Sampled], now: float) -> None:
         """Drafts were right, and bring more tokens; the blocks of those that were not are given back."""
-        seats, is_running = self._seats, progress.state is State.RUNNING
-        if more and is_running and seats.rules.is_serving:
-            seats.rules.served(progress, 0, len(more), now)
+        running_set, is_running = self._running_set, progress.state is State.RUNNING
+        if more and is_running and running_set.rules.is_serving:
+            running_set.rules.served(progress, 0, len(more), now)
         for end, (token, score) in enumerate(more, chunk.start + 2):
             self._publish(progress, chunk, end)
             self._advance(progress, token, score, now)
-            if progress.id not in seats.live:
+            if progress.id not in running_set.live:
                 return
         if is_running:
             progress.num_computed += len(more)
@@ -101,10 +101,10 @@ class Results:
             finish = FinishReason.STOP
         elif len(tokens) == progress.limit:
             finish = FinishReason.LENGTH
-        self._seats.events.append(Token(request.id, now, token, score, finish))
+        self._running_set.events.append(Token(request.id, now, token, score, finish))
         if finish is not None:
             self._predictor.learn(request.attributes.user, progress.num_output)
-            self._seats.forget(progress, now)
+            self._running_set.forget(progress, now)
 
     def _score_prompt(self, progress: Progress, chunk: Chunk, result: StepResult, now: float) -> None:
         """Collects the scores of the prompt; parts computed again after a preemption are not counted twice."""
@@ -112,11 +112,11 @@ class Results:
         is_new = len(scores) < last or (last == 0 and progress.num_output == 0)
         scores.extend(result.prompt_scores.get(progress.id, ())[len(scores) - chunk.start :])
         if is_new and len(scores) == last:
-            self._seats.events.append(PromptScored(progress.id, now, tuple(scores)))
+            self._running_set.events.append(PromptScored(progress.id, now, tuple(scores)))
 
     def _branch(self, beams: Beams, now: float) -> None:
         """Every member of a search has offered its continuations: the best live on, in the seats of the others."""
-        live = self._seats.live
+        live = self._running_set.live
         members = [live[member] for member in beams.members]
         outputs = {m.id: tuple(m.tokens[len(m.request.prompt) :]) for m in members}
         branches = beams.decide(outputs, is_last=len(members[0].tokens) + 1 == members[0].limit)
@@ -132,22 +132,22 @@ class Results:
             parent = carrier = live[branch.parent]
             if stays[branch.parent] is not branch:
                 carrier = free.pop()
-                self._seats.move_in(carrier, parent, now)
+                self._running_set.continue_from(carrier, parent, now)
             carrier.tokens = [*texts[parent.id], branch.token]
             carriers.append(carrier.id)
         for progress in members:
             progress.num_pending = 0
             if progress.state is State.PREEMPTED:
-                self._seats.queue_again(progress)
+                self._running_set.requeue(progress)
         beams.assign(carriers)
 
     def _end_search(self, beams: Beams, members: list[Progress], now: float) -> None:
         """Tells the best continuations, each as one sample's tokens."""
         by_index = sorted(members, key=lambda member: member.request.sample_index)
         for progress in by_index:
-            self._seats.forget(progress, now)
+            self._running_set.forget(progress, now)
         for progress, ended in zip(by_index, beams.best(by_index[0].request.params.n), strict=False):
             *tokens, last = ended.tokens
             for token in tokens:
-                self._seats.events.append(Token(progress.id, now, token, None, None))
-            self._seats.events.append(Token(progress.id, now, last, None, ended.finish))
+                self._running_set.events.append(Token(progress.id, now, token, None, None))
+            self._running_set.events.append(Token(progress.id, now, last, None, ended.finish))

@@ -16,7 +16,7 @@ from chairlift.core.scheduling.queue import RankedQueue
 from chairlift.core.scheduling.tables import Tables
 
 
-class Seats:
+class RunningSet:
     def __init__(self, limits: Limits, tables: Tables, rules: Guard) -> None:
         self.limits = limits
         self.tables = tables
@@ -54,7 +54,7 @@ class Seats:
     def _wait(self, lead: Progress, siblings: list[Progress], now: float) -> None:
         lead.state, lead.lead, lead.siblings = State.WAITING, None, siblings
         for sibling in siblings:
-            sibling.state, sibling.lead = State.UNBORN, lead
+            sibling.state, sibling.lead = State.PENDING_FORK, lead
         self.rules.push(lead, now)
 
     def admit(self, is_urgent: bool, now: float) -> Progress | None:
@@ -87,17 +87,17 @@ class Seats:
 
     def fork(self, lead: Progress, now: float) -> tuple[Request, ...]:
         """The prompt is complete with this step: the other samples start from its blocks."""
-        born, lead.siblings = lead.siblings, []
-        self._num_promised -= len(born)
-        for sibling in born:
+        forks, lead.siblings = lead.siblings, []
+        self._num_promised -= len(forks)
+        for sibling in forks:
             self.tables.fork(lead, sibling)
             sibling.num_pending = 1
             sibling.state, sibling.lead = State.RUNNING, None
             self.running[sibling.id] = sibling
             self.events.append(Forked(sibling.id, now, lead.id))
-        return (lead.request, *(sibling.request for sibling in born))
+        return (lead.request, *(sibling.request for sibling in forks))
 
-    def make_way(self, now: float) -> bool:
+    def preempt_yielding(self, now: float) -> bool:
         """While all seats are taken, the policy may have running requests wait again for the sake of better ones."""
         if not self.rules.waiting or self.num_free > 0:
             return False
@@ -105,24 +105,24 @@ class Seats:
         asked = self.rules.yielding(self.running, now)
         yielding = [progress for progress in asked if progress.beams is None and progress.num_known < progress.limit]
         for progress in yielding:
-            self._step_off(progress, now)
+            self._preempt(progress, now)
             self._wait(progress, progress.siblings, now)
         return bool(yielding)
 
     def preempt(self, now: float) -> None:
         """The policy's victim steps off and comes back before any that waits."""
         victim = self.rules.victim(self.running, now)
-        self._step_off(victim, now)
-        self.queue_again(victim)
+        self._preempt(victim, now)
+        self.requeue(victim)
 
-    def _step_off(self, progress: Progress, now: float) -> None:
-        self._leave_seat(progress)
+    def _preempt(self, progress: Progress, now: float) -> None:
+        self._leave_running(progress)
         num_computed = progress.num_computed
-        is_swapped = self.tables.step_off(progress)
+        is_swapped = self.tables.preempt(progress)
         self.events.append(Preempted(progress.id, now, num_computed, is_swapped))
         progress.num_preempted += 1
 
-    def put_back(self, plan: StepPlan, now: float) -> None:
+    def roll_back(self, plan: StepPlan, now: float) -> None:
         """Nothing came of the last plan: who was in it stands where it stood before."""
         self.forget_moves(plan)
         moved = {move.target for move in (*plan.swap_ins, *plan.copies)}
@@ -134,11 +134,11 @@ class Seats:
                 self.tables.trim(progress, progress.num_known)
                 # Who had moved in or just been born has lost what it was to start from.
                 if len(chunk.samples) > 1 or not moved.isdisjoint(progress.blocks):
-                    self._leave_seat(progress)
+                    self._leave_running(progress)
                     self.tables.give_back(progress)
                     self.events.append(Preempted(progress.id, now, chunk.start, is_swapped=False))
                     progress.num_preempted += 1
-                    self.queue_again(progress)
+                    self.requeue(progress)
 
     def forget_moves(self, plan: StepPlan) -> None:
         """The plan was not carried out: what it was to move out is lost, and has to be computed again."""
@@ -147,21 +147,21 @@ class Seats:
             if progress.host_blocks and progress.host_blocks[0] in lost:
                 self.tables.give_back(progress)
 
-    def queue_again(self, progress: Progress) -> None:
+    def requeue(self, progress: Progress) -> None:
         progress.state = State.PREEMPTED
         self.preempted[progress.id] = progress
         if progress.beams is None or not progress.num_pending:  # else its search decides first what it comes back as
             self._returning.push(progress.id, (progress.arrival,))
 
-    def move_in(self, carrier: Progress, parent: Progress, now: float) -> None:
+    def continue_from(self, carrier: Progress, parent: Progress, now: float) -> None:
         """A member of a search forgets what it held and goes on from another; unless both sit, it queues again."""
         self.tables.give_back(carrier)
         if carrier.state is parent.state is State.RUNNING:
             self.tables.fork(parent, carrier)
             self.events.append(Forked(carrier.id, now, parent.id))
         elif carrier.state is State.RUNNING:
-            self._leave_seat(carrier)
-            self.queue_again(carrier)
+            self._leave_running(carrier)
+            self.requeue(carrier)
 
     def expire(self, now: float) -> None:
         """Whose time is over ends, wherever it is."""
@@ -169,9 +169,9 @@ class Seats:
             progress = self.live[first]
             if progress.expires is None or progress.expires > now:
                 return
-            self.give_up(progress, FinishReason.TIMEOUT, "its time is over", now)
+            self.cancel(progress, FinishReason.TIMEOUT, "its time is over", now)
 
-    def give_up(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
+    def cancel(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
         """A search is one thing and ends as a whole; a sample ends alone."""
         if progress.beams is None and progress.lead is not None:
             progress.lead.siblings.remove(progress)
@@ -194,11 +194,11 @@ class Seats:
         self._leave_queue(progress, now)
         self._expiring.remove(progress.id)
         if progress.state is State.RUNNING:
-            self._leave_seat(progress)
+            self._leave_running(progress)
         del self.live[progress.id]
         self.rules.left(progress, now)
 
-    def _leave_seat(self, progress: Progress) -> None:
+    def _leave_running(self, progress: Progress) -> None:
         del self.running[progress.id]
         self._num_promised -= len(progress.siblings)
 

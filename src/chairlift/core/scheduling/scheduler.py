@@ -25,10 +25,10 @@ from chairlift.core.scheduling.pool import BlockPool
 from chairlift.core.scheduling.predictor import LengthPredictor
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.results import Results
-from chairlift.core.scheduling.running_set import Seats
+from chairlift.core.scheduling.running_set import RunningSet
 from chairlift.core.scheduling.tables import Tables
 
-_NOBODY = RequestId(0)
+_NO_REQUEST = RequestId(0)
 
 
 class Scheduler:
@@ -47,16 +47,16 @@ class Scheduler:
         self.limits = limits
         self.tables = Tables(limits, preemption or Preemption(), has_prefix_index)
         self._rules = Guard(policy, prefill or Mixed(), admission or PromptFits())
-        self._seats = Seats(limits, self.tables, self._rules)
-        policy.watch(self._seats)
+        self._running_set = RunningSet(limits, self.tables, self._rules)
+        policy.watch(self._running_set)
         self._is_drafting = drafter is not None
-        self._planner = Planner(self._seats, drafter)
+        self._planner = Planner(self._running_set, drafter)
         self._predictor = LengthPredictor()
-        self._results = Results(self._seats, self._predictor)
+        self._results = Results(self._running_set, self._predictor)
         # Each request is in exactly one of these, or unborn.
-        self.live = self._seats.live
-        self.running = self._seats.running
-        self.preempted = self._seats.preempted
+        self.live = self._running_set.live
+        self.running = self._running_set.running
+        self.preempted = self._running_set.preempted
         self.waiting = self._rules.waiting
 
     @property
@@ -75,21 +75,21 @@ class Scheduler:
             progress.beams = beams
             progress.is_stepwise = self._is_drafting or beams is not None
             progress.expected_output = expected
-            self._seats.events.append(Queued(progress.id, now))
-        self._seats.join(lead, others, now)
+            self._running_set.events.append(Queued(progress.id, now))
+        self._running_set.join(lead, others, now)
 
     def abort(self, request: RequestId, now: float) -> None:
         """Frees everything at once, whatever the request is doing; an unknown id has already ended."""
         progress = self.live.get(request)
         if progress is not None:
-            self._seats.give_up(progress, FinishReason.ABORT, "", now)
+            self._running_set.cancel(progress, FinishReason.ABORT, "", now)
 
     def schedule(self, now: float) -> StepPlan | None:
         """The next step, or None when there is nothing to compute now. Who is out of time is not in it."""
-        self._seats.expire(now)
+        self._running_set.expire(now)
         plan = self._planner.plan(now)
         if self._rules.failures:
-            self._seats.events += [RuleFailed(_NOBODY, now, failure) for failure in self._rules.failures]
+            self._running_set.events += [RuleFailed(_NO_REQUEST, now, failure) for failure in self._rules.failures]
             self._rules.failures.clear()
         return plan
 
@@ -101,7 +101,7 @@ class Scheduler:
         self._planner.budget.grow()
         self._results.commit(plan, result, now)
 
-    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+    def roll_back(self, plan: StepPlan, message: str, now: float) -> None:
         """Undoes the last issued plan, which did not fit the runner's memory: its requests go on in smaller steps. One
         of a single token cannot be made smaller and fails. Plans issued before must be committed before the next."""
         if plan.num_tokens == 1:
@@ -109,19 +109,19 @@ class Scheduler:
             return
         del self._planner.issued[plan.step]
         self._planner.budget.shrink(plan.num_tokens)
-        self._seats.events.append(Shrunk(_NOBODY, now, self._planner.budget.num_tokens, message))
-        self._seats.put_back(plan, now)
+        self._running_set.events.append(Shrunk(_NO_REQUEST, now, self._planner.budget.num_tokens, message))
+        self._running_set.roll_back(plan, now)
 
     def fail(self, plan: StepPlan, message: str, now: float) -> None:
         """Ends every request of a plan that could not be carried out."""
         del self._planner.issued[plan.step]
-        self._seats.forget_moves(plan)
+        self._running_set.forget_moves(plan)
         for chunk in plan.chunks:
             for request in (chunk.request, *chunk.samples):
                 progress = self.live.get(request.id)
                 if progress is not None:
-                    self._seats.end(progress, FinishReason.ERROR, message, now)
+                    self._running_set.end(progress, FinishReason.ERROR, message, now)
 
     def take_events(self) -> list[Event]:
-        events, self._seats.events = self._seats.events, []
+        events, self._running_set.events = self._running_set.events, []
         return events

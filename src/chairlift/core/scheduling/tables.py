@@ -127,7 +127,7 @@ class Tables:
             progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens)
         progress.num_published = num_full
 
-    def step_off(self, progress: Progress) -> bool:
+    def preempt(self, progress: Progress) -> bool:
         """Gives the blocks back; True when their content was moved out to come back, False when it is forgotten."""
         num_used = -(-progress.num_computed // self.pool.block_size)
         is_swap = 0 < num_used <= self.host.num_free and self._preemption.is_swap(num_used, progress.num_computed)

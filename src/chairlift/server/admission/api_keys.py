@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from chairlift.config.keys import ApiKey, Keys
+from chairlift.config.keys import ApiKey, ApiKeys
 
 HEALTH = ("/health", "/health/live", "/health/ready", "/health/generate")
 _MISSING = "an API key is needed: send it as `Authorization: Bearer KEY`"
@@ -19,7 +19,7 @@ _WRONG = "this API key is not known here"
 
 
 class Lock:
-    def __init__(self, app: ASGIApp, keys: Callable[[], Keys]) -> None:
+    def __init__(self, app: ASGIApp, keys: Callable[[], ApiKeys]) -> None:
         """`keys`: those that are good now."""
         self._app = app
         self._keys = keys
@@ -43,7 +43,7 @@ def _is_open(path: str, headers: Headers) -> bool:
     return path in HEALTH or (path == "/" and "text/html" in headers.get("accept", ""))
 
 
-def _check(keys: Keys, headers: Headers) -> ApiKey:
+def _check(keys: ApiKeys, headers: Headers) -> ApiKey:
     kind, _, sent = headers.get("authorization", "").partition(" ")
     sent = sent.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
     key = keys.find(sent)

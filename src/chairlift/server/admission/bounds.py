@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from chairlift.config.keys import ApiKey, Keys
+from chairlift.config.keys import ApiKey, ApiKeys
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count, Counts
 from chairlift.live.shared_memory.rates import Rates
@@ -24,7 +24,7 @@ Asked = tuple[int, int]  # samples, and tokens of their prompt
 class Load:
     def __init__(self, settings: Settings, counts: Counts, rates: Rates | None = None) -> None:
         self.settings = settings  # in force; replaced when they are read again
-        self.keys = Keys()  # likewise
+        self.keys = ApiKeys()  # likewise
         self.counts = counts
         self.is_draining = False
         self.on_drain: list[Callable[[], None]] = []  # called when it begins

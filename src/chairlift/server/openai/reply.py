@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore, likeliest
+from chairlift.core.score import TokenScore, best_samples
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.gate import Time
 from chairlift.server.answer import Answer, Delta, start_all
@@ -92,7 +92,7 @@ class Reply:
         await collector.done
         made = collector.made
         if self.params.best_of:
-            best = [likeliest([choice.scores for choice in samples], self.params.n) for samples in made]
+            best = [best_samples([choice.scores for choice in samples], self.params.n) for samples in made]
             made = [[samples[i] for i in chosen] for samples, chosen in zip(made, best, strict=True)]
         if self.hides_output:
             made = [[Choice(finish="length") for _ in samples] for samples in made]

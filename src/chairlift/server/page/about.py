@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from chairlift.config.redacted import redacted
-from chairlift.config.rules import KINDS, summary
+from chairlift.config.rules import RULE_KINDS, summary
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.server.context import ServerContext
@@ -27,7 +27,7 @@ def about(context: ServerContext) -> bytes:
             "device": None if engine is None else engine.device,
             "dtype": None if engine is None else engine.dtype,
             "limits": limits,
-            "rules": [_rule(option, getattr(settings, option)) for option in KINDS]
+            "rules": [_rule(option, getattr(settings, option)) for option in RULE_KINDS]
             + [{"option": "preemption", "value": settings.preemption, "purpose": "what becomes of a victim's blocks"}],
             "settings": _settings(settings, limits),
         }
@@ -35,7 +35,7 @@ def about(context: ServerContext) -> bytes:
 
 
 def _rule(option: str, value: str) -> dict[str, str]:
-    return {"option": option, "value": value, "summary": summary(option, value), "purpose": KINDS[option].purpose}
+    return {"option": option, "value": value, "summary": summary(option, value), "purpose": RULE_KINDS[option].purpose}
 
 
 def _settings(settings: Settings, limits: Limits | None) -> list[tuple[str, str, bool]]:

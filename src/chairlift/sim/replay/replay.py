@@ -138,7 +138,7 @@ class _Rerun:
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         self._over(Fail, now)
 
-    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         self._over(PutBack, now)
 
     def happened(self, events: Sequence[Event]) -> None:

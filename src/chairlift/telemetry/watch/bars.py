@@ -38,7 +38,7 @@ class Bar(NamedTuple):
 class Row:
     progress: Progress
     siblings: tuple[RequestId, ...]  # all samples of its prompt, this one included
-    num_seated: int  # when it came
+    num_running: int  # when it came
     num_ahead: int
     mark: int  # how many records the log had had then
     state: str = QUEUED

@@ -79,7 +79,7 @@ def tell(log: Log, row: Row, limits: Limits) -> Story | None:
             break
     story = eye.teller.story
     assert story is not None
-    story.num_seated, story.num_ahead = row.num_seated, row.num_ahead
+    story.num_running, story.num_ahead = row.num_running, row.num_ahead
     story.num_tokens, story.first_token = row.num_output, row.first
     return story
 

@@ -55,10 +55,10 @@ class View:
         self.advance()  # after a pause: what comes is not spread over it
         scheduler, params = self._scheduler, samples[0].params
         ids = tuple(request.id for request in samples)
-        num_seated = len(scheduler.running)
-        num_ahead = len(scheduler.live) - num_seated - len(samples)
+        num_running = len(scheduler.running)
+        num_ahead = len(scheduler.live) - num_running - len(samples)
         for request in samples[: params.n] if params.beam_width else samples:
-            row = Row(scheduler.live[request.id], ids, num_seated, num_ahead, self._log.total)
+            row = Row(scheduler.live[request.id], ids, num_running, num_ahead, self._log.total)
             self._live[request.id] = row
             self._shown.offer(row)
 
@@ -90,7 +90,7 @@ class View:
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(Fail(now, plan.step, message))
 
-    def put_back(self, plan: StepPlan, message: str, now: float) -> None:
+    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(None)
         self._log.add(PutBack(now, plan.step, message))
         for chunk in plan.chunks:  # what is left of a prompt may now be one token, which no event tells of

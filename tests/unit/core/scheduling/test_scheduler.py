@@ -174,7 +174,7 @@ def test_a_table_that_is_put_back_is_another_list() -> None:
     plan = scheduler.schedule(1.0)
     assert plan is not None
     before = scheduler.running[RequestId(1)].blocks
-    scheduler.put_back(plan, "full", 2.0)
+    scheduler.roll_back(plan, "full", 2.0)
     after = scheduler.running[RequestId(1)]
     assert after.blocks == before and after.blocks is not before and after.num_computed == 0
 

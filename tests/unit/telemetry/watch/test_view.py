@@ -222,7 +222,7 @@ def test_the_story_of_a_run_that_goes_on_is_that_of_its_trace(tmp_path: Path, se
             want, got = tell_trace(trace, request), log.tell(view._log, rows[request], world.limits)
             assert got is not None
             # A trace tells of who sits a step later than the scheduler knows.
-            got.num_seated, got.num_ahead = want.num_seated, want.num_ahead
+            got.num_running, got.num_ahead = want.num_running, want.num_ahead
             got.add = want.add
             assert in_words(got) == in_words(want)
 
