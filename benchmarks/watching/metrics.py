@@ -32,7 +32,7 @@ from chairlift.live.clock import WallClock
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.switchboard import Switchboard
-from chairlift.server.request_log.log import Book
+from chairlift.server.request_log.log import RequestLog
 from chairlift.telemetry.log_lines import JsonLines
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
@@ -82,16 +82,16 @@ class Answered:
         self.marks: list[Mark] | None = [("queued", now), ("admitted", now + 0.01)]
 
 
-def request_us(book: Book) -> float:
+def request_us(request_log: RequestLog) -> float:
     """The least of many: what other programs take is in the rest."""
     least = float("inf")
     for _ in range(3000):
         scope: dict[str, Any] = {"method": "POST", "headers": [(b"host", b"x"), (b"content-type", b"application/json")]}
         answer = Answered(time.monotonic())
         began = time.perf_counter()
-        record = book.open(scope)
+        record = request_log.open(scope)
         record.status, record.answers = 200, [answer]
-        book.close(scope, record, "/v1/completions", True)
+        request_log.close(scope, record, "/v1/completions", True)
         least = min(least, time.perf_counter() - began)
     return least * 1e6
 
@@ -104,13 +104,13 @@ async def compare_request(folder: Path) -> None:
     logger.setLevel("INFO")
     metrics = FrontEndMetrics(folder, 0)
     spans = Spans("http://127.0.0.1:9", {"service.name": "chairlift"}, lambda outcome, count: None, 10**6)
-    for name, book in (
-        ("nothing but its id", Book()),
-        ("metrics", Book(model="small", metrics=metrics)),
-        ("metrics and a log line", Book(model="small", metrics=metrics, logs=True)),
-        ("metrics and spans", Book(model="small", metrics=metrics, spans=spans)),
+    for name, request_log in (
+        ("nothing but its id", RequestLog()),
+        ("metrics", RequestLog(model="small", metrics=metrics)),
+        ("metrics and a log line", RequestLog(model="small", metrics=metrics, logs=True)),
+        ("metrics and spans", RequestLog(model="small", metrics=metrics, spans=spans)),
     ):
-        print(f"a request, {name}: {request_us(book):.1f} us", flush=True)
+        print(f"a request, {name}: {request_us(request_log):.1f} us", flush=True)
 
 
 def compare_model(turns: int, folder: Path) -> None:

@@ -15,7 +15,7 @@ from chairlift.config.settings import LlmServing
 from chairlift.core.limits import Limits
 from chairlift.server.app import create_app
 from chairlift.server.context import ServerContext
-from chairlift.server.request_log.log import Book
+from chairlift.server.request_log.log import RequestLog
 from chairlift.server.sockets.run import serve
 from fakes.loads import make_load
 from fakes.patience import HANG_S, wait_until
@@ -33,7 +33,7 @@ class HttpWorld:
         says: str = "Hello world, hello there.",
         *,
         defaults: dict[str, Any] | None = None,
-        book: Book | None = None,
+        request_log: RequestLog | None = None,
         silent_s: float = 0.0,
         **settings: Any,
     ) -> None:
@@ -57,7 +57,7 @@ class HttpWorld:
             client=self.client,
             created=1_700_000_000,
             version="1.2.3",
-            book=book or Book(),
+            request_log=request_log or RequestLog(),
             engine_silent_s=lambda: silent_s,
         )
         self.app = create_app(self.context)

@@ -19,21 +19,21 @@ from starlette.types import ASGIApp
 
 from chairlift.config.keys import read_keys
 from chairlift.core.errors import ChairliftError
-from chairlift.server.admission.api_keys import Lock
+from chairlift.server.admission.api_keys import RequireApiKey
 from chairlift.server.admission.bounds import Load
-from chairlift.server.admission.sites import OwnMachine
+from chairlift.server.admission.origins import LocalOnly
 from chairlift.server.errors import error_json
-from chairlift.server.reload import Outcome, outcome
+from chairlift.server.reload import ReloadResult, last_reload
 from chairlift.server.request_log.envelope import Envelope
-from chairlift.server.request_log.log import Book
+from chairlift.server.request_log.log import RequestLog
 
 _TIME_LIMIT_S = 10.0
 
 
-class _App(Starlette):
+class _AdminApp(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        inner = OwnMachine(Lock(self.router, lambda: self.state.keys), lambda: not self.state.keys, [], [])
-        return Envelope(inner, self.state.load, Book(), lambda scope: ("admin", False))
+        inner = LocalOnly(RequireApiKey(self.router, lambda: self.state.keys), lambda: not self.state.keys, [], [])
+        return Envelope(inner, self.state.load, RequestLog(), lambda scope: ("admin", False))
 
 
 def create_admin_app(load: Load, reloads: Path) -> Starlette:
@@ -46,18 +46,18 @@ def create_admin_app(load: Load, reloads: Path) -> Starlette:
         content = {"changed": said.changed, "needs_restart": said.needs_restart, "values": said.values}
         return Response(msgspec.json.encode(content), media_type="application/json")
 
-    app = _App(routes=[Route("/admin/reload", reload, methods=["POST"])])
+    app = _AdminApp(routes=[Route("/admin/reload", reload, methods=["POST"])])
     app.state.load = load
     app.state.keys = read_keys(load.settings.admin_key, None)
     return app
 
 
-async def _ask_parent(reloads: Path) -> Outcome:
-    before = outcome(reloads).number
+async def _ask_parent(reloads: Path) -> ReloadResult:
+    before = last_reload(reloads).number
     parent = multiprocessing.parent_process()
     os.kill(os.getppid() if parent is None or parent.pid is None else parent.pid, signal.SIGHUP)
     deadline = time.monotonic() + _TIME_LIMIT_S
-    while (said := outcome(reloads)).number == before:
+    while (said := last_reload(reloads)).number == before:
         if time.monotonic() > deadline:
             raise ChairliftError("the settings were not read again in time")
         await asyncio.sleep(0.01)

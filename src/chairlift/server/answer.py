@@ -22,9 +22,9 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.live.wire.client import Generation
 from chairlift.live.wire.messages import Output
-from chairlift.server.admission.bounds import Place
+from chairlift.server.admission.bounds import Reservation
 from chairlift.server.admission.prefixes import salt_of
-from chairlift.server.admission.turned_away import OutOfTime
+from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.request_log.record import Record
 from chairlift.telemetry.phases import Mark
@@ -46,7 +46,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     stop: str | int | None = None  # the stop string or stop token that ended it
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     """Who reads one or more answers, each known by an index."""
 
     def add(self, index: int, delta: Delta) -> None: ...
@@ -88,7 +88,7 @@ class Answer:
         self.key = key
         self.prompt = prompt
         self.params = params
-        self.asked = (max(params.num_samples, params.beam_width), len(prompt))
+        self.demand = (max(params.num_samples, params.beam_width), len(prompt))
         self.num_cached = 0
         self.num_output = 0
         self.prompt_scores: Sequence[TokenScore] = ()
@@ -107,7 +107,7 @@ class Answer:
         self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)]
         self._open = set(range(params.num_samples))
         self._generation: Generation | None = None
-        self._place: Place | None = None
+        self._reservation: Reservation | None = None
         self._expires = expires
         self._timer: asyncio.TimerHandle | None = None
 
@@ -115,9 +115,9 @@ class Answer:
     def num_samples(self) -> int:
         return len(self._texts)
 
-    def start(self, reader: Reader, index: int, place: Place) -> None:
+    def start(self, reader: AnswerReader, index: int, reservation: Reservation) -> None:
         self._reader, self._index = reader, index
-        self._place, place.fail = place, self.fail
+        self._reservation, reservation.fail = reservation, self.fail
         if self._expires is not None:
             left_s = self._expires - time.monotonic()
             if left_s <= 0:
@@ -135,9 +135,9 @@ class Answer:
         )
 
     def close(self) -> None:
-        if self._place is not None:
-            self._place.leave()
-            self._place = None
+        if self._reservation is not None:
+            self._reservation.leave()
+            self._reservation = None
             self.load.charge(self.key, self._num_computed())
         if self._timer is not None:
             self._timer.cancel()
@@ -161,9 +161,9 @@ class Answer:
             self.num_cached = output.num_cached
         if output.token is not None:
             self.load.has_heard = True
-            if not self.num_output and self._place is not None:
+            if not self.num_output and self._reservation is not None:
                 self.first = time.monotonic()
-                self._place.begin()
+                self._reservation.begin()
         if output.marks is not None and self.marks is not None:
             self.marks += output.marks
         # A sample that a stop string ended may have had further tokens in flight.
@@ -221,15 +221,15 @@ class Answer:
         return Delta(sample, token, text, output.score, finish, ending)
 
 
-def start_all(answers: Sequence[Answer], reader: Reader) -> None:
-    """Takes a place for each and submits them, or raises `Overloaded` and does neither."""
+def start_all(answers: Sequence[Answer], reader: AnswerReader) -> None:
+    """Takes a reservation for each and submits them, or raises `Overloaded` and does neither."""
     load, key = answers[0].load, answers[0].key
-    places = load.take([answer.asked for answer in answers])
+    reservations = load.take([answer.demand for answer in answers])
     try:
-        load.spend(key, sum(answer.asked[0] for answer in answers), sum(answer.asked[1] for answer in answers))
-        for index, (answer, place) in enumerate(zip(answers, places, strict=True)):
-            answer.start(reader, index, place)
+        load.spend(key, sum(answer.demand[0] for answer in answers), sum(answer.demand[1] for answer in answers))
+        for index, (answer, reservation) in enumerate(zip(answers, reservations, strict=True)):
+            answer.start(reader, index, reservation)
     except BaseException:
-        for place in places:
-            place.leave()
+        for reservation in reservations:
+            reservation.leave()
         raise

@@ -5,8 +5,8 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from chairlift.server import health
-from chairlift.server.admission.api_keys import Lock
-from chairlift.server.admission.sites import OwnMachine, allow_sites, is_this_machine, names_of
+from chairlift.server.admission.api_keys import RequireApiKey
+from chairlift.server.admission.origins import LocalOnly, allow_origins, is_loopback, names_of
 from chairlift.server.context import ServerContext
 from chairlift.server.llm_serving import generate, status
 from chairlift.server.openai import models
@@ -14,7 +14,7 @@ from chairlift.server.openai.chat import chat_completions
 from chairlift.server.openai.completions import completions
 from chairlift.server.openapi import openapi
 from chairlift.server.page import routes as page
-from chairlift.server.page.pages import Pages
+from chairlift.server.page.feeds import Feeds
 from chairlift.server.request_log.envelope import Envelope
 from chairlift.server.scrape import Scrape, metrics
 
@@ -46,16 +46,16 @@ _ROUTES = (
 
 
 _MAKE_TEXT = (completions, chat_completions, generate.full, generate.streamed, generate.by_stream_field)
-_WHERE = {route.endpoint: (route.path_format, route.endpoint in _MAKE_TEXT) for route in _ROUTES}
+_NAMES = {route.endpoint: (route.path_format, route.endpoint in _MAKE_TEXT) for route in _ROUTES}
 
 
-def where(scope: Scope) -> tuple[str, bool]:
+def route_of(scope: Scope) -> tuple[str, bool]:
     """The route that a request went to, of which there are few whatever paths clients make up; and whether it makes
     text."""
     endpoint = scope.get("endpoint")
     if endpoint is None:  # it did not get there
         endpoint = next((route.endpoint for route in _ROUTES if route.matches(scope)[0] is Match.FULL), None)
-    return ("other", False) if endpoint is None else _WHERE.get(endpoint, ("other", False))
+    return ("other", False) if endpoint is None else _NAMES.get(endpoint, ("other", False))
 
 
 class _App(Starlette):
@@ -64,21 +64,21 @@ class _App(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         context: ServerContext = self.state.context
         load, settings = context.load, context.load.settings
-        is_local = is_this_machine(settings.host)
-        inner = OwnMachine(
-            Lock(self.router, lambda: load.keys),
+        is_local = is_loopback(settings.host)
+        inner = LocalOnly(
+            RequireApiKey(self.router, lambda: load.keys),
             lambda: is_local and not load.keys,
             names_of(settings.allowed_host),
             names_of(settings.cors_origin),
         )
-        return allow_sites(Envelope(inner, load, context.book, where), settings.cors_origin)
+        return allow_origins(Envelope(inner, load, context.request_log, route_of), settings.cors_origin)
 
 
 def create_app(context: ServerContext) -> Starlette:
     app = _App(routes=_ROUTES)
     app.state.context = context
-    app.state.pages = Pages(context.client.watching)
-    context.load.on_drain.append(app.state.pages.close)
+    app.state.feeds = Feeds(context.client.watching)
+    context.load.on_drain.append(app.state.feeds.close)
     app.state.scrape = Scrape(context)
     app.state.token_check = health.TokenCheck(context)
     return app

@@ -12,8 +12,8 @@ from chairlift.core.limits import tightest_limit
 from chairlift.live.wire.client import EngineClient
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.server.admission.bounds import Load
-from chairlift.server.encoder import Encoder, Most
-from chairlift.server.request_log.log import Book
+from chairlift.server.encoder import Encoder, TokenLimit
+from chairlift.server.request_log.log import RequestLog
 from chairlift.text.tokenizer import Tokenizer
 
 
@@ -26,7 +26,7 @@ class ServerContext:
     client: EngineClient
     created: int  # when the server began, in seconds since 1970; shown as the model's creation time too
     version: str
-    book: Book = field(default_factory=Book)  # where requests are written down
+    request_log: RequestLog = field(default_factory=RequestLog)  # where requests are written down
     engine_silent_s: Callable[[], float] = lambda: 0.0  # for how long it has shown no sign of life
     encoder: Encoder = field(init=False)
 
@@ -56,11 +56,11 @@ class ServerContext:
             raise EngineUnavailable("the engine is not ready; try again later")
         return info
 
-    def longest(self) -> Most:
+    def prompt_limit(self) -> TokenLimit:
         """Of the prompts of a request; raises `EngineUnavailable`."""
         limits = self.engine.limits
-        most = min(limits.max_model_len, limits.max_pool_tokens + 1) - 1
-        return Most(most, f"leave no room for output in {tightest_limit(limits)}")
+        max_tokens = min(limits.max_model_len, limits.max_pool_tokens + 1) - 1
+        return TokenLimit(max_tokens, f"leave no room for output in {tightest_limit(limits)}")
 
 
 def context_of(request: Request) -> ServerContext:

@@ -24,7 +24,7 @@ _TIDY_AFTER = 2**20  # characters
 
 
 @dataclass(slots=True)
-class Most:
+class TokenLimit:
     """How many tokens each text of a request may have, and how many were made of them, whatever became of it."""
 
     num_tokens: int
@@ -43,50 +43,50 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._thread = ThreadPoolExecutor(1, "tokenizer")
-        self._num_under_way = 0
+        self._num_in_flight = 0
         self._untidy = 0  # characters since freed memory was given back
 
-    async def beside(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         """In the thread, where it would hold up the other requests of this front end."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def warm_up(self) -> None:
         """Has the vocabulary looked at before the first long text comes."""
-        await self.beside(lambda: self._tokenizer.long_texts)
+        await self.in_thread(lambda: self._tokenizer.long_texts)
 
-    async def check(self, num_characters: int, most: Most) -> None:
+    async def check(self, num_characters: int, limit: TokenLimit) -> None:
         """Raises `TooLong` if no text of so many characters can fit."""
         if num_characters >= LONG_TEXT:
-            _check(num_characters, most, await self.beside(lambda: self._tokenizer.long_texts))
+            _check(num_characters, limit, await self.in_thread(lambda: self._tokenizer.long_texts))
 
-    async def encode_all(self, texts: Sequence[str], add_special: bool, most: Most) -> list[list[int]]:
+    async def encode_all(self, texts: Sequence[str], add_special: bool, limit: TokenLimit) -> list[list[int]]:
         """Raises `InvalidRequest`."""
         num_characters = sum(map(len, texts))
         if num_characters < LONG_TEXT:
             short = [self._tokenizer.encode(text, add_special) for text in texts]
-            most.num_made += sum(map(len, short))
+            limit.num_made += sum(map(len, short))
             return short
-        long_texts = await self.beside(lambda: self._tokenizer.long_texts)
-        _check(max(map(len, texts)), most, long_texts)
-        self._num_under_way += 1
+        long_texts = await self.in_thread(lambda: self._tokenizer.long_texts)
+        _check(max(map(len, texts)), limit, long_texts)
+        self._num_in_flight += 1
         try:
-            return [await self._encode(text, add_special, most, long_texts) for text in texts]
+            return [await self._encode(text, add_special, limit, long_texts) for text in texts]
         finally:
-            self._num_under_way -= 1
+            self._num_in_flight -= 1
             self._tidy(num_characters)
 
-    async def _encode(self, text: str, add_special: bool, most: Most, long_texts: LongTexts) -> list[int]:
+    async def _encode(self, text: str, add_special: bool, limit: TokenLimit, long_texts: LongTexts) -> list[int]:
         ids: list[int] = []
         text, has_own_names = self._tokenizer.controls.unwrap(text)
-        encode = partial(self._tokenizer.encode_piece, has_own_names=has_own_names, beside_others=True)
+        encode = partial(self._tokenizer.encode_piece, has_own_names=has_own_names, releases_gil=True)
         pieces = iter([text]) if long_texts.cuts is None else long_texts.cuts.pieces(text)
         try:
             for index, piece in enumerate(pieces):
-                found = await self.beside(partial(encode, piece, add_special and not index))
-                most.num_made += len(found)
+                found = await self.in_thread(partial(encode, piece, add_special and not index))
+                limit.num_made += len(found)
                 ids += found
-                if len(ids) > most.num_tokens:
-                    raise TooLong(f"more than {most.num_tokens} tokens {most.why}")
+                if len(ids) > limit.num_tokens:
+                    raise TooLong(f"more than {limit.num_tokens} tokens {limit.why}")
         except Uncut:
             raise TooLong(
                 f"holds {MAX_PIECE} bytes without a letter or digit before a space, line break or sign, which is more "
@@ -96,15 +96,15 @@ class Encoder:
 
     def _tidy(self, num_characters: int) -> None:
         self._untidy += num_characters
-        if not self._num_under_way and self._untidy > _TIDY_AFTER:
+        if not self._num_in_flight and self._untidy > _TIDY_AFTER:
             self._untidy = 0
             self._thread.submit(return_freed_memory)
 
 
-def _check(num_characters: int, most: Most, long_texts: LongTexts) -> None:
-    limit = most.num_tokens * long_texts.characters_per_token
-    if num_characters > limit:
+def _check(num_characters: int, limit: TokenLimit, long_texts: LongTexts) -> None:
+    max_characters = limit.num_tokens * long_texts.characters_per_token
+    if num_characters > max_characters:
         raise TooLong(
-            f"{num_characters} characters make more than {most.num_tokens} tokens, which have at most {limit}, "
-            f"and more {most.why}; send fewer"
+            f"{num_characters} characters make more than {limit.num_tokens} tokens, which have at most "
+            f"{max_characters}, and more {limit.why}; send fewer"
         )

@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.live.wire.client import TooSlow
-from chairlift.server.admission.turned_away import TurnedAway
+from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import RequestFailed
-from chairlift.server.sockets.exchange import BodyTooLarge
+from chairlift.server.receive import BodyTooLarge
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def describe(error: Exception, request_id: str) -> ErrorBody:
     match error:
         case InvalidRequest():
             return _body(400, str(error), error.field)
-        case TurnedAway():
+        case Rejected():
             return _body(error.status, str(error))
         case UnknownModel():
             return _body(404, str(error), "model")
@@ -101,7 +101,7 @@ def respond(request: Request, error: Exception) -> Response:
     if is_llm_serving:
         content = Detail(body.error.message)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    if isinstance(error, TurnedAway) and error.retry_after_s is not None:
+    if isinstance(error, Rejected) and error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     elif body.error.code == 503:
         headers["Retry-After"] = "1"

@@ -59,7 +59,7 @@ class TokenCheck:
         self._context = context
         self._found = OK
         self._found_at = -_FRESH_S
-        self._under_way: asyncio.Future[Health] | None = None
+        self._in_flight: asyncio.Future[Health] | None = None
 
     async def __call__(self) -> Health:
         now = time.monotonic()
@@ -67,12 +67,12 @@ class TokenCheck:
             return OK
         if now - self._found_at < _FRESH_S:
             return self._found
-        if self._under_way is None:
-            self._under_way = asyncio.ensure_future(self._make_token())
-        return await asyncio.shield(self._under_way)
+        if self._in_flight is None:
+            self._in_flight = asyncio.ensure_future(self._make_token())
+        return await asyncio.shield(self._in_flight)
 
     async def _make_token(self) -> Health:
-        listener = _Listener()
+        listener = _FirstToken()
         generation = None
         try:
             prompt = self._context.tokenizer.encode("1", True)
@@ -87,11 +87,11 @@ class TokenCheck:
             if generation is not None:
                 generation.abort()
             self._found_at = time.monotonic()
-            self._under_way = None
+            self._in_flight = None
         return self._found
 
 
-class _Listener:
+class _FirstToken:
     def __init__(self) -> None:
         self.outcome: asyncio.Future[Health] = asyncio.get_running_loop().create_future()
 

@@ -24,7 +24,7 @@ from chairlift.core.errors import ChairliftError
 _KEYS = "api_keys"  # among what has changed, where keys came, went or have other limits
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ReloadResult(msgspec.Struct, frozen=True):
     number: int = 0  # of the look
     values: dict[str, Any] = {}
     changed: list[str] = []
@@ -45,49 +45,49 @@ class Outcome(msgspec.Struct, frozen=True):
         return f"{name} is {self.values[name]!r} now"
 
 
-def outcome(file: Path) -> Outcome:
+def last_reload(file: Path) -> ReloadResult:
     """Of the last look."""
-    return msgspec.json.decode(file.read_bytes(), type=Outcome)
+    return msgspec.json.decode(file.read_bytes(), type=ReloadResult)
 
 
 def in_force(file: Path, settings: Settings) -> Settings:
-    return replace(settings, **outcome(file).values)
+    return replace(settings, **last_reload(file).values)
 
 
 def keys_in_force(file: Path) -> ApiKeys:
-    return ApiKeys(outcome(file).keys)
+    return ApiKeys(last_reload(file).keys)
 
 
 class Reloader:
     """The parent's part."""
 
-    def __init__(self, file: Path, settings: Settings, look: Callable[[], Settings]) -> None:
+    def __init__(self, file: Path, settings: Settings, read: Callable[[], Settings]) -> None:
         """Raises `InvalidConfig` when the keys cannot be read."""
         self.settings = settings
         self._keys = [*_keys(settings)]
         self._file = file
-        self._look = look
+        self._read = read
         self._number = 0
-        self._write(Outcome(values=self._values(), keys=self._keys))
+        self._write(ReloadResult(values=self._values(), keys=self._keys))
 
-    def __call__(self) -> Outcome:
+    def __call__(self) -> ReloadResult:
         self._number += 1
         try:
-            found = reload(self.settings, self._look())
+            found = reload(self.settings, self._read())
             keys = [*_keys(found.settings)]
         except ChairliftError as error:
-            said = Outcome(self._number, self._values(), error=str(error), keys=self._keys)
+            said = ReloadResult(self._number, self._values(), error=str(error), keys=self._keys)
         else:
             changed = [*found.changed] + ([_KEYS] if keys != self._keys else [])
             self.settings, self._keys = found.settings, keys
-            said = Outcome(self._number, self._values(), changed, [*found.needs_restart], keys=keys)
+            said = ReloadResult(self._number, self._values(), changed, [*found.needs_restart], keys=keys)
         self._write(said)
         return said
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self.settings, name) for name in CHANGEABLE}
 
-    def _write(self, said: Outcome) -> None:
+    def _write(self, said: ReloadResult) -> None:
         beside = self._file.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(said))
         os.replace(beside, self._file)

@@ -16,7 +16,7 @@ from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 
 async def metrics(http: Request) -> Response:
     """Of the whole server, whichever front end is asked."""
-    counted = context_of(http).book.metrics
+    counted = context_of(http).request_log.metrics
     if counted is None:
         raise HTTPException(404)
     scrape: Scrape = http.app.state.scrape
@@ -26,19 +26,19 @@ async def metrics(http: Request) -> Response:
 class Scrape:
     def __init__(self, context: ServerContext) -> None:
         self._context = context
-        self._under_way: asyncio.Future[bytes] | None = None
+        self._in_flight: asyncio.Future[bytes] | None = None
 
     async def __call__(self, counted: FrontEndMetrics) -> bytes:
-        if self._under_way is None:
-            self._under_way = asyncio.ensure_future(self._gather(counted))
-        return await asyncio.shield(self._under_way)
+        if self._in_flight is None:
+            self._in_flight = asyncio.ensure_future(self._gather(counted))
+        return await asyncio.shield(self._in_flight)
 
     async def _gather(self, counted: FrontEndMetrics) -> bytes:
-        book = self._context.book
+        request_log = self._context.request_log
         try:
-            book.flush()
-            names_for_vllm = book.model if self._context.settings.vllm_metric_names else None
+            request_log.flush()
+            names_for_vllm = request_log.model if self._context.settings.vllm_metric_names else None
             # Reading the files of all processes takes milliseconds, in which streams go on.
             return await asyncio.to_thread(exposition, counted.folder, names_for_vllm)
         finally:
-            self._under_way = None
+            self._in_flight = None

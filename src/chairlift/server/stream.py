@@ -14,12 +14,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chairlift.server.answer import Answer, Delta, start_all
-from chairlift.server.sockets.connection import Wire, wire_of
+from chairlift.server.sockets.connection import Connection, connection_of
 
 Header = tuple[bytes, bytes]
 
 
-class Script(Protocol):
+class DeltaEncoder(Protocol):
     """What a streamed response says."""
 
     def add(self, index: int, delta: Delta) -> bytes:
@@ -34,19 +34,19 @@ class Script(Protocol):
 
 
 class ByteStream(Response):
-    """Sends what `script` makes of `answers` as they come, and closes them at the end, however that comes about.
+    """Sends what `encoder` makes of `answers` as they come, and closes them at the end, however that comes about.
 
     The answers are held until the response has begun, and while the client reads too slowly.
     """
 
-    def __init__(self, answers: Sequence[Answer], script: Script, *, headers: list[Header]) -> None:
+    def __init__(self, answers: Sequence[Answer], encoder: DeltaEncoder, *, headers: list[Header]) -> None:
         self.status_code = 200
         self.background = None
         self.raw_headers = headers
         self._answers = answers
-        self._script = script
+        self._encoder = encoder
         self._num_open = self._num_samples = sum(answer.num_samples for answer in answers)
-        self._wire: Wire
+        self._connection: Connection
         self._parts: list[bytes] = []  # not written yet
         self._write = self._keep
         self._error: Exception | None = None
@@ -54,20 +54,20 @@ class ByteStream(Response):
         self._wake: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._wire = wire_of(scope)
-        self._wire.sender = self
+        self._connection = connection_of(scope)
+        self._connection.sender = self
         try:
             await self._send(send)
         finally:
             self._is_over = True
-            self._wire.sender = None
+            self._connection.sender = None
             self._parts.clear()
             for answer in self._answers:
                 answer.close()
             # They know this response, the error by the frames it was raised in: nobody should have to look for cycles.
             self._answers = ()
             self._error = None
-            del self._script
+            del self._encoder
 
     async def _send(self, send: Send) -> None:
         self._start()
@@ -75,7 +75,7 @@ class ByteStream(Response):
             await self._woken()
         last = b"" if self._parts else self._last(has_begun=False)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        self._write = self._wire.write if self._num_samples == 1 else self._gather
+        self._write = self._connection.write if self._num_samples == 1 else self._gather
         self._flush()
         self.release()
         if not self._is_over:
@@ -83,11 +83,11 @@ class ByteStream(Response):
         self._flush()
         last = last or self._last(has_begun=True)
         if last:
-            self._wire.write(last)
+            self._connection.write(last)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _start(self) -> None:
-        if self._wire.is_gone:
+        if self._connection.is_gone:
             raise ClientDisconnect
         try:
             start_all(self._answers, self)
@@ -97,16 +97,16 @@ class ByteStream(Response):
     def _last(self, has_begun: bool) -> bytes:
         if isinstance(self._error, ClientDisconnect):
             raise self._error
-        return b"" if self._error is None else self._script.fail(self._error, has_begun)
+        return b"" if self._error is None else self._encoder.fail(self._error, has_begun)
 
     def add(self, index: int, delta: Delta) -> None:
         if self._is_over:
             return
-        data = self._script.add(index, delta)
+        data = self._encoder.add(index, delta)
         if delta.finish is not None:
             self._num_open -= 1
             if not self._num_open:
-                data += self._script.end()
+                data += self._encoder.end()
         if data:
             self._write(data)
         if not self._num_open:
@@ -126,7 +126,7 @@ class ByteStream(Response):
 
     def release(self) -> None:
         for answer in self._answers:
-            if self._wire.is_full:  # again, by what the one before had to say
+            if self._connection.is_full:  # again, by what the one before had to say
                 return
             answer.release()
 
@@ -145,8 +145,8 @@ class ByteStream(Response):
             self._flush()
 
     def _flush(self) -> None:
-        if self._parts and not self._wire.is_gone:
-            self._wire.write(b"".join(self._parts))
+        if self._parts and not self._connection.is_gone:
+            self._connection.write(b"".join(self._parts))
         self._parts.clear()
 
     def _end(self) -> None:

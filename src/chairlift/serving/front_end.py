@@ -65,7 +65,7 @@ async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: 
     from chairlift.server.admission.bounds import Load
     from chairlift.server.app import create_app
     from chairlift.server.context import ServerContext
-    from chairlift.server.request_log.log import Book
+    from chairlift.server.request_log.log import RequestLog
     from chairlift.server.sockets.run import serve as serve_http
     from chairlift.text.find import load_tokenizer
 
@@ -86,7 +86,7 @@ async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: 
         created=begun,
         version=VERSION,
         engine_silent_s=lambda: note.silent_s,
-        book=Book(
+        request_log=RequestLog(
             model=model.name,
             metrics=metrics,
             spans=spans,
@@ -127,7 +127,7 @@ async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: 
                 task.cancel()
             if spans is not None:
                 spans.close()
-            context.book.flush()
+            context.request_log.flush()
 
 
 def _say_goodbye(loop: asyncio.AbstractEventLoop, client: "EngineClient", load: "Load", end: asyncio.Event) -> None:

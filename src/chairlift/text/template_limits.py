@@ -250,7 +250,7 @@ def _now(form: str) -> str:
 # The sandbox
 
 
-class _Generation(Extension):
+class _GenerationTag(Extension):
     """`{% generation %}` marks what the assistant wrote, for training; here it only groups."""
 
     tags = {"generation"}  # noqa: RUF012
@@ -291,7 +291,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
     concat = staticmethod(joined)
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_text)
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols], finalize=_text
+        )
         known = self.filters | {"list": list, "replace": _replace}
         guarded = {name: _guarded(name, known[name]) for name in (*_TEXT_FILTERS, *_LIST_FILTERS)}
         self.filters = {name: known[name] for name in _SMALL_FILTERS} | guarded | _OWN_FILTERS

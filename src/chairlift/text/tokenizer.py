@@ -76,13 +76,13 @@ class Tokenizer:
         text, has_own_names = self.controls.unwrap(text)
         return self.encode_piece(text, add_special, has_own_names)
 
-    def encode_piece(self, text: str, add_special: bool, has_own_names: bool, beside_others: bool = False) -> list[int]:
+    def encode_piece(self, text: str, add_special: bool, has_own_names: bool, releases_gil: bool = False) -> list[int]:
         """`has_own_names`: whether what it is a piece of has own names for control tokens (see `controls`).
-        `beside_others`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
+        `releases_gil`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
         core = self.controls.core if has_own_names else self._core
         try:
             with caught():
-                if beside_others:  # the library holds the interpreter for a single text, but not for a batch
+                if releases_gil:  # the library holds the interpreter for a single text, but not for a batch
                     [encoding] = core.encode_batch_fast([text], add_special_tokens=False)
                 else:
                     encoding = core.encode(text, add_special_tokens=False)

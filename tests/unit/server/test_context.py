@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.server.encoder import Most
+from chairlift.server.encoder import TokenLimit
 from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S
@@ -22,7 +22,7 @@ async def test_much_text_does_not_hold_up_the_others_while_it_is_tokenized(
         return encode(*given, **more)
 
     monkeypatch.setattr(Tokenizer, "encode", late)
-    task = asyncio.ensure_future(context.encoder.encode_all(texts, True, Most(10**6, "are too many")))
+    task = asyncio.ensure_future(context.encoder.encode_all(texts, True, TokenLimit(10**6, "are too many")))
     for _ in range(10):  # turns of a loop that does not stand still
         await asyncio.sleep(0.001)
     may_begin.set()

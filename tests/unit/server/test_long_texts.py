@@ -214,7 +214,7 @@ async def test_others_have_a_turn_between_two_large_bodies(monkeypatch: pytest.M
             await asyncio.sleep(0)
 
     monkeypatch.setattr(exchange, "read", noting)
-    monkeypatch.setattr("chairlift.server.sockets.exchange.check_values", lambda body: happened.append("counted"))
+    monkeypatch.setattr("chairlift.server.receive.check_values", lambda body: happened.append("counted"))
     ticking = asyncio.ensure_future(tick())
     large = {"prompt": "Hello there. " * 8_000}
     await asyncio.gather(*(world.post("/tokenize", large) for _ in range(4)))

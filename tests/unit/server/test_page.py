@@ -62,7 +62,7 @@ class OpenPage:
             "path": "/live",
             "headers": [],
             "query_string": b"",
-            "extensions": {"chairlift.wire": self.wire},
+            "extensions": {"chairlift.connection": self.wire},
         }
         self.sent: list[Any] = []
         self.task = asyncio.ensure_future(world.app(scope, self._receive, self._send))

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.server.reload import Reloader, in_force, keys_in_force, outcome
+from chairlift.server.reload import Reloader, in_force, keys_in_force, last_reload
 
 
 def test_whoever_reads_the_file_has_the_settings_in_force(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_file_with_a_mistake_changes_nothing_and_says_so(tmp_path: Path) -> No
 def test_every_look_has_a_number_of_its_own(tmp_path: Path) -> None:
     reloader = Reloader(tmp_path / "settings.json", Settings(), Settings)
     assert [reloader().number for _ in range(3)] == [1, 2, 3]
-    assert outcome(tmp_path / "settings.json").number == 3
+    assert last_reload(tmp_path / "settings.json").number == 3
 
 
 def test_keys_stay_in_force_whatever_becomes_of_their_file_until_a_good_one_is_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from chairlift.server.sockets.connection import WireProtocol
+from chairlift.server.sockets.connection import ConnectionProtocol
 from fakes.http_world import HttpWorld
 from fakes.patience import turns, until
 from fakes.sse import events
@@ -23,7 +23,7 @@ class Transport(asyncio.Transport):
     def __init__(self, room: int = 10**9) -> None:
         super().__init__()
         self.written: list[bytes] = []
-        self.protocol: WireProtocol
+        self.protocol: ConnectionProtocol
         self.room = room
 
     def write(self, data: bytes) -> None:
@@ -52,7 +52,7 @@ class Transport(asyncio.Transport):
 def connect(world: HttpWorld, room: int = 10**9) -> Transport:
     config = uvicorn.Config(world.app, lifespan="off", log_config=None, proxy_headers=False)
     transport = Transport(room)
-    transport.protocol = WireProtocol(world.context.load, config=config, server_state=ServerState(), app_state={})
+    transport.protocol = ConnectionProtocol(world.context.load, config=config, server_state=ServerState(), app_state={})
     transport.protocol.connection_made(transport)
     return transport
 

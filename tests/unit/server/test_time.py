@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.server.admission.gate import Time
+from chairlift.server.admission.gate import TimeLimit
 from fakes.http_world import HttpWorld
 from fakes.sse import events
 
@@ -103,11 +103,11 @@ async def test_a_timeout_that_is_no_time_is_refused_by_name(value: object) -> No
 
 def test_the_least_of_all_times_counts() -> None:
     before = time.monotonic()
-    left = Time(max_s=50.0, given_s=20.0)
+    left = TimeLimit(max_s=50.0, given_s=20.0)
     left.allow(30.0)
     left.allow(None)
     assert left.given_s == 20.0
     left.allow(5.0)
     assert left.expires is not None
     assert before + 5.0 <= left.expires <= time.monotonic() + 5.0
-    assert Time(None, None).expires is None
+    assert TimeLimit(None, None).expires is None

@@ -77,16 +77,16 @@ def test_limits_in_the_file_do_not_cut_or_pad_a_prompt() -> None:
     assert Tokenizer(core).decode(Tokenizer(core).encode(LINES[0])) == LINES[0]
 
 
-@pytest.mark.parametrize("beside_others", [False, True])
-def test_half_a_surrogate_pair_is_refused(beside_others: bool) -> None:
+@pytest.mark.parametrize("releases_gil", [False, True])
+def test_half_a_surrogate_pair_is_refused(releases_gil: bool) -> None:
     with pytest.raises(InvalidRequest, match="surrogate"):
-        Tokenizer(byte_level()).encode_piece("a\ud83d", True, False, beside_others)
+        Tokenizer(byte_level()).encode_piece("a\ud83d", True, False, releases_gil)
 
 
 def test_a_text_has_the_same_tokens_when_others_run_beside_it() -> None:
     tokenizer = Tokenizer(byte_level(), bos_id=0, add_bos=True)
     for text in (*LINES, "", "<|a|>fox"):
-        assert tokenizer.encode_piece(text, True, False, beside_others=True) == tokenizer.encode(text)
+        assert tokenizer.encode_piece(text, True, False, releases_gil=True) == tokenizer.encode(text)
 
 
 def test_words_without_a_decoder_are_joined_by_spaces() -> None:

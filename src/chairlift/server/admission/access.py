@@ -5,7 +5,7 @@ import ssl
 from chairlift.config.keys import read_keys
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.server.admission.sites import is_this_machine
+from chairlift.server.admission.origins import is_loopback
 from chairlift.server.sockets.handshake import server_context
 
 
@@ -22,12 +22,12 @@ def check_access(settings: Settings) -> None:
                 f"tls_cert {settings.tls_cert} and tls_key {settings.tls_key}: {why}; "
                 "the first must be a certificate in PEM, the other its private key"
             ) from None
-    if settings.admin_port is not None and settings.admin_key is None and not is_this_machine(settings.admin_host):
+    if settings.admin_port is not None and settings.admin_key is None and not is_loopback(settings.admin_host):
         raise InvalidConfig(f"admin_host {settings.admin_host} can be reached from elsewhere: set admin_key too")
 
 
 def warning_of(settings: Settings) -> str | None:
     """What an operator should know who may not have meant it."""
-    if is_this_machine(settings.host) or settings.api_key is not None or settings.api_key_file is not None:
+    if is_loopback(settings.host) or settings.api_key is not None or settings.api_key_file is not None:
         return None
     return f"whoever can reach {settings.host} may use this server: set CHAIRLIFT_API_KEY or --api-key-file"

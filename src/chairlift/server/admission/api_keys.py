@@ -18,7 +18,7 @@ _MISSING = "an API key is needed: send it as `Authorization: Bearer KEY`"
 _WRONG = "this API key is not known here"
 
 
-class Lock:
+class RequireApiKey:
     def __init__(self, app: ASGIApp, keys: Callable[[], ApiKeys]) -> None:
         """`keys`: those that are good now."""
         self._app = app

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from chairlift.live.shared_memory.counts import Count
 from chairlift.server.admission.bounds import Load
-from chairlift.server.admission.turned_away import Overloaded
+from chairlift.server.admission.rejected import Overloaded
 
 SMALL = 64 * 1024
 ROOM = 16 * 2**20  # bytes; as much again for the text in them, and what the tokenizer takes

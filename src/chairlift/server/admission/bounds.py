@@ -15,10 +15,10 @@ from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count, Counts
 from chairlift.live.shared_memory.rates import Rates
 from chairlift.live.shared_memory.service import mark, rate
-from chairlift.server.admission.turned_away import Overloaded, Stopping, TooManyConnections
+from chairlift.server.admission.rejected import Overloaded, Stopping, TooManyConnections
 
 _MAX_RETRY_AFTER_S = 300
-Asked = tuple[int, int]  # samples, and tokens of their prompt
+Demand = tuple[int, int]  # samples, and tokens of their prompt
 
 
 class Load:
@@ -29,13 +29,13 @@ class Load:
         self.is_draining = False
         self.on_drain: list[Callable[[], None]] = []  # called when it begins
         self.on_refused: Callable[[str], None] = _unheard  # told why a connection was refused or cut off
-        self.has_heard = False  # of a token, since somebody asked last
+        self.has_heard = False  # of a token, since somebody demands last
         self.is_idle = asyncio.Event()  # no request that asks for work is under way
         self.is_idle.set()
         self.turn = asyncio.Lock()  # of large bodies
         self._rates = rates
-        self._num_under_way = 0
-        self._open: dict[Place, None] = {}
+        self._num_in_flight = 0
+        self._open: dict[Reservation, None] = {}
 
     def check(self, key: ApiKey | None) -> None:
         """Refuses what there is no room for, and whoever has used up its allowance, before anything is done for it."""
@@ -45,10 +45,10 @@ class Load:
         if waiting >= self.settings.max_waiting or tokens >= self.settings.max_waiting_tokens:
             raise self._full(waiting, tokens)
 
-    def take(self, asked: Sequence[Asked]) -> "list[Place]":
-        """A place for each prompt of a request, or none for any."""
+    def take(self, demands: Sequence[Demand]) -> "list[Reservation]":
+        """A reservation for each prompt of a request, or none for any."""
         mark(self.counts, time.monotonic())
-        num_samples, num_tokens = sum(n for n, _ in asked), sum(tokens for _, tokens in asked)
+        num_samples, num_tokens = sum(n for n, _ in demands), sum(tokens for _, tokens in demands)
         with self.counts.locked():
             waiting, tokens = self._waiting()
             is_full = waiting > 0 and (
@@ -62,9 +62,9 @@ class Load:
         if is_full:
             raise self._full(waiting, tokens)
         # They are left together, so one of them can stand for the request.
-        places = [Place(self, *each, is_first=not index) for index, each in enumerate(asked)]
-        self._open.update(dict.fromkeys(places))
-        return places
+        reservations = [Reservation(self, *each, is_first=not index) for index, each in enumerate(demands)]
+        self._open.update(dict.fromkeys(reservations))
+        return reservations
 
     def spend(self, key: ApiKey | None, num_requests: int, num_tokens: int) -> None:
         """Of a key's allowance; raises `Overloaded`, and takes nothing, when that is used up."""
@@ -87,12 +87,12 @@ class Load:
         """An HTTP request that asks for work has come; raises `Stopping`."""
         if self.is_draining:
             raise Stopping
-        self._num_under_way += 1
+        self._num_in_flight += 1
         self.is_idle.clear()
 
     def end(self) -> None:
-        self._num_under_way -= 1
-        if not self._num_under_way:
+        self._num_in_flight -= 1
+        if not self._num_in_flight:
             self.is_idle.set()
 
     def connect(self, network: str) -> None:
@@ -124,11 +124,11 @@ class Load:
 
     def end_all(self) -> None:
         """Ends what is open without waiting for it; its clients are told."""
-        for place in list(self._open):
-            place.fail(Stopping())
+        for reservation in list(self._open):
+            reservation.fail(Stopping())
 
-    def leave(self, place: "Place") -> None:
-        self._open.pop(place, None)
+    def leave(self, reservation: "Reservation") -> None:
+        self._open.pop(reservation, None)
 
     def _waiting(self) -> tuple[int, int]:
         return self.counts.total(Count.WAITING), self.counts.total(Count.WAITING_TOKENS)
@@ -143,7 +143,7 @@ class Load:
         return Overloaded(f"{waiting} requests with {tokens} prompt tokens are waiting already", retry_after_s)
 
 
-class Place:
+class Reservation:
     """One prompt's part of the load, until it is left."""
 
     __slots__ = ("_is_first", "_load", "_num_samples", "_num_tokens", "_waits", "fail")
@@ -177,7 +177,7 @@ class Place:
             mark(load.counts, time.monotonic())
         load.leave(self)
         self._load = None
-        self.fail = _nobody  # whoever it was knows this place too
+        self.fail = _nobody  # whoever it was knows this reservation too
 
 
 def _unheard(reason: str) -> None:

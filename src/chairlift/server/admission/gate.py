@@ -15,12 +15,12 @@ from starlette.requests import Request
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.context import context_of
-from chairlift.server.encoder import Most, TooLong
+from chairlift.server.encoder import TokenLimit, TooLong
 
 DEADLINE_HEADER = "X-Deadline-Ms"
 
 
-class Time:
+class TimeLimit:
     """How long a request has, from now."""
 
     def __init__(self, max_s: float | None, given_s: float | None) -> None:
@@ -42,21 +42,21 @@ class Time:
         return self._now + min(limits) if limits else None
 
 
-def enter(http: Request) -> Time:
-    """Raises `TurnedAway`."""
+def enter(http: Request) -> TimeLimit:
+    """Raises `Rejected`."""
     load = context_of(http).load
     load.check(key_of(http))
-    return Time(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))
+    return TimeLimit(load.settings.max_request_seconds, _deadline_s(http.headers.get(DEADLINE_HEADER)))
 
 
 @contextmanager
-def charged(http: Request, most: Most) -> Iterator[None]:
+def charged(http: Request, limit: TokenLimit) -> Iterator[None]:
     """Has the key pay for what is refused inside: a request, and the tokens that were made."""
     try:
         yield
     except InvalidRequest as error:
-        if most.num_made or isinstance(error, TooLong):
-            context_of(http).load.charge(key_of(http), most.num_made, num_requests=1)
+        if limit.num_made or isinstance(error, TooLong):
+            context_of(http).load.charge(key_of(http), limit.num_made, num_requests=1)
         raise
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
-Where = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 _TRUE = {1, "1", "on", "t", "true", "y", "yes"}
 _FALSE = {0, "0", "off", "f", "false", "n", "no"}
 
@@ -32,10 +32,10 @@ class InvalidBody(Exception):
         self.detail = detail
 
 
-class Reader:
+class FieldReader:
     """Reads fields out of one object and collects what is wrong with them."""
 
-    def __init__(self, where: Where, errors: list[dict[str, Any]]) -> None:
+    def __init__(self, where: Location, errors: list[dict[str, Any]]) -> None:
         self._where = where
         self.errors = errors
 
@@ -49,7 +49,7 @@ class Reader:
         """`default` where the field is absent or null."""
         return default if values.get(name) is None else self.value(values[name], (name,), parse, default)
 
-    def value(self, value: Any, where: Where, parse: Callable[[Any], Any], default: Any) -> Any:
+    def value(self, value: Any, where: Location, parse: Callable[[Any], Any], default: Any) -> Any:
         try:
             if value is None:
                 raise Refusal("none is not an allowed value", "type_error.none.not_allowed")
@@ -63,7 +63,7 @@ class Reader:
         items = self.field(values, name, _short_list, [])
         return [self.value(item, (name, index), _short_text, "") for index, item in enumerate(items)]
 
-    def refuse(self, where: Where, refusal: Refusal) -> None:
+    def refuse(self, where: Location, refusal: Refusal) -> None:
         error = {"loc": [*self._where, *where], "msg": str(refusal), "type": refusal.kind}
         self.errors.append(error | ({"ctx": refusal.context} if refusal.context else {}))
 

@@ -16,25 +16,25 @@ from chairlift.core.attributes import Attributes
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.admission.bodies import leave_body
-from chairlift.server.admission.gate import Time, charged, enter
-from chairlift.server.admission.turned_away import TurnedAway
+from chairlift.server.admission.gate import TimeLimit, charged, enter
+from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import Answer, Delta, RequestFailed
 from chairlift.server.context import context_of
-from chairlift.server.encoder import Most
+from chairlift.server.encoder import TokenLimit
 from chairlift.server.errors import Detail, request_id
 from chairlift.server.llm_serving.coerce import InvalidBody
 from chairlift.server.llm_serving.lines import (
     EVENT_HEADERS,
-    Outcome,
+    Summary,
     full_line,
     summary_line,
     token_line,
     token_object,
 )
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, decode, ignored, parse, sampling_params
+from chairlift.server.receive import read_body
 from chairlift.server.request_log.ignored import ignore
 from chairlift.server.request_log.record import record_of
-from chairlift.server.sockets.exchange import read_body
 from chairlift.server.stream import ByteStream, Header
 
 logger = logging.getLogger(__name__)
@@ -69,39 +69,39 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     time_left.allow(request.timeout)
     streams = request.stream if streams is None else streams
     has_logits = context.settings.llm_serving_logprob == "logit"
-    task = Task(request.parameters, streams, request_id(http), has_logits)
+    lines = LineEncoder(request.parameters, streams, request_id(http), has_logits)
     try:
-        most = context.longest()
-        with charged(http, most):
-            answers = [await _answer(http, request, time_left, most)]
+        limit = context.prompt_limit()
+        with charged(http, limit):
+            answers = [await _answer(http, request, time_left, limit)]
         values, request = {}, replace_fields(request, inputs="")  # which may be long, while an answer may take long
         leave_body(http.scope)
         record_of(http).answers = answers
-        return ByteStream(answers, task, headers=task.headers)
+        return ByteStream(answers, lines, headers=lines.headers)
     except Exception as error:
-        response = Response(task.fail(error, has_begun=False))
-        response.raw_headers = [*task.headers]
+        response = Response(lines.fail(error, has_begun=False))
+        response.raw_headers = [*lines.headers]
         return response
 
 
-async def _answer(http: Request, request: GenerateRequest, time_left: Time, most: Most) -> Answer:
+async def _answer(http: Request, request: GenerateRequest, time_left: TimeLimit, limit: TokenLimit) -> Answer:
     context = context_of(http)
     parameters, compat = request.parameters, context.settings.compat
     prompt: list[int] = []
     if request.inputs:
         text = compat.prompt_template.replace("{}", request.inputs)
-        [prompt] = await context.encoder.encode_all([text], True, most)
+        [prompt] = await context.encoder.encode_all([text], True, limit)
     if not prompt:
-        raise _Refused(_EMPTY)
+        raise _PromptRefused(_EMPTY)
     if compat.seq_length is not None and len(prompt) + parameters.max_new_tokens >= compat.seq_length:
-        raise _Refused(_OUT_OF_RANGE)
+        raise _PromptRefused(_OUT_OF_RANGE)
     params = sampling_params(parameters, context.model_config.vocab_size)
     attributes = Attributes(deadline_s=time_left.given_s)
     key, expires = key_of(http), time_left.expires
     return Answer(context, record_of(http), prompt, params, attributes=attributes, key=key, expires=expires)
 
 
-class Task:
+class LineEncoder:
     """What one request hears: a line for each token and a summary, or all of it in one line."""
 
     def __init__(self, parameters: Parameters, streams: bool, name: str, has_logits: bool = True) -> None:
@@ -136,24 +136,24 @@ class Task:
     def end(self) -> bytes:
         num_tokens = len(self._tokens)
         text = "".join(self._texts)
-        return self._summary(Outcome(text=text, finish=self._finish, num_tokens=num_tokens, tokens=self._tokens))
+        return self._summary(Summary(text=text, finish=self._finish, num_tokens=num_tokens, tokens=self._tokens))
 
     def fail(self, error: Exception, has_begun: bool) -> bytes:
-        if isinstance(error, TurnedAway) and not has_begun:
+        if isinstance(error, Rejected) and not has_begun:
             raise error
         finish, message, token_id = self._failure(error)
         token = token_object(token_id, 0.0, message, False)
         line = token_line(message, token, self._is_sse) if self._streams else b""
-        return line + self._summary(Outcome(text=message, finish=finish, num_tokens=len(self._tokens), tokens=[token]))
+        return line + self._summary(Summary(text=message, finish=finish, num_tokens=len(self._tokens), tokens=[token]))
 
-    def _summary(self, outcome: Outcome) -> bytes:
+    def _summary(self, summary: Summary) -> bytes:
         if not self._streams:
-            return full_line(outcome)
-        return summary_line(outcome, self._is_sse) if self._has_summary else b""
+            return full_line(summary)
+        return summary_line(summary, self._is_sse) if self._has_summary else b""
 
     def _failure(self, error: Exception) -> Failure:
         match error:
-            case _Refused():
+            case _PromptRefused():
                 return error.failure
             case InvalidRequest():
                 return _OUT_OF_RANGE
@@ -164,7 +164,7 @@ class Task:
         return _FAILED
 
 
-class _Refused(InvalidRequest):
+class _PromptRefused(InvalidRequest):
     def __init__(self, failure: Failure) -> None:
         super().__init__("inputs", failure[1])
         self.failure = failure

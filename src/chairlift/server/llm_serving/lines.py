@@ -18,7 +18,7 @@ EVENT_HEADERS = [
 ]
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer ended; `tokens` are token objects as JSON."""
 
     text: str
@@ -38,14 +38,14 @@ def token_line(text: str, token: str, is_sse: bool) -> bytes:
     )
 
 
-def summary_line(outcome: Outcome, is_sse: bool) -> bytes:
+def summary_line(summary: Summary, is_sse: bool) -> bytes:
     if is_sse:
-        return _line(f'{{"details": null, {_summary(outcome)}}}', is_sse)
-    return b"data:" + full_line(outcome)
+        return _line(f'{{"details": null, {_summary(summary)}}}', is_sse)
+    return b"data:" + full_line(summary)
 
 
-def full_line(outcome: Outcome) -> bytes:
-    return f'{{{_summary(outcome)}, "details": null}}\n'.encode()
+def full_line(summary: Summary) -> bytes:
+    return f'{{{_summary(summary)}, "details": null}}\n'.encode()
 
 
 def status_event(value: object) -> bytes:
@@ -62,10 +62,10 @@ def _line(content: str, is_sse: bool) -> bytes:
     return f"data:{content}\n".encode()
 
 
-def _summary(outcome: Outcome) -> str:
-    first = outcome.tokens[0]
+def _summary(summary: Summary) -> str:
+    first = summary.tokens[0]
     return (
-        f'"generated_text": {_quoted(outcome.text)}, "finish_reason": {_quoted(outcome.finish)}, '
-        f'"generated_tokens": {outcome.num_tokens}, "prefill": [{first}], "seed": 0, '
-        f'"tokens": [{", ".join(outcome.tokens)}], "top_tokens": [[{first}]]'
+        f'"generated_text": {_quoted(summary.text)}, "finish_reason": {_quoted(summary.finish)}, '
+        f'"generated_tokens": {summary.num_tokens}, "prefill": [{first}], "seed": 0, '
+        f'"tokens": [{", ".join(summary.tokens)}], "top_tokens": [[{first}]]'
     )

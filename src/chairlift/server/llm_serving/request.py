@@ -13,8 +13,8 @@ import msgspec
 
 from chairlift.core.params import SamplingParams
 from chairlift.server.llm_serving.coerce import (
+    FieldReader,
     InvalidBody,
-    Reader,
     Refusal,
     at_least_one,
     boolean,
@@ -62,7 +62,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 def parse(values: dict[str, Any]) -> GenerateRequest:
     """Raises `InvalidBody`."""
     errors: list[dict[str, Any]] = []
-    reader = Reader(("body",), errors)
+    reader = FieldReader(("body",), errors)
     if "inputs" in values:
         inputs = reader.field(values, "inputs", whole_text, "")
     else:
@@ -103,13 +103,13 @@ def decode(body: bytes | bytearray) -> dict[str, Any]:
             return mapping(values)
         except Refusal as error:
             refusal = error
-    reader = Reader(("body",), [])
+    reader = FieldReader(("body",), [])
     reader.refuse((), refusal)
     raise InvalidBody(reader.errors)
 
 
 def _parameters(values: dict[str, Any], errors: list[dict[str, Any]]) -> Parameters:
-    reader = Reader(("body", "parameters"), errors)
+    reader = FieldReader(("body", "parameters"), errors)
     read = {
         name: (reader.nullable if name in _NULLABLE else reader.field)(values, name, parse, default)
         for name, (parse, default) in _READ.items()

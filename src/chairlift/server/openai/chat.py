@@ -26,11 +26,11 @@ async def chat_completions(http: Request) -> Response:
     context, time_left = context_of(http), enter(http)
     request = await read_request(http, ChatRequest)
     time_left.allow(request.timeout)
-    given, most = given_params(request), context.longest()
-    with chat_names(request), charged(http, most):
+    given, limit = given_params(request), context.prompt_limit()
+    with chat_names(request), charged(http, limit):
         params = chat_params(request, given, context.model_config.sampling)
         attributes = attributes_of(http, request, time_left.given_s)
-        prompt = await chat_prompt(context, request, most)
+        prompt = await chat_prompt(context, request, limit)
         request = replace_fields(request, messages=[])  # which may be long, while an answer may take long
         leave_body(http.scope)
         reply = Reply(http, request, [prompt], params, attributes, time_left, is_chat=True)

@@ -98,7 +98,7 @@ class Frame:
         return b"".join(parts)
 
 
-class Chunks:
+class ChunkEncoder:
     """What a stream says: the chunks of all choices as their tokens come, and how it ends."""
 
     def __init__(self, reply: Reply, frames: Sequence[Frame]) -> None:

@@ -32,9 +32,9 @@ async def completions(http: Request) -> Response:
     given = given_params(request)
     params = completion_params(request, given, context.model_config.sampling)
     attributes = attributes_of(http, request, time_left.given_s)
-    most = context.longest()
-    with charged(http, most):
-        prompts = await completion_prompts(context, request, most)
+    limit = context.prompt_limit()
+    with charged(http, limit):
+        prompts = await completion_prompts(context, request, limit)
         request = replace_fields(request, prompt="")  # which may be long, while an answer may take long
         leave_body(http.scope)
         if len(prompts) * params.num_samples > MAX_SAMPLES:

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.server.context import context_of
-from chairlift.server.openai.chunks import HEADERS, Chunks, Frame
+from chairlift.server.openai.chunks import HEADERS, ChunkEncoder, Frame
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.reply import Choice, Reply, check_model
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from chairlift.server.receive import read_body, until_gone
 from chairlift.server.request_log.ignored import ignore
-from chairlift.server.sockets.exchange import read_body, until_gone
 from chairlift.server.stream import ByteStream
 
 R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
@@ -41,7 +41,7 @@ async def respond(
     """`frame` makes the chunks of one of the choices, `complete` the body of a whole answer."""
     if reply.request.stream:
         frames = [frame(reply, index) for index in range(len(reply.answers) * reply.params.n)]
-        return ByteStream(reply.answers, Chunks(reply, frames), headers=HEADERS)
+        return ByteStream(reply.answers, ChunkEncoder(reply, frames), headers=HEADERS)
     try:
         choices = await until_gone(http.receive, reply.collect())
     finally:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.api_keys import key_of
 from chairlift.server.context import ServerContext, context_of
-from chairlift.server.encoder import Most
+from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.logprobs import token_text
 from chairlift.server.openai.prompts import chat_prompt
@@ -47,12 +47,12 @@ async def tokenize(http: Request) -> Response:
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("prompt", "give either prompt or messages")
     max_len = _max_model_len(context)
-    most = _most(context)
+    limit = _token_limit(context)
     if request.prompt is not None:
         add_special = request.add_special_tokens is not False
-        [tokens] = await context.encoder.encode_all([request.prompt], add_special, most)
+        [tokens] = await context.encoder.encode_all([request.prompt], add_special, limit)
     else:
-        tokens = await chat_prompt(context, request, most)
+        tokens = await chat_prompt(context, request, limit)
     texts = await _texts(context, tokens) if request.return_token_strs else UNSET
     return json_response(Tokens(count=len(tokens), max_model_len=max_len, tokens=tokens, token_strs=texts))
 
@@ -60,15 +60,15 @@ async def tokenize(http: Request) -> Response:
 async def detokenize(http: Request) -> Response:
     context = _counted(http)
     request = await read_request(http, DetokenizeRequest)
-    most = _most(context)
-    if len(request.tokens) > most.num_tokens:
-        raise InvalidRequest("tokens", f"{len(request.tokens)} tokens {most.why}")
+    limit = _token_limit(context)
+    if len(request.tokens) > limit.num_tokens:
+        raise InvalidRequest("tokens", f"{len(request.tokens)} tokens {limit.why}")
     size = context.model_config.vocab_size
     bad = next((token for token in request.tokens if not 0 <= token < size), None)
     if bad is not None:
         raise InvalidRequest("tokens", f"token id {bad} is outside the vocabulary of {size}")
     decode = partial(context.tokenizer.decode, request.tokens, skip_special=False)
-    return json_response(Text(prompt=await _beside(context, decode, len(request.tokens))))
+    return json_response(Text(prompt=await _in_thread(context, decode, len(request.tokens))))
 
 
 async def version(http: Request) -> Response:
@@ -83,16 +83,16 @@ def _counted(http: Request) -> ServerContext:
 
 
 async def _texts(context: ServerContext, tokens: list[int]) -> list[str]:
-    return await _beside(context, lambda: [token_text(context.tokenizer, token) for token in tokens], len(tokens))
+    return await _in_thread(context, lambda: [token_text(context.tokenizer, token) for token in tokens], len(tokens))
 
 
-async def _beside(context: ServerContext, work: Callable[[], T], num_tokens: int) -> T:
-    return work() if num_tokens < _MANY else await context.encoder.beside(work)
+async def _in_thread(context: ServerContext, work: Callable[[], T], num_tokens: int) -> T:
+    return work() if num_tokens < _MANY else await context.encoder.in_thread(work)
 
 
-def _most(context: ServerContext) -> Most:
-    most = max(MAX_TOKENS, _max_model_len(context))
-    return Most(most, "are not handled at once")
+def _token_limit(context: ServerContext) -> TokenLimit:
+    limit = max(MAX_TOKENS, _max_model_len(context))
+    return TokenLimit(limit, "are not handled at once")
 
 
 def _max_model_len(context: ServerContext) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.context import ServerContext
-from chairlift.server.encoder import Most
+from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, ContentPart, Message, TokenizeRequest
 from chairlift.text.chat import render
 
@@ -14,11 +14,11 @@ MAX_MESSAGES = 4096  # a template takes microseconds over each, and all other re
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
-async def completion_prompts(context: ServerContext, request: CompletionRequest, most: Most) -> list[list[int]]:
+async def completion_prompts(context: ServerContext, request: CompletionRequest, limit: TokenLimit) -> list[list[int]]:
     prompt = request.prompt
     items: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
-    if len(items) > max(MAX_PROMPTS, most.num_tokens) and isinstance(items[0], int):  # before anybody looks at each
-        raise InvalidRequest("prompt", f"{len(items)} tokens {most.why}")
+    if len(items) > max(MAX_PROMPTS, limit.num_tokens) and isinstance(items[0], int):  # before anybody looks at each
+        raise InvalidRequest("prompt", f"{len(items)} tokens {limit.why}")
     if items and all(isinstance(item, int) for item in items):
         items = [items]
     if not items:
@@ -32,10 +32,10 @@ async def completion_prompts(context: ServerContext, request: CompletionRequest,
     if isinstance(items[0], list):
         return list(items)
     add_special = request.add_special_tokens is not False
-    return await context.encoder.encode_all(items, add_special, most)
+    return await context.encoder.encode_all(items, add_special, limit)
 
 
-async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeRequest, most: Most) -> list[int]:
+async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeRequest, limit: TokenLimit) -> list[int]:
     """The conversation in the model's own format."""
     messages = request.messages or []
     if not messages:
@@ -47,7 +47,7 @@ async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeReq
     if continues and adds:
         raise InvalidRequest("continue_final_message", "cannot be combined with add_generation_prompt")
     chat = [_message(index, message) for index, message in enumerate(messages)]
-    await context.encoder.check(sum(len(message["content"]) for message in chat), most)
+    await context.encoder.check(sum(len(message["content"]) for message in chat), limit)
     text = render(
         context.tokenizer,
         chat,
@@ -56,7 +56,7 @@ async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeReq
         template_kwargs=request.chat_template_kwargs or {},
         escape_special_tokens=context.settings.escape_special_tokens,
     )
-    [ids] = await context.encoder.encode_all([text], False, most)
+    [ids] = await context.encoder.encode_all([text], False, limit)
     return ids
 
 

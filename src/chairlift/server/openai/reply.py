@@ -12,7 +12,7 @@ from chairlift.core.attributes import Attributes
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore, best_samples
 from chairlift.server.admission.api_keys import key_of
-from chairlift.server.admission.gate import Time
+from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
@@ -48,7 +48,7 @@ class Reply:
         prompts: Sequence[list[int]],
         params: SamplingParams,
         attributes: Attributes,
-        time_left: Time,
+        time_left: TimeLimit,
         *,
         is_chat: bool,
         hides_output: bool = False,  # the engine's token is not part of the answer

@@ -7,13 +7,13 @@ from starlette.responses import Response
 
 from chairlift.config.keys import ApiKey
 from chairlift.server.admission.api_keys import key_of
-from chairlift.server.admission.turned_away import Stopping
+from chairlift.server.admission.rejected import Stopping
 from chairlift.server.context import context_of
 from chairlift.server.openai.models import welcome
 from chairlift.server.page.about import about
 from chairlift.server.page.document import document
-from chairlift.server.page.pages import Page, Pages
-from chairlift.server.sockets.exchange import until_gone
+from chairlift.server.page.feeds import Feed, Feeds
+from chairlift.server.receive import until_gone
 
 
 async def root(http: Request) -> Response:
@@ -25,11 +25,11 @@ async def root(http: Request) -> Response:
 
 
 async def live(http: Request) -> Response:
-    context, pages = context_of(http), http.app.state.pages
+    context, feeds = context_of(http), http.app.state.feeds
     if context.load.is_draining:  # else a page, which asks again, would hold on to a connection
         raise Stopping
-    assert isinstance(pages, Pages)
-    return Page(pages, lambda: about(context))
+    assert isinstance(feeds, Feeds)
+    return Feed(feeds, lambda: about(context))
 
 
 async def explain(http: Request) -> Response:

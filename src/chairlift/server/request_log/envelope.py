@@ -1,4 +1,4 @@
-"""Around every request: its id, an answer for whatever escapes, and a note in the book at its end.
+"""Around every request: its id, an answer for whatever escapes, and a record in the request log at its end.
 
 Always: each response carries `X-Request-Id`, the client's own if it sent a printable one, and the names of fields that
 had no effect; no exception reaches the server below, except one that comes after a response has begun, which can only
@@ -16,25 +16,25 @@ from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.bounds import Load
 from chairlift.server.errors import respond
 from chairlift.server.request_log.ignored import HEADER
-from chairlift.server.request_log.log import Book
+from chairlift.server.request_log.log import RequestLog
 
 logger = logging.getLogger(__name__)
 IGNORED = HEADER.lower().encode()
-Where = Callable[[Scope], tuple[str, bool]]  # a request's route, and whether it makes text
+RouteOf = Callable[[Scope], tuple[str, bool]]  # a request's route, and whether it makes text
 
 
 class Envelope:
-    def __init__(self, app: ASGIApp, load: Load, book: Book, where: Where) -> None:
+    def __init__(self, app: ASGIApp, load: Load, request_log: RequestLog, route_of: RouteOf) -> None:
         self._app = app
         self._load = load
-        self._book = book
-        self._where = where
+        self._request_log = request_log
+        self._route_of = route_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = self._book.open(scope)
+        record = self._request_log.open(scope)
         name = record.id
         header = (b"x-request-id", name.encode())
         is_started = False
@@ -63,7 +63,7 @@ class Envelope:
             await respond(Request(scope), error)(scope, receive, send_named)
         finally:
             leave_body(scope)
-            self._book.close(scope, record, *self._where(scope))
+            self._request_log.close(scope, record, *self._route_of(scope))
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":

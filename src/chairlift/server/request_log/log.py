@@ -22,7 +22,7 @@ _MAX_ID = 128
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 
 
-class Book:
+class RequestLog:
     def __init__(
         self,
         *,
@@ -69,9 +69,9 @@ class Book:
     def _count(self, record: Record, route: str, outcome: str, reason: str) -> None:
         assert self.metrics is not None
         for answer in record.answers:
-            figures = record.figures(answer)
-            if figures is not None:
-                self.metrics.finished(len(answer.prompt), answer.num_output, *figures)
+            latencies = record.latencies(answer)
+            if latencies is not None:
+                self.metrics.finished(len(answer.prompt), answer.num_output, *latencies)
         self.metrics.ended(route, outcome, reason)
 
     def _write(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> None:
@@ -90,8 +90,8 @@ class Book:
         key: ApiKey | None = scope.get("api_key")
         if key is not None:
             fields["key"] = key.name
-        figures = [record.figures(answer) for answer in record.answers]
-        first = figures[0] if figures else None
+        latencies = [record.latencies(answer) for answer in record.answers]
+        first = latencies[0] if latencies else None
         if first is not None:
             fields["ttft_s"] = round(first.ttft_s, 6)
             if first.tpot_s is not None:

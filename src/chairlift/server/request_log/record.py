@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chairlift.server.answer import Answer
 
 
-class Figures(NamedTuple):
+class Latencies(NamedTuple):
     """Of an answer that came to its end."""
 
     ttft_s: float
@@ -56,14 +56,14 @@ class Record:
             return "aborted", "engine"
         return "finished", "length" if "length" in finishes else str(finishes[0])
 
-    def figures(self, answer: "Answer") -> Figures | None:
+    def latencies(self, answer: "Answer") -> Latencies | None:
         """None where it did not come to its end."""
         if answer.first is None or answer.last is None or answer.finish not in ("stop", "length"):
             return None
         num_each = answer.num_output / answer.params.num_samples
         has_gaps = num_each > 1 and not answer.params.beam_width
         tpot_s = (answer.last - answer.first) / (num_each - 1) if has_gaps else None
-        return Figures(answer.first - self.arrived, tpot_s, answer.last - self.arrived)
+        return Latencies(answer.first - self.arrived, tpot_s, answer.last - self.arrived)
 
 
 def record_of(http: Request) -> Record:

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from chairlift.server.sockets.guard import GuardedProtocol
 
-_NAME = "chairlift.wire"
+_NAME = "chairlift.connection"
 
 
 class Sender(Protocol):
@@ -28,7 +28,7 @@ class Sender(Protocol):
         ...
 
 
-class Wire(Protocol):
+class Connection(Protocol):
     sender: Sender | None
 
     @property
@@ -47,16 +47,16 @@ class Wire(Protocol):
         ...
 
 
-def wire_of(scope: Scope) -> Wire:
-    wire: Wire = scope["extensions"][_NAME]
-    return wire
+def connection_of(scope: Scope) -> Connection:
+    connection: Connection = scope["extensions"][_NAME]
+    return connection
 
 
-def lend(scope: Scope, wire: Wire) -> None:
-    scope["extensions"] = {_NAME: wire}
+def lend(scope: Scope, connection: Connection) -> None:
+    scope["extensions"] = {_NAME: connection}
 
 
-class WireProtocol(GuardedProtocol):
+class ConnectionProtocol(GuardedProtocol):
     """The server's own handling of a connection, which lends the connection to the application."""
 
     sender: Sender | None = None

@@ -15,7 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from chairlift.server.admission.bounds import Load
-from chairlift.server.admission.turned_away import TooManyConnections
+from chairlift.server.admission.rejected import TooManyConnections
 from chairlift.server.errors import error_json
 from chairlift.server.sockets.listen import network_of
 
@@ -84,7 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._num_trailer_bytes = 0 if self._is_body_read else self._num_trailer_bytes + len(data)
             if self._num_trailer_bytes > MAX_HEAD_BYTES:
                 self._refuse(431, f"the request has {MAX_HEAD_BYTES} bytes and more beside its body")
-        is_idle = self._receiving_since is None and not self._is_refused and not self._is_under_way
+        is_idle = self._receiving_since is None and not self._is_refused and not self._has_in_flight
         if is_idle:  # blank lines: the next request has begun
             self._receiving_since = time.monotonic()
 
@@ -112,7 +112,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     @property
-    def _is_under_way(self) -> bool:
+    def _has_in_flight(self) -> bool:
         return any(not cycle.response_complete for cycle in self._cycles)
 
     def on_message_begin(self) -> None:
@@ -171,7 +171,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
 
-    def look(self, now: float) -> None:
+    def check_limits(self, now: float) -> None:
         """To be called every now and then."""
         settings = self._load.settings
         if self.flow.read_paused and self._receiving_since is not None:  # it is we who do not go on

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chairlift.server.admission.bounds import Load
-from chairlift.server.admission.turned_away import TooManyConnections
+from chairlift.server.admission.rejected import TooManyConnections
 from chairlift.server.sockets.guard import GuardedProtocol
 from chairlift.server.sockets.listen import network_of
 
@@ -25,7 +25,7 @@ def server_context(cert: Path, key: Path | None) -> ssl.SSLContext:
     return context
 
 
-class Doorway:
+class TlsListener:
     """Takes connections from a socket, one at a time: other front ends take from it too."""
 
     def __init__(

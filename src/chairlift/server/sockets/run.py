@@ -19,9 +19,9 @@ from starlette.types import ASGIApp
 
 from chairlift.live.processes.child import STOP
 from chairlift.server.admission.bounds import Load
-from chairlift.server.sockets.connection import WireProtocol
+from chairlift.server.sockets.connection import ConnectionProtocol
 from chairlift.server.sockets.guard import GuardedProtocol
-from chairlift.server.sockets.handshake import Doorway, server_context
+from chairlift.server.sockets.handshake import TlsListener, server_context
 
 _KEEP_ALIVE_S = 65  # longer than the idle time after which common clients and proxies close a connection
 _GOODBYE_S = 1.0  # for clients to be told that their request has ended
@@ -38,7 +38,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, load: Load) -> None:
         super().__init__(config)
         self._load = load
-        self._doors: list[Doorway] = []
+        self._doors: list[TlsListener] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         settings = self._load.settings
@@ -48,9 +48,13 @@ class _Server(uvicorn.Server):
         await super().startup([])
         context = server_context(settings.tls_cert, settings.tls_key)
         protocol = partial(
-            WireProtocol, self._load, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            ConnectionProtocol,
+            self._load,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
         )
-        self._doors = [Doorway(sock, context, self._load, protocol) for sock in sockets or ()]
+        self._doors = [TlsListener(sock, context, self._load, protocol) for sock in sockets or ()]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for door in self._doors:
@@ -62,7 +66,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Stop:
+class _Shutdown:
     """How a front end comes to its end: asked once it drains, asked again it is done at once."""
 
     def __init__(self, servers: list[_Server], load: Load) -> None:
@@ -101,12 +105,12 @@ class _Stop:
 async def serve(sites: Sequence[Site], load: Load, *, stop: asyncio.Event | None = None) -> None:
     """Runs in the calling event loop; returns after a graceful stop."""
     servers = [_server(app, load) for app, _ in sites]
-    ending = _Stop(servers, load)
+    ending = _Shutdown(servers, load)
     loop = asyncio.get_running_loop()
     has_signals = threading.current_thread() is threading.main_thread()
     if has_signals:
         loop.add_signal_handler(STOP, ending.ask)
-    tasks = [asyncio.ensure_future(ending.run()), asyncio.ensure_future(_look(servers, load))]
+    tasks = [asyncio.ensure_future(ending.run()), asyncio.ensure_future(_check_connections(servers, load))]
     if stop is not None:
         tasks.append(asyncio.ensure_future(_ask_on(stop, ending)))
     try:
@@ -121,7 +125,7 @@ async def serve(sites: Sequence[Site], load: Load, *, stop: asyncio.Event | None
 def _server(app: ASGIApp, load: Load) -> _Server:
     config = uvicorn.Config(
         app,
-        http=partial(WireProtocol, load),  # type: ignore[arg-type]
+        http=partial(ConnectionProtocol, load),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -133,7 +137,7 @@ def _server(app: ASGIApp, load: Load) -> _Server:
     return _Server(config, load)
 
 
-async def _look(servers: Sequence[_Server], load: Load) -> None:
+async def _check_connections(servers: Sequence[_Server], load: Load) -> None:
     """Every now and then looks after each connection."""
     while True:
         settings = load.settings
@@ -141,13 +145,13 @@ async def _look(servers: Sequence[_Server], load: Load) -> None:
         load.note_tokens()
         now = time.monotonic()
         for connection in _connections(servers):
-            connection.look(now)
+            connection.check_limits(now)
 
 
 def _connections(servers: Sequence[_Server]) -> list[GuardedProtocol]:
     return cast(list[GuardedProtocol], [each for server in servers for each in server.server_state.connections])
 
 
-async def _ask_on(stop: asyncio.Event, ending: _Stop) -> None:
+async def _ask_on(stop: asyncio.Event, ending: _Shutdown) -> None:
     await stop.wait()
     ending.ask()

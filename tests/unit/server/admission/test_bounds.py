@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.live.shared_memory.counts import Count
 from chairlift.server.admission.bounds import Load
-from chairlift.server.admission.turned_away import Overloaded, Stopping
+from chairlift.server.admission.rejected import Overloaded, Stopping
 from fakes.http_world import HttpWorld
 from fakes.loads import make_load
 
@@ -66,20 +66,20 @@ def test_leaving_twice_counts_once_and_who_never_began_was_not_served() -> None:
     load = make_load()
     served, left = load.take([(2, 7), (1, 3)])
     served.begin()
-    for place in (served, served, left):
-        place.leave()
+    for reservation in (served, served, left):
+        reservation.leave()
     assert open_counts(load) == [0, 0, 0]
     assert load.counts.total(Count.FINISHED) == 2
 
 
 def test_a_request_of_several_prompts_and_samples_is_open_once_until_it_ends() -> None:
     load = make_load()
-    places = load.take([(4, 7), (4, 7), (4, 7)])
+    reservations = load.take([(4, 7), (4, 7), (4, 7)])
     load.take([(1, 1)])
     assert load.counts.total(Count.OPEN) == 2
-    for place in places:
-        place.begin()
-        place.leave()
+    for reservation in reservations:
+        reservation.begin()
+        reservation.leave()
     assert load.counts.total(Count.OPEN) == 1
 
 
@@ -88,9 +88,9 @@ def test_retry_after_is_what_the_queue_takes_at_the_measured_pace(monkeypatch: p
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     load = make_load(max_waiting=60)
     for _ in range(20):  # two a second
-        for place in load.take([(1, 10)] * 2):
-            place.begin()
-            place.leave()
+        for reservation in load.take([(1, 10)] * 2):
+            reservation.begin()
+            reservation.leave()
         now[0] += 1.0
     load.take([(60, 10)])
     with pytest.raises(Overloaded) as refusal:

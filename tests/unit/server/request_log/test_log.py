@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.server.request_log.log import Book
+from chairlift.server.request_log.log import RequestLog
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
 from fakes.http_world import HttpWorld
@@ -32,7 +32,7 @@ def metrics(tmp_path: Path) -> Iterator[FrontEndMetrics]:
 
 
 def world_of(metrics: FrontEndMetrics, **settings: Any) -> HttpWorld:
-    return HttpWorld(book=Book(model="small", metrics=metrics), **settings)
+    return HttpWorld(request_log=RequestLog(model="small", metrics=metrics), **settings)
 
 
 async def scrape_of(world: HttpWorld) -> Scrape:
@@ -128,7 +128,7 @@ async def test_a_request_that_a_stop_cuts_off_is_counted_as_failed_and_not_as_re
 
 def test_a_client_that_leaves_is_counted_as_such(tmp_path: Path) -> None:
     with own_values():
-        world = HttpWorld(book=Book(model="small", metrics=FrontEndMetrics(tmp_path, 0)))
+        world = HttpWorld(request_log=RequestLog(model="small", metrics=FrontEndMetrics(tmp_path, 0)))
         world.client.stalls_at = 3
         with world.on_a_port() as url:
             body = {**ASK, "stream": True, "max_tokens": 100}
@@ -162,7 +162,7 @@ async def test_vllms_names_come_beside_ours_when_asked_for(metrics: FrontEndMetr
 async def test_who_asks_at_the_same_time_is_told_the_same(
     metrics: FrontEndMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, made, may_end = HttpWorld(book=Book(metrics=metrics)), list[int](), threading.Event()
+    world, made, may_end = HttpWorld(request_log=RequestLog(metrics=metrics)), list[int](), threading.Event()
 
     def gather(*_: object) -> bytes:
         made.append(1)
@@ -218,7 +218,7 @@ def fields_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 async def test_a_line_is_logged_for_each_request_and_none_of_its_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    world = HttpWorld("secret answer", book=Book(model="small", logs=True))
+    world = HttpWorld("secret answer", request_log=RequestLog(model="small", logs=True))
     world.client.num_cached = 1
     async with world.http() as http:
         await http.post(COMPLETIONS, json={**ASK, "prompt": "secret prompt"}, headers={"X-Request-Id": "my-id"})
@@ -245,7 +245,7 @@ async def test_a_line_is_logged_for_each_request_and_none_of_its_text(caplog: py
 async def test_a_line_names_the_key_but_does_not_show_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     key = "sk-alice-0123456789"
-    async with HttpWorld(book=Book(model="small", logs=True), api_key=key).http() as http:
+    async with HttpWorld(request_log=RequestLog(model="small", logs=True), api_key=key).http() as http:
         await http.post(COMPLETIONS, json=ASK, headers={"Authorization": f"Bearer {key}"})
         await http.post(COMPLETIONS, json=ASK, headers={"Authorization": f"Bearer {key}0"})
     done, refused = fields_of(caplog)
@@ -258,8 +258,8 @@ async def test_a_line_names_the_key_but_does_not_show_it(caplog: pytest.LogCaptu
 async def test_prompts_and_answers_are_logged_only_on_request(caplog: pytest.LogCaptureFixture, stream: bool) -> None:
     caplog.set_level(logging.INFO)
     tokenizer = HttpWorld().tokenizer
-    book = Book(model="small", logs=True, text_of=lambda ids: tokenizer.decode(ids))
-    world = HttpWorld("Hello there.", book=book)
+    request_log = RequestLog(model="small", logs=True, text_of=lambda ids: tokenizer.decode(ids))
+    world = HttpWorld("Hello there.", request_log=request_log)
     await world.post(COMPLETIONS, {"prompt": "Hello", "max_tokens": 50, "stream": stream})
     (line,) = fields_of(caplog)
     assert line["prompt"] == ["Hello"]
@@ -270,7 +270,7 @@ async def test_a_request_is_traced_with_what_became_of_it_in_the_engine(monkeypa
     monkeypatch.setattr("chairlift.telemetry.spans._GOODBYE_MS", 1000 * HANG_S)
     with receiver() as got:
         spans = Spans(got.url, {"service.name": "chairlift"}, lambda outcome, count: None)
-        world = HttpWorld(book=Book(model="small", spans=spans))
+        world = HttpWorld(request_log=RequestLog(model="small", spans=spans))
         now = time.monotonic()
         world.client.marks = [("queued", now), ("admitted", now), ("preempted", now), ("admitted", now)]
         trace = "0af7651916cd43dd8448eb211c80319c"

@@ -21,7 +21,7 @@ _SHOWN = ("X-Request-Id", "Retry-After", HEADER)
 _WAYS_OUT = "name it with --allowed-host, or set API keys"
 
 
-def allow_sites(app: ASGIApp, origins: str | None) -> ASGIApp:
+def allow_origins(app: ASGIApp, origins: str | None) -> ASGIApp:
     """`origins` as the option has them; None: the application as it is."""
     if origins is None:
         return app
@@ -34,14 +34,14 @@ def names_of(option: str | None) -> list[str]:
     return [name.strip() for name in option.split(",")] if option else []
 
 
-def is_this_machine(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
 
 
-class OwnMachine:
+class LocalOnly:
     def __init__(self, app: ASGIApp, is_guarded: Callable[[], bool], hosts: list[str], origins: list[str]) -> None:
         """`is_guarded`: whether the server is for this machine alone and has no keys now; `hosts` and `origins`: others
         that may be named."""
@@ -58,7 +58,7 @@ class OwnMachine:
     def _check(self, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
         name = _without_port(host).lower()
-        if name and not is_this_machine(name) and name not in self._hosts:
+        if name and not is_loopback(name) and name not in self._hosts:
             raise HTTPException(403, f"this server is for this machine, not for {host[:80]!r}; {_WAYS_OUT}")
         if origin is None or origin in self._origins or "*" in self._origins:
             return

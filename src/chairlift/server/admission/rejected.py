@@ -3,14 +3,14 @@
 from chairlift.core.errors import ChairliftError
 
 
-class TurnedAway(ChairliftError):
+class Rejected(ChairliftError):
     """The same request may be served at another time; `retry_after_s` says when to try, where that is known."""
 
     status: int
     retry_after_s: int | None = None
 
 
-class Overloaded(TurnedAway):
+class Overloaded(Rejected):
     status = 429
 
     def __init__(self, message: str, retry_after_s: int) -> None:
@@ -18,7 +18,7 @@ class Overloaded(TurnedAway):
         self.retry_after_s = retry_after_s
 
 
-class TooManyConnections(TurnedAway):
+class TooManyConnections(Rejected):
     retry_after_s = 1
 
     def __init__(self, status: int, message: str) -> None:
@@ -26,7 +26,7 @@ class TooManyConnections(TurnedAway):
         self.status = status
 
 
-class Stopping(TurnedAway):
+class Stopping(Rejected):
     status = 503
     retry_after_s = 1
 
@@ -34,7 +34,7 @@ class Stopping(TurnedAway):
         super().__init__("the server is stopping; another one may take this request")
 
 
-class OutOfTime(TurnedAway):
+class OutOfTime(Rejected):
     status = 504
 
     def __init__(self) -> None:

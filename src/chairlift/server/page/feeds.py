@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from chairlift.live.wire.messages import Snapshot
 from chairlift.live.wire.watching import Watching
-from chairlift.server.sockets.connection import Wire, wire_of
+from chairlift.server.sockets.connection import Connection, connection_of
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -25,29 +25,29 @@ _HEADERS = [
 ]
 
 
-class Pages:
+class Feeds:
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
-        self._open: dict[Page, None] = {}
+        self._open: dict[Feed, None] = {}
         self._is_closed = False
 
-    def join(self, page: "Page") -> None:
-        self._open[page] = None
+    def join(self, feed: "Feed") -> None:
+        self._open[feed] = None
         if self._is_closed:
-            page.end()
+            feed.end()
         else:
             self.ask()
 
-    def leave(self, page: "Page") -> None:
-        del self._open[page]
+    def leave(self, feed: "Feed") -> None:
+        del self._open[feed]
         if not self._open:
             self._watching.end()
 
     def close(self) -> None:
         """The server stops: no page is waited for, also of those that come."""
         self._is_closed = True
-        for page in list(self._open):
-            page.end()
+        for feed in list(self._open):
+            feed.end()
 
     def ask(self) -> None:
         """For everything; a page has yet to be told."""
@@ -55,69 +55,69 @@ class Pages:
 
     def put(self, snapshot: Snapshot) -> None:
         data = _event(b"whole" if snapshot.is_whole else b"news", snapshot.data)
-        for page in list(self._open):
-            page.show(data, snapshot.is_whole)
+        for feed in list(self._open):
+            feed.show(data, snapshot.is_whole)
 
     def lose(self) -> None:
-        for page in list(self._open):
-            page.lose()
+        for feed in list(self._open):
+            feed.lose()
 
 
-class Page(Response):
+class Feed(Response):
     """The stream of one page; ends when the page is closed, or the server stops."""
 
-    def __init__(self, pages: Pages, about: Callable[[], bytes]) -> None:
+    def __init__(self, feeds: Feeds, about: Callable[[], bytes]) -> None:
         self.status_code = 200
         self.background = None
         self.raw_headers = [*_HEADERS]
-        self._pages = pages
+        self._feeds = feeds
         self._about = about
-        self._wire: Wire
+        self._connection: Connection
         self._over: asyncio.Future[None]
         self._wants_whole = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._wire = wire_of(scope)
-        if self._wire.is_gone:
+        self._connection = connection_of(scope)
+        if self._connection.is_gone:
             raise ClientDisconnect
         if scope["method"] == "HEAD":
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         self._over = asyncio.get_running_loop().create_future()
-        self._wire.sender = self
+        self._connection.sender = self
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            self._wire.write(_event(b"about", self._about()))
-            self._pages.join(self)
+            self._connection.write(_event(b"about", self._about()))
+            self._feeds.join(self)
             try:
                 await self._over
             finally:
-                self._pages.leave(self)
+                self._feeds.leave(self)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._wire.sender = None
+            self._connection.sender = None
 
     def show(self, data: bytes, is_whole: bool) -> None:
         if self._wants_whole != is_whole or self._over.done():
             return
-        if self._wire.is_full:
+        if self._connection.is_full:
             self._wants_whole = True
         else:
             self._wants_whole = False
-            self._wire.write((_event(b"about", self._about()) if is_whole else b"") + data)
+            self._connection.write((_event(b"about", self._about()) if is_whole else b"") + data)
 
     def lose(self) -> None:
         self._wants_whole = True
-        if not self._over.done() and not self._wire.is_full:
-            self._wire.write(_event(b"away", b"{}"))
+        if not self._over.done() and not self._connection.is_full:
+            self._connection.write(_event(b"away", b"{}"))
 
     def hold(self) -> None:
         """Looked at when there is something to show."""
 
     def release(self) -> None:
         if self._wants_whole:
-            self._pages.ask()
+            self._feeds.ask()
 
     def leave(self) -> None:
         if not self._over.done():
@@ -126,8 +126,8 @@ class Page(Response):
     def end(self) -> None:
         if self._over.done():
             return
-        if self._wire.has_unsent:  # it does not read, and would not hear of the end
-            self._wire.cut()
+        if self._connection.has_unsent:  # it does not read, and would not hear of the end
+            self._connection.cut()
         else:
             self._over.set_result(None)
 
