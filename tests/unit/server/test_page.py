@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from chairlift.live.wire.messages import Explain, Explained, Snapshot, Watch
+from fakes.connection import MemoryConnection
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until, wait_until
-from fakes.wire import MemoryWire
 
 WHOLE, NEWS = Snapshot(True, b'{"whole":1}'), Snapshot(False, b'{"news":1}')
 
@@ -55,7 +55,7 @@ class OpenPage:
     """A page that is being read."""
 
     def __init__(self, world: HttpWorld) -> None:
-        self.wire = MemoryWire()
+        self.wire = MemoryConnection()
         scope = {
             "type": "http",
             "method": "GET",

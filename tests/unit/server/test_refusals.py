@@ -14,10 +14,10 @@ import pytest
 
 from chairlift.server.app import create_app
 from fakes import ledger_process
+from fakes.connection import connected
 from fakes.heard import connected
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until
-from fakes.wire import wired
 
 STUCK = {"prompt": [ledger_process.STUCK, 5, 6], "max_tokens": 1, "return_token_ids": True}
 REFUSED = (
@@ -47,7 +47,7 @@ async def test_a_429_comes_while_the_engine_is_in_the_middle_of_a_step(
     async with connected(address) as client:
         world = HttpWorld(**bound)
         app = create_app(replace(world.context, client=client))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(wired(app)), base_url="http://test") as http:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(connected(app)), base_url="http://test") as http:
             stuck = asyncio.ensure_future(http.post("/v1/completions", json=STUCK))
             await until(ledger_process.stuck_at(address).exists)
             for path, body in REFUSED:

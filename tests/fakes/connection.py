@@ -1,11 +1,11 @@
-"""A wire for an application that runs in process: what is written goes into the body; the client is always there."""
+"""A connection for an application that runs in process: what is written goes into the body; the client is always there."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chairlift.server.sockets.connection import Sender, lend
 
 
-class MemoryWire:
+class MemoryConnection:
     is_full = False
     is_gone = False
     has_unsent = False
@@ -23,15 +23,15 @@ class MemoryWire:
         self.sender.leave()
 
 
-def wired(app: ASGIApp) -> ASGIApp:
+def connected(app: ASGIApp) -> ASGIApp:
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        wire = MemoryWire()
-        lend(scope, wire)
+        connection = MemoryConnection()
+        lend(scope, connection)
 
         async def send_all(message: Message) -> None:
             if message["type"] == "http.response.body":
-                message = {**message, "body": wire.data + message.get("body", b"")}
-                wire.data = b""
+                message = {**message, "body": connection.data + message.get("body", b"")}
+                connection.data = b""
             await send(message)
 
         await app(scope, receive, send_all)
