@@ -1,4 +1,4 @@
-"""A connection for an application that runs in process: what is written goes into the body; the client is always there."""
+"""A connection for an application in process: what is written goes into the body; the client is always there."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,7 +23,7 @@ class MemoryConnection:
         self.sender.leave()
 
 
-def connected(app: ASGIApp) -> ASGIApp:
+def with_connection(app: ASGIApp) -> ASGIApp:
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         connection = MemoryConnection()
         lend(scope, connection)

@@ -17,7 +17,7 @@ from chairlift.server.app import create_app
 from chairlift.server.context import ServerContext
 from chairlift.server.request_log.log import RequestLog
 from chairlift.server.sockets.run import serve
-from fakes.connection import connected
+from fakes.connection import with_connection
 from fakes.loads import make_load
 from fakes.patience import HANG_S, wait_until
 from fakes.scripted_client import ScriptedClient
@@ -63,7 +63,7 @@ class HttpWorld:
         self.app = create_app(self.context)
 
     def http(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.ASGITransport(connected(self.app)), base_url="http://test")
+        return httpx.AsyncClient(transport=httpx.ASGITransport(with_connection(self.app)), base_url="http://test")
 
     async def post(self, path: str, body: object) -> httpx.Response:
         async with self.http() as http:

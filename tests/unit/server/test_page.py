@@ -55,14 +55,14 @@ class OpenPage:
     """A page that is being read."""
 
     def __init__(self, world: HttpWorld) -> None:
-        self.wire = MemoryConnection()
+        self.connection = MemoryConnection()
         scope = {
             "type": "http",
             "method": "GET",
             "path": "/live",
             "headers": [],
             "query_string": b"",
-            "extensions": {"chairlift.connection": self.wire},
+            "extensions": {"chairlift.connection": self.connection},
         }
         self.sent: list[Any] = []
         self.task = asyncio.ensure_future(world.app(scope, self._receive, self._send))
@@ -75,7 +75,7 @@ class OpenPage:
 
     @property
     def events(self) -> list[tuple[str, Any]]:
-        blocks = [block.split("\n") for block in self.wire.data.decode().split("\n\n") if block]
+        blocks = [block.split("\n") for block in self.connection.data.decode().split("\n\n") if block]
         return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
 
     @property
@@ -83,15 +83,15 @@ class OpenPage:
         return [name for name, _ in self.events]
 
     async def leave(self) -> None:
-        assert self.wire.sender is not None
-        self.wire.sender.leave()
+        assert self.connection.sender is not None
+        self.connection.sender.leave()
         await asyncio.wait([self.task])
 
 
 @asynccontextmanager
 async def opened(world: HttpWorld) -> AsyncIterator[OpenPage]:
     page = OpenPage(world)
-    await until(lambda: bool(page.wire.data))
+    await until(lambda: bool(page.connection.data))
     yield page
     if not page.task.done():
         await page.leave()
@@ -159,14 +159,14 @@ async def test_a_page_that_reads_slowly_is_told_everything_again(monkeypatch: py
     world = HttpWorld()
     async with opened(world) as page:
         world.client.watching.hear(WHOLE)
-        page.wire.is_full = True
+        page.connection.is_full = True
         world.client.watching.hear(NEWS)
-        page.wire.is_full = False
+        page.connection.is_full = False
         world.client.watching.hear(NEWS)
         assert page.names == ["about", "about", "whole"]
         asked = len(world.client.watched)
-        assert page.wire.sender is not None
-        page.wire.sender.release()
+        assert page.connection.sender is not None
+        page.connection.sender.release()
         await until(lambda: world.client.watched[asked:] == [Watch(True)])
         world.client.watching.hear(WHOLE)
         assert page.names[-1] == "whole"
@@ -262,7 +262,7 @@ def test_a_real_connection_is_followed_and_let_go() -> None:
 async def test_pages_end_when_the_server_begins_to_stop_and_no_more_are_let_in(reads: bool) -> None:
     world = HttpWorld()
     async with opened(world) as page:
-        page.wire.has_unsent = not reads
+        page.connection.has_unsent = not reads
         world.context.load.drain()
         await asyncio.wait([page.task], timeout=HANG_S)
         assert page.task.done()

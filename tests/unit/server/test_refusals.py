@@ -14,7 +14,7 @@ import pytest
 
 from chairlift.server.app import create_app
 from fakes import ledger_process
-from fakes.connection import connected
+from fakes.connection import with_connection
 from fakes.heard import connected
 from fakes.http_world import HttpWorld
 from fakes.patience import HANG_S, until
@@ -47,7 +47,9 @@ async def test_a_429_comes_while_the_engine_is_in_the_middle_of_a_step(
     async with connected(address) as client:
         world = HttpWorld(**bound)
         app = create_app(replace(world.context, client=client))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(connected(app)), base_url="http://test") as http:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(with_connection(app)), base_url="http://test"
+        ) as http:
             stuck = asyncio.ensure_future(http.post("/v1/completions", json=STUCK))
             await until(ledger_process.stuck_at(address).exists)
             for path, body in REFUSED:
