@@ -15,7 +15,7 @@ from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.live.clock import WallClock
-from chairlift.live.wire.engine_end import EngineProcess
+from chairlift.live.wire.engine_process import EngineProcess
 from chairlift.live.wire.messages import Abort, EngineInfo, Output, Submit
 from chairlift.live.wire.switchboard import FrontEnd, Switchboard
 from chairlift.telemetry.stopwatch import Stopwatch

@@ -202,7 +202,7 @@ def time_outliving(running: int) -> None:
     one, two = (StepPlan(1, tuple(half), (), running, running) for half in (chunks[:running], chunks[running:]))
     with tempfile.TemporaryDirectory() as folder:
         note = StepNote(Path(folder) / "steps")
-        runner = NotedRunner(Idle(), note, switchboard.who)
+        runner = NotedRunner(Idle(), note, switchboard.keys_of)
 
         def step(*plans: StepPlan) -> None:
             for plan in plans:

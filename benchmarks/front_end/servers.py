@@ -246,21 +246,21 @@ async def _serve(kind: str, address: str, port: int) -> None:
 
 def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
     from chairlift.live.shared_memory.counts import make_counts
-    from chairlift.live.shared_memory.rates import make_rates
+    from chairlift.live.shared_memory.rate_limits import make_rate_limits
     from chairlift.server.reload import Reloader
-    from chairlift.serving.front_end import Doors, front_end_main
-    from chairlift.serving.run_folder import Place
+    from chairlift.serving.front_end import Listeners, front_end_main
+    from chairlift.serving.run_folder import RunFolder
 
     listener = socket.socket(fileno=fd) if fd is not None else socket.create_server(("127.0.0.1", port), backlog=4096)
-    place = Place(Path(address.removeprefix("ipc://")).parent)
-    assert place.address == address
-    place.metrics.mkdir(exist_ok=True)
+    folder = RunFolder(Path(address.removeprefix("ipc://")).parent)
+    assert folder.address == address
+    folder.metrics.mkdir(exist_ok=True)
     if index == 0:
-        make_counts(place.counts, 256)
-        make_rates(place.rates)
-        Reloader(place.reloads, Settings(), Settings)
+        make_counts(folder.counts, 256)
+        make_rate_limits(folder.rates)
+        Reloader(folder.reloads, Settings(), Settings)
     ready = lambda _: print("ready", flush=True)  # noqa: E731
-    front_end_main(ready, find_model(Settings()), place, Doors(listener), int(time.time()), index)
+    front_end_main(ready, find_model(Settings()), folder, Listeners(listener), int(time.time()), index)
 
 
 def main() -> None:

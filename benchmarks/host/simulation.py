@@ -32,7 +32,7 @@ from chairlift.core.engine import Engine
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import POLICIES
 from chairlift.core.request import Request
-from chairlift.report.chart import Kind, Series, plot
+from chairlift.report.chart import PlotSeries, PlotStyle, plot
 from chairlift.report.frame import picture
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.profile import load_profile
@@ -127,7 +127,10 @@ def draw(lengths: list[int], found: dict[str, list[float]], path: Path) -> None:
         for hue, (name, figures) in enumerate(of_kind):
             points = list(zip(map(float, lengths), figures, strict=True))
             look = "dashed" if hue >= 8 else ""  # there are eight hues
-            series += [Series(points, name.split()[1], Kind.LINE, hue, look), Series(points, hue=hue, look="large")]
+            series += [
+                PlotSeries(points, name.split()[1], PlotStyle.LINE, hue, look),
+                PlotSeries(points, hue=hue, look="large"),
+            ]
         title = f"{kind}: microseconds per scheduled request"
         charts.append(plot(title, series, "requests waiting", from_zero="y", is_log=True))
     path.write_text(picture(f"Cost of simulating a step, {RUNNING} running", charts))

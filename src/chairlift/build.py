@@ -30,7 +30,7 @@ from chairlift.telemetry.stopwatch import Stopwatch
 from chairlift.telemetry.watch.view import View
 
 if TYPE_CHECKING:
-    from chairlift.live.wire.engine_end import EngineProcess
+    from chairlift.live.wire.engine_process import EngineProcess
     from chairlift.runner.start.load import Loaded
 
 
@@ -94,7 +94,7 @@ def assemble_watched(
     engine = make_engine(loaded.runner, loaded.limits, rules)
     switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
     stopwatch = Stopwatch(loaded.runner, engine.clock)
-    engine.runner = NotedRunner(stopwatch, note, switchboard.who)
+    engine.runner = NotedRunner(stopwatch, note, switchboard.keys_of)
     if isinstance(loaded.runner, Layered):
         loaded.runner.on_layer = note.beat
     view = View(engine.scheduler, engine.clock, stopwatch, start)
@@ -107,7 +107,7 @@ def assemble_served(
     model: ResolvedModel, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int
 ) -> "EngineProcess":
     """A watched engine at its end of the wire, ready to run."""
-    from chairlift.live.wire.engine_end import EngineProcess
+    from chairlift.live.wire.engine_process import EngineProcess
     from chairlift.runner.memory.freed import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from chairlift.sim.replay.replay import replay
-from chairlift.telemetry.breakdown import slowest, tell
+from chairlift.telemetry.breakdown import break_down, slowest
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.summary import summarize
 from chairlift.telemetry.trace import Trace
@@ -41,7 +41,7 @@ def test_a_served_run_is_recorded_explained_and_planned_the_same_again(tiny_mode
     assert summarize(second).finished >= 1
     assert replay(first).difference is None
     assert replay(second).difference is None
-    assert "together" in in_words(tell(first, slowest(first)))
+    assert "together" in in_words(break_down(first, slowest(first)))
 
 
 def body(prompt: str, max_tokens: int) -> dict[str, object]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Observer
 from chairlift.core.request import Request
-from chairlift.live.processes.processes import Deaths
+from chairlift.live.processes.supervisor import Deaths
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.client import EngineClient
@@ -123,7 +123,7 @@ class DyingWorld:
         assert isinstance(runner, _Mortal)
         runner.is_killed, runner.suffer, runner.depth = self._is_killed, self._suffer, self._depth
         switchboard.engine.observer = _Frail(self._suffer)
-        switchboard.engine.runner = NotedRunner(runner, note, switchboard.who)
+        switchboard.engine.runner = NotedRunner(runner, note, switchboard.keys_of)
         quarantine = Quarantine(switchboard, note)
         for client in self.clients:
             client.said.clear()

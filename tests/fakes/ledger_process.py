@@ -17,7 +17,7 @@ from chairlift.core.ports import Observer
 from chairlift.core.request import Request
 from chairlift.live.processes.child import was_killed
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
-from chairlift.live.wire.engine_end import EngineProcess
+from chairlift.live.wire.engine_process import EngineProcess
 from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
 from fakes.viewed import viewed
@@ -91,7 +91,7 @@ def main(address: str) -> None:
     switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000)
     note = note_at(address)
     engine = switchboard.engine
-    engine.runner = NotedRunner(engine.runner, note, switchboard.who)
+    engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
     engine.observer = _Doorkeeper()
     EngineProcess(address, switchboard, viewed(engine), info_of(switchboard), note=note).run()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from chairlift.config.keys import ApiKey
 from chairlift.live.shared_memory.counts import Count, Counts
-from chairlift.live.shared_memory.rates import Rates
+from chairlift.live.shared_memory.rate_limits import RateLimits
 from fakes.patience import HANG_S
 
 
@@ -24,5 +24,5 @@ def hold(path: Path) -> None:
 
 
 def take_many(page: Path, key: ApiKey, count: int) -> int:
-    found = Rates(page)
+    found = RateLimits(page)
     return sum(found.take(key, 1, 0, 100.0) == 0.0 for _ in range(count))

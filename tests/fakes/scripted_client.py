@@ -13,7 +13,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
 from chairlift.live.wire.client import Generation, Listener
 from chairlift.live.wire.messages import EngineInfo, Explain, Output, Submit, Watch
-from chairlift.live.wire.watching import Watching
+from chairlift.live.wire.watch_client import WatchClient
 from chairlift.telemetry.phases import Mark
 from fakes.patience import HANG_S
 
@@ -55,7 +55,7 @@ class ScriptedClient:
     _plays: dict[int, asyncio.Future[None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.watching = Watching(self._watch)
+        self.watching = WatchClient(self._watch)
 
     def _watch(self, message: Watch | Explain) -> bool:
         self.watched.append(message)

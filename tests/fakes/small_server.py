@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
-from chairlift.live.processes import processes
-from chairlift.live.processes.child import STOP, Child, Report
-from chairlift.live.processes.processes import Server
+from chairlift.live.processes import supervisor
+from chairlift.live.processes.child import STOP, Child, ReportReady
+from chairlift.live.processes.supervisor import Supervisor
 from fakes.patience import HANG_S, wait_until
 
 _LONG_S = 10 * HANG_S
@@ -24,7 +24,7 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())  # in one piece, whoever else is writing
 
 
-def engine(report: Report, behaviour: str, where: Path) -> None:
+def engine(report: ReportReady, behaviour: str, where: Path) -> None:
     say(f"engine {os.getpid()}")
     if behaviour == "engine refuses":
         raise InvalidConfig("the weights are not there")
@@ -42,7 +42,7 @@ def engine(report: Report, behaviour: str, where: Path) -> None:
     time.sleep(_LONG_S)
 
 
-def front_end(report: Report, behaviour: str, where: Path) -> None:
+def front_end(report: ReportReady, behaviour: str, where: Path) -> None:
     say(f"front-end {os.getpid()}")
     if behaviour == "front end drains":
         signal.signal(STOP, lambda *_: _finish(where.with_name("has-all")))
@@ -60,11 +60,11 @@ def _finish(has_all: Path) -> None:
 
 def main(behaviour: str, where: Path) -> int:
     if behaviour == "front end ends in no hurry":
-        processes._PATIENCE_S = HANG_S
+        supervisor._PATIENCE_S = HANG_S
     progress = itertools.count().__next__ if behaviour == "engine makes progress" else lambda: 0
     beats = itertools.count()
     front_ends = [lambda: Child("front end 0", front_end, behaviour, where)]
-    server = Server(
+    server = Supervisor(
         lambda: Child("engine", engine, behaviour, where),
         front_ends,
         progress,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from chairlift.bench.record import ClientRecord, Ending
 from chairlift.bench.timeline import max_concurrency_of, peak_tokens_per_s
-from chairlift.telemetry.report import Finished, Slo, Spread
+from chairlift.telemetry.report import Latencies, Slo, Spread
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 
@@ -99,7 +99,7 @@ def _total_s(records: Sequence[ClientRecord]) -> float:
 
 
 def _num_good(answered: Sequence[ClientRecord], slo: Slo) -> int:
-    done = Finished.none()
+    done = Latencies.none()
     for record in answered:
         if record.ending is Ending.FULL:
             done.ttft_s.append(record.ttft_s)

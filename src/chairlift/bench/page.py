@@ -6,9 +6,9 @@ from dataclasses import asdict
 from chairlift.bench.figures import LATENCIES, gaps_of
 from chairlift.bench.result import BenchResult, counted
 from chairlift.report import page
-from chairlift.report.chart import Series, histogram, levels, plot
+from chairlift.report.chart import PlotSeries, histogram, levels, plot
 from chairlift.report.frame import Chart
-from chairlift.report.page import Block, Charts, Heading, Table, Text, Tiles
+from chairlift.report.page import Charts, Element, Heading, Paragraph, Table, Tiles
 from chairlift.telemetry.report import Spread
 
 _NAMES = {"ttft_s": "time to first token", "tpot_s": "time per output token", "itl_s": "time between chunks",
@@ -34,12 +34,12 @@ def to_html(result: BenchResult, title: str) -> str:
     return page.to_html(title, list(_blocks(result)))
 
 
-def _blocks(result: BenchResult) -> Iterator[Block]:
+def _blocks(result: BenchResult) -> Iterator[Element]:
     about = result.about
-    yield Text(f"{about.get('url', '')}, {about.get('at', '')}, chairlift {about.get('chairlift', '')}", "about")
+    yield Paragraph(f"{about.get('url', '')}, {about.get('at', '')}, chairlift {about.get('chairlift', '')}", "about")
     if result.stopped:
-        yield Text(f"Partial: {result.stopped}. These figures are of what was measured until then.", "warn")
-    yield from (Text(f"Doubt: {doubt}.", "warn") for doubt in result.client.doubts)
+        yield Paragraph(f"Partial: {result.stopped}. These figures are of what was measured until then.", "warn")
+    yield from (Paragraph(f"Doubt: {doubt}.", "warn") for doubt in result.client.doubts)
     yield Tiles(list(_tiles(result)))
     yield Heading("Latency")
     yield Table(("milliseconds", "mean", "p50", "p90", "p99", "max"), list(_latency_rows(result)))
@@ -97,8 +97,8 @@ def _over_time(result: BenchResult) -> Iterator[Chart]:
     yield levels("answers per second", step, {"answers": timeline.answers_per_s}, "requests/s")
     answered = [record for record in result.records if record.is_answered]
     each = [
-        Series([(record.sent_s, record.e2e_s) for record in answered], "end to end"),
-        Series([(record.sent_s, record.ttft_s) for record in answered], "first token", hue=1),
+        PlotSeries([(record.sent_s, record.e2e_s) for record in answered], "end to end"),
+        PlotSeries([(record.sent_s, record.ttft_s) for record in answered], "first token", hue=1),
     ]
     yield plot("each request, seconds it took", each, "seconds; when it was sent")
 

@@ -21,7 +21,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.telemetry.breakdown import slowest, tell
+    from chairlift.telemetry.breakdown import break_down, slowest
     from chairlift.telemetry.explain import in_words
     from chairlift.telemetry.trace import Trace
 
@@ -32,5 +32,5 @@ def run(options: argparse.Namespace) -> int:
         request = RequestId(int(options.request))
     else:
         raise InvalidConfig(f"REQUEST must be a request's number or `slowest`, got {options.request!r}")
-    print(in_words(tell(trace, request)))
+    print(in_words(break_down(trace, request)))
     return 0

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from chairlift.report import frame
 from chairlift.report.axis import Axis, shown
-from chairlift.report.frame import Chart, Key
+from chairlift.report.frame import Chart, LegendEntry
 from chairlift.report.markup import Markup, joined, tag
 
 MAX_POINTS = 4000
@@ -20,7 +20,7 @@ _HUES, _SHADES = "abcdefgh", ("a bar faint", "a bar half", "a bar")
 Point = tuple[float, float]
 
 
-class Kind(StrEnum):
+class PlotStyle(StrEnum):
     """How a series is drawn."""
 
     DOTS = "dots"
@@ -31,27 +31,27 @@ class Kind(StrEnum):
     CROSS = "cross"
 
 
-_GLYPHS = {Kind.DOTS: "●", Kind.STAR: "★", Kind.DIAMOND: "◆", Kind.CROSS: "✕"}
+_GLYPHS = {PlotStyle.DOTS: "●", PlotStyle.STAR: "★", PlotStyle.DIAMOND: "◆", PlotStyle.CROSS: "✕"}
 # What is drawn at each point, from there on.
 _SHAPES = {
-    Kind.DOTS: "h0",
-    Kind.STAR: "m0 -8l2 5.2 5.6 .3 -4.4 3.5 1.5 5.4 -4.7 -3.1 -4.7 3.1 1.5 -5.4 -4.4 -3.5 5.6 -.3z",
-    Kind.DIAMOND: "m0 -6l6 6 -6 6 -6 -6z",
-    Kind.CROSS: "m-4 -4l8 8m0 -8l-8 8",
+    PlotStyle.DOTS: "h0",
+    PlotStyle.STAR: "m0 -8l2 5.2 5.6 .3 -4.4 3.5 1.5 5.4 -4.7 -3.1 -4.7 3.1 1.5 -5.4 -4.4 -3.5 5.6 -.3z",
+    PlotStyle.DIAMOND: "m0 -6l6 6 -6 6 -6 -6z",
+    PlotStyle.CROSS: "m-4 -4l8 8m0 -8l-8 8",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotSeries:
     points: Sequence[Point]
     name: str = ""  # in the key; none: not there
-    kind: Kind = Kind.DOTS
+    kind: PlotStyle = PlotStyle.DOTS
     hue: int = 0
     look: str = ""  # dotted, dashed; large
 
     @property
-    def key(self) -> Key:
-        return Key(self.name, "" if self.kind is Kind.CROSS else self._hue, _GLYPHS.get(self.kind, "■"))
+    def key(self) -> LegendEntry:
+        return LegendEntry(self.name, "" if self.kind is PlotStyle.CROSS else self._hue, _GLYPHS.get(self.kind, "■"))
 
     def drawn(self, x: Axis, y: Axis) -> Markup:
         return tag("path", class_=f"{self._hue} {self.kind} {self.look}".rstrip(), d=self._path(x, y))
@@ -65,11 +65,11 @@ class Series:
         if self.kind in _SHAPES:
             every = max(1, -(-len(places) // MAX_POINTS))  # of very many, evenly chosen ones
             return "".join(f"M{place}{_SHAPES[self.kind]}" for place in places[::every])
-        return f"M{'L'.join(places)}{'Z' * (self.kind is Kind.AREA)}"
+        return f"M{'L'.join(places)}{'Z' * (self.kind is PlotStyle.AREA)}"
 
 
 def plot(
-    title: str, series: Sequence[Series], across: str, *, from_zero: str = "xy", is_log: bool = False,
+    title: str, series: Sequence[PlotSeries], across: str, *, from_zero: str = "xy", is_log: bool = False,
     ticks: Sequence[float] = (), marks: Mapping[str, float] | None = None,
 ) -> Chart:  # fmt: skip
     """Series over numbers. `from_zero`: which axes begin there; `is_log`, `ticks`: of the lower axis; `marks`: upright
@@ -98,7 +98,7 @@ def levels(title: str, step: float, heights: Mapping[str, Sequence[float]], unit
     for hue, (name, values) in enumerate(heights.items()):
         above = [low + value for low, value in zip(below, values, strict=True)]
         outline = [*_stairs(step, above), *reversed(_stairs(step, below))]
-        layers.append(Series(outline, name * (len(heights) > 1), Kind.AREA, hue))
+        layers.append(PlotSeries(outline, name * (len(heights) > 1), PlotStyle.AREA, hue))
         below = above
     return plot(title, layers, f"seconds; {unit}")
 
@@ -135,7 +135,7 @@ def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]]
     """A lying bar for each name and each of `values`, at most three; one alone has its value beside it."""
     has_several = len(values) > 1
     shades = _SHADES[-len(values) :]
-    keys = [Key(name, shade) for name, shade in zip(values, shades, strict=True)] if has_several else []
+    keys = [LegendEntry(name, shade) for name, shade in zip(values, shades, strict=True)] if has_several else []
     thick = 9 if has_several else 16
     top, pitch = frame.top_under(keys), thick * len(values) + 8
     bottom = top + pitch * len(names)
@@ -154,7 +154,7 @@ def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]]
             inside.append(_bar(note, left, y + thick * i, x.at(each[row]) - left, thick - 1, shades[i]))
             inside += [] if has_several else [tag("text", text, x=x.at(each[row]) + 4, y=y + 12)]
     axis = tag("line", class_="axis", x1=left, x2=left, y1=top, y2=bottom)
-    return Chart(title, joined(*inside, axis, *frame.tick_labels(x, bottom), *frame.key_lines(keys)), bottom + 24)
+    return Chart(title, joined(*inside, axis, *frame.tick_labels(x, bottom), *frame.legend_lines(keys)), bottom + 24)
 
 
 def _bar(note: str, x: float, y: float, width: float, height: float, classes: str = "a bar") -> Markup:

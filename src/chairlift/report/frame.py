@@ -45,7 +45,7 @@ def picture(title: str, charts: Sequence[Chart]) -> str:
     return _svg(title, width, y, style, back, head, *inside, xmlns=namespace, width=width, height=y) + "\n"
 
 
-class Key(NamedTuple):
+class LegendEntry(NamedTuple):
     """A name in the line under the title."""
 
     name: str
@@ -54,7 +54,7 @@ class Key(NamedTuple):
 
 
 def framed(
-    title: str, x: Axis, y: Axis, across: str, inside: Sequence[str], keys: Sequence[Key] = (), note: str = "",
+    title: str, x: Axis, y: Axis, across: str, inside: Sequence[str], keys: Sequence[LegendEntry] = (), note: str = "",
     ticks: Sequence[float] = (),
 ) -> Chart:  # fmt: skip
     """Between two axes of numbers; `across` names the lower one, `ticks` are its labels if they are not the usual."""
@@ -66,7 +66,7 @@ def framed(
     axis = tag("line", class_="axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
     name = tag("text", across, x=RIGHT, y=HEIGHT - 4, text_anchor="end")
     about = tag("text", note, x=LEFT, y=33)
-    return Chart(title, joined(*grid, *inside, axis, *tick_labels(x, BOTTOM, ticks), name, *key_lines(keys), about))
+    return Chart(title, joined(*grid, *inside, axis, *tick_labels(x, BOTTOM, ticks), name, *legend_lines(keys), about))
 
 
 def empty(title: str) -> Chart:
@@ -94,18 +94,18 @@ def mark_lines(marks: Mapping[str, float], x: Axis, top: float) -> Iterator[Mark
             last = at
 
 
-def top_under(keys: Sequence[Key]) -> int:
+def top_under(keys: Sequence[LegendEntry]) -> int:
     return TOP + _LINE * (len(_wrapped(keys)) - 1)
 
 
-def key_lines(keys: Sequence[Key]) -> Iterator[Markup]:
+def legend_lines(keys: Sequence[LegendEntry]) -> Iterator[Markup]:
     for i, line in enumerate(_wrapped(keys)):
         words = (joined(tag("tspan", key.glyph, class_=key.classes), f" {key.name}   ") for key in line)
         yield tag("text", *words, x=LEFT, y=33 + _LINE * i)
 
 
-def _wrapped(keys: Sequence[Key]) -> list[list[Key]]:
-    lines: list[list[Key]] = []
+def _wrapped(keys: Sequence[LegendEntry]) -> list[list[LegendEntry]]:
+    lines: list[list[LegendEntry]] = []
     used = math.inf
     for key in keys:
         width = CHARACTER * (len(key.name) + 5)

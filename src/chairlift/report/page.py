@@ -17,7 +17,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Paragraph:
     text: str  # words in backquotes are code
     role: str = ""  # about: what the page is of; warn: what to know before the rest
 
@@ -47,10 +47,10 @@ class Charts:
     alt: str = ""
 
 
-Block = Heading | Text | Code | Table | Tiles | Charts
+Element = Heading | Paragraph | Code | Table | Tiles | Charts
 
 
-def to_html(title: str, blocks: Sequence[Block]) -> str:
+def to_html(title: str, blocks: Sequence[Element]) -> str:
     head = tag("head", Markup('<meta charset="utf-8">'), tag("title", title),
                Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
                tag("style", Markup(PAGE)))  # fmt: skip
@@ -58,15 +58,15 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
     return f"<!doctype html>\n{tag('html', head, tag('body', tag('h1', title), *body), lang='en')}\n"
 
 
-def to_markdown(title: str, blocks: Sequence[Block]) -> str:
+def to_markdown(title: str, blocks: Sequence[Element]) -> str:
     return "\n\n".join([f"# {title}", *map(_markdown, blocks)]) + "\n"
 
 
-def _html(block: Block) -> Markup:
+def _html(block: Element) -> Markup:
     match block:
         case Heading(text):
             return tag("h2", _inline(text))
-        case Text(text, role):
+        case Paragraph(text, role):
             return tag("p", _inline(text), class_=role)
         case Code(text):
             return tag("pre", text)
@@ -90,11 +90,11 @@ def _inline(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", joined(text)))
 
 
-def _markdown(block: Block) -> str:
+def _markdown(block: Element) -> str:
     match block:
         case Heading(text):
             return f"## {text}"
-        case Text(text):
+        case Paragraph(text):
             return text
         case Code(text):
             return "\n".join(f"    {line}" for line in text.splitlines())

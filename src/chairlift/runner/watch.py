@@ -14,7 +14,7 @@ from chairlift.core.ports import Runner
 from chairlift.runner.machine.to_device import on_host, to_device
 from chairlift.runner.model import OnLayer
 
-_MAX_UNDER_WAY = 8  # steps whose rows have not arrived; bounds the memory that they are on their way to
+_MAX_IN_FLIGHT = 8  # steps whose rows have not arrived; bounds the memory that they are on their way to
 
 
 class LogitsSeen(Protocol):
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     row: NDArray[np.floating]  # [vocab]
 
 
-class _UnderWay(NamedTuple):
+class _InFlight(NamedTuple):
     owners: list[tuple[RequestId, int]]
     rows: Tensor  # on the host
     arrived: torch.cuda.Event | None
@@ -55,7 +55,7 @@ class SeenRows:
 
     def __init__(self, wanted: Collection[RequestId]) -> None:
         self._wanted = wanted
-        self._under_way: deque[_UnderWay] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._kept: list[Seen] = []
 
     def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
@@ -68,23 +68,23 @@ class SeenRows:
             rows = on_host(rows.shape, rows.dtype, rows.device).copy_(rows, non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-        self._under_way.append(_UnderWay([(requests[i], positions[i]) for i in places], rows, arrived))
-        if len(self._under_way) > _MAX_UNDER_WAY:
+        self._in_flight.append(_InFlight([(requests[i], positions[i]) for i in places], rows, arrived))
+        if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._land()
 
     def take(self, is_waiting: bool = True) -> Iterator[Seen]:
         """Everything seen since it was last asked; unless it is waiting, only what has arrived."""
-        while self._under_way and (is_waiting or self._has_landed()):
+        while self._in_flight and (is_waiting or self._has_landed()):
             self._land()
         kept, self._kept = self._kept, []
         return iter(kept)
 
     def _has_landed(self) -> bool:
-        arrived = self._under_way[0].arrived
+        arrived = self._in_flight[0].arrived
         return arrived is None or arrived.query()
 
     def _land(self) -> None:
-        owners, rows, arrived = self._under_way.popleft()
+        owners, rows, arrived = self._in_flight.popleft()
         if arrived is not None:
             arrived.synchronize()
         # Out of pinned memory, which is scarce.

@@ -8,25 +8,31 @@ from dataclasses import replace
 
 from chairlift.build import ResolvedModel, assemble_served, load
 from chairlift.core.ports import DeviceLost
-from chairlift.live.processes.child import Report
+from chairlift.live.processes.child import ReportReady
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.server.reload import in_force
 from chairlift.serving.banner import say, summary
-from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
-from chairlift.serving.fingerprint import has_right_bits
-from chairlift.serving.run_folder import Place
+from chairlift.serving.fingerprint import has_known_fingerprint
+from chairlift.serving.process_setup import (
+    collect_seldom,
+    outliving_parent,
+    set_log_level,
+    set_up_logging,
+    unblock_reload_signal,
+)
+from chairlift.serving.run_folder import RunFolder
 
 
-def engine_main(report: Report, model: ResolvedModel, place: Place, start: int) -> None:
+def engine_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, start: int) -> None:
     set_up_logging(model.settings)
-    signal.signal(signal.SIGHUP, lambda *_: set_log_level(in_force(place.reloads, model.settings)))
-    hear_of_settings()
+    signal.signal(signal.SIGHUP, lambda *_: set_log_level(in_force(folder.reloads, model.settings)))
+    unblock_reload_signal()
     model = _with_trace(model, start)
     loaded = load(model)
-    if loaded.fingerprint is not None and not has_right_bits(place.bits, loaded.fingerprint):
+    if loaded.fingerprint is not None and not has_known_fingerprint(folder.fingerprint, loaded.fingerprint):
         os._exit(1)  # another is started
-    with outliving_parent(place), _ending_with_the_device():
-        process = assemble_served(model, loaded, place.address, place.metrics, StepNote(place.steps), start)
+    with outliving_parent(folder), _ending_with_the_device():
+        process = assemble_served(model, loaded, folder.address, folder.metrics, StepNote(folder.steps), start)
         collect_seldom()
         report(summary(loaded))
         process.run()

@@ -10,7 +10,7 @@ from pathlib import Path
 from chairlift.serving.banner import say
 
 
-def has_right_bits(path: Path, found: str) -> bool:
+def has_known_fingerprint(path: Path, found: str) -> bool:
     """Compares a new engine's fingerprint with what those before it left in the file: the one in force and, if the
     engine before this one was refused, its own."""
     known = path.read_text().split() if path.exists() else []

@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING
 from chairlift.build import ResolvedModel
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
-from chairlift.live.processes.child import NO_ENGINE, Report
+from chairlift.live.processes.child import NO_ENGINE, ReportReady
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.shared_memory.counts import Count, Counts
-from chairlift.live.shared_memory.rates import Rates
+from chairlift.live.shared_memory.rate_limits import RateLimits
 from chairlift.runner.memory.freed import return_large_blocks
 from chairlift.server.reload import in_force, keys_in_force
-from chairlift.serving.common import collect_seldom, hear_of_settings, outliving_parent, set_log_level, set_up_logging
-from chairlift.serving.run_folder import Place
+from chairlift.serving.process_setup import (
+    collect_seldom,
+    outliving_parent,
+    set_log_level,
+    set_up_logging,
+    unblock_reload_signal,
+)
+from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
 
@@ -33,21 +39,23 @@ _GOODBYE_S = 1.5  # to tell clients that the server is gone; then another may ha
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """The sockets that all front ends share."""
 
     listener: socket.socket
     admin: socket.socket | None = None
 
 
-def front_end_main(report: Report, model: ResolvedModel, place: Place, doors: Doors, begun: int, index: int) -> None:
+def front_end_main(
+    report: ReportReady, model: ResolvedModel, folder: RunFolder, listeners: Listeners, begun: int, index: int
+) -> None:
     """`begun`: when the server was, in seconds since 1970."""
     set_up_logging(model.settings)
     _allow_files(model.settings.max_connections)
     return_large_blocks()
     import uvloop
 
-    uvloop.run(_front_end(report, model, place, doors, begun, index))
+    uvloop.run(_front_end(report, model, folder, listeners, begun, index))
 
 
 def _allow_files(num: int) -> None:
@@ -59,7 +67,9 @@ def _allow_files(num: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
-async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: Doors, begun: int, index: int) -> None:
+async def _front_end(
+    report: ReportReady, model: ResolvedModel, folder: RunFolder, listeners: Listeners, begun: int, index: int
+) -> None:
     from chairlift.live.wire.client import EngineClient
     from chairlift.server.admin import create_admin_app
     from chairlift.server.admission.bounds import Load
@@ -69,12 +79,12 @@ async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: 
     from chairlift.server.sockets.run import serve as serve_http
     from chairlift.text.find import load_tokenizer
 
-    client = EngineClient(place.address, f"front-end-{index}")
+    client = EngineClient(folder.address, f"front-end-{index}")
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
-    counts, note = Counts(place.counts, index), StepNote(place.steps)
-    load = Load(model.settings, counts, Rates(place.rates))
+    counts, note = Counts(folder.counts, index), StepNote(folder.steps)
+    load = Load(model.settings, counts, RateLimits(folder.rates))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
-    metrics = FrontEndMetrics(place.metrics, index)
+    metrics = FrontEndMetrics(folder.metrics, index)
     load.on_refused = metrics.refused
     spans = _spans(model.settings, index, metrics)
     context = ServerContext(
@@ -96,12 +106,12 @@ async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: 
     )
 
     def take_settings() -> None:
-        load.settings = in_force(place.reloads, model.settings)
-        load.keys = keys_in_force(place.reloads)
+        load.settings = in_force(folder.reloads, model.settings)
+        load.keys = keys_in_force(folder.reloads)
         set_log_level(load.settings)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)
-    hear_of_settings()
+    unblock_reload_signal()
     take_settings()
     collect_seldom()
     connection = asyncio.ensure_future(client.run())
@@ -110,14 +120,14 @@ async def _front_end(report: Report, model: ResolvedModel, place: Place, doors: 
     if load.is_complete:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(client.until_ready(), _ENGINE_S)
-    sites = [(create_app(context), doors.listener)]
-    if doors.admin is not None:
-        sites.append((create_admin_app(load, place.reloads), doors.admin))
+    sites = [(create_app(context), listeners.listener)]
+    if listeners.admin is not None:
+        sites.append((create_admin_app(load, folder.reloads), listeners.admin))
     is_orphaned = asyncio.Event()
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))
     announcing = asyncio.ensure_future(_announce(report, client, counts))
     warming_up = asyncio.ensure_future(context.encoder.warm_up())
-    with outliving_parent(place, partial(_say_goodbye, asyncio.get_running_loop(), client, load, is_orphaned)):
+    with outliving_parent(folder, partial(_say_goodbye, asyncio.get_running_loop(), client, load, is_orphaned)):
         try:
             done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -149,7 +159,7 @@ def _spans(settings: Settings, index: int, metrics: FrontEndMetrics) -> Spans | 
     return Spans(settings.otlp_endpoint, service, metrics.spans)
 
 
-async def _announce(report: Report, client: "EngineClient", counts: Counts) -> None:
+async def _announce(report: ReportReady, client: "EngineClient", counts: Counts) -> None:
     await client.until_ready()
     counts.put(Count.HAS_BEGUN, 1)
     report(None)

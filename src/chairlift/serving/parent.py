@@ -17,18 +17,18 @@ from chairlift.config.options import UNTRIED_DEVICES
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import Settings
 from chairlift.live.processes.child import Child
-from chairlift.live.processes.processes import Server, StopNow, on_signals
+from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.shared_memory.counts import make_counts
-from chairlift.live.shared_memory.rates import make_rates
+from chairlift.live.shared_memory.rate_limits import make_rate_limits
 from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen
 from chairlift.serving.banner import example, say, url_of
-from chairlift.serving.common import set_up_logging
 from chairlift.serving.engine import engine_main
-from chairlift.serving.front_end import Doors, front_end_main
-from chairlift.serving.run_folder import Place
+from chairlift.serving.front_end import Listeners, front_end_main
+from chairlift.serving.process_setup import set_up_logging
+from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
@@ -73,16 +73,16 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
     with (
-        tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as folder,
+        tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as path,
         listener,
         admin or contextlib.nullcontext(),
     ):
-        place = Place(Path(folder))
-        note = StepNote(place.steps)
+        folder = RunFolder(Path(path))
+        note = StepNote(folder.steps)
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
-        counts = make_counts(place.counts, num_front_ends)
-        place.metrics.mkdir()
-        counted = ParentMetrics(place.metrics, model.name)
+        counts = make_counts(folder.counts, num_front_ends)
+        folder.metrics.mkdir()
+        counted = ParentMetrics(folder.metrics, model.name)
 
         def on_ready(summary: list[str]) -> None:
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
@@ -91,25 +91,25 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             say(example(settings, listener))
 
         begun = int(time.time())
-        make_rates(place.rates)
-        reloader = Reloader(place.reloads, settings, partial(_look, look))
+        make_rate_limits(folder.rates)
+        reloader = Reloader(folder.reloads, settings, partial(_look, look))
         starts = itertools.count(1)
 
         def start_engine() -> Child:
             start = next(starts)
             if start > 1:
                 counted.engine_starts_again()
-            return Child("engine", engine_main, model, place, start)
+            return Child("engine", engine_main, model, folder, start)
 
         def clear_up(front_end: int) -> int:
             lost = counts.clear(front_end)
             counted.front_end_starts_again(front_end, lost)
             return lost
 
-        server = Server(
+        server = Supervisor(
             start_engine,
             [
-                partial(Child, f"front end {i}", front_end_main, model, place, Doors(listener, admin), begun, i)
+                partial(Child, f"front end {i}", front_end_main, model, folder, Listeners(listener, admin), begun, i)
                 for i in range(num_front_ends)
             ],
             progress=lambda: note.progress,
@@ -131,7 +131,7 @@ def _look(look: Callable[[], Settings]) -> Settings:
 
 
 @contextlib.contextmanager
-def _reloading(reloader: Reloader, server: Server) -> Iterator[None]:
+def _reloading(reloader: Reloader, server: Supervisor) -> Iterator[None]:
     """Meanwhile SIGHUP has the settings read again. It is blocked in all threads, and in children until they can hear
     it: a thread waits for it, so that it comes at no bad time."""
 

@@ -5,38 +5,38 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    folder: Path
+class RunFolder:
+    path: Path
 
     @property
     def address(self) -> str:
         """Of the engine's socket."""
-        return f"ipc://{self.folder}/engine"
+        return f"ipc://{self.path}/engine"
 
     @property
     def steps(self) -> Path:
         """The note of the steps under way."""
-        return self.folder / "steps"
+        return self.path / "steps"
 
     @property
-    def bits(self) -> Path:
+    def fingerprint(self) -> Path:
         """The fingerprint of an exact engine, for the next to compare with."""
-        return self.folder / "bits"
+        return self.path / "fingerprint"
 
     @property
     def counts(self) -> Path:
-        return self.folder / "counts"
+        return self.path / "counts"
 
     @property
     def metrics(self) -> Path:
         """A folder."""
-        return self.folder / "metrics"
+        return self.path / "metrics"
 
     @property
     def rates(self) -> Path:
-        return self.folder / "rates"
+        return self.path / "rates"
 
     @property
     def reloads(self) -> Path:
         """The outcome of the last look at the settings."""
-        return self.folder / "settings.json"
+        return self.path / "settings.json"

@@ -12,10 +12,10 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted, Computed, Finished, Forked, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
-from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, Fail, Plan, PutBack
+from chairlift.telemetry.lines import AbortLine, Add, AnyLine, Commit, Fail, Plan, RollBack
 from chairlift.telemetry.trace import Trace
 
-QUEUED, PROMPT, DECODE, AGAIN, PASSED, OFF = (
+QUEUED, PROMPT, DECODE, RECOMPUTED, SKIPPED, PREEMPTED = (
     "queued",
     "prompt",
     "decoding",
@@ -26,7 +26,7 @@ QUEUED, PROMPT, DECODE, AGAIN, PASSED, OFF = (
 
 
 @dataclass(slots=True)
-class Stay:
+class PreemptedSpan:
     """Off its seat, from one moment to another."""
 
     start: float
@@ -36,7 +36,7 @@ class Stay:
 
 
 @dataclass(slots=True)
-class Step:
+class RequestStep:
     """One that computed something of the request."""
 
     seconds: float
@@ -46,7 +46,7 @@ class Step:
     num_prompt_tokens: int  # of others
 
 
-class Glance(NamedTuple):
+class PlanView(NamedTuple):
     """A plan, as one request sees it. Without `step`, there was nothing to compute."""
 
     at: float
@@ -61,7 +61,7 @@ class Glance(NamedTuple):
 
 
 @dataclass(slots=True)
-class Story:
+class Breakdown:
     """What a trace says of one request."""
 
     request: RequestId
@@ -73,8 +73,8 @@ class Story:
     first_token: float | None = None
     source: RequestId | None = None  # whose prompt blocks it took over
     parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds
-    steps: dict[str, list[Step]] = field(default_factory=dict)  # by part
-    stays: list[Stay] = field(default_factory=list)
+    steps: dict[str, list[RequestStep]] = field(default_factory=dict)  # by part
+    preempted: list[PreemptedSpan] = field(default_factory=list)
     num_ahead: int = 0  # waiting or stepped off when it came
     num_running: int = 0
     passed: list[RequestId] = field(default_factory=list)  # admitted while it waited
@@ -86,33 +86,33 @@ class Story:
         return self.end - self.add.at
 
 
-def tell(trace: Trace, request: RequestId) -> Story:
+def break_down(trace: Trace, request: RequestId) -> Breakdown:
     """Reads the trace once; raises `InvalidConfig` when it does not know the request."""
-    teller = Teller(trace.header.limits, request)
+    builder = BreakdownBuilder(trace.header.limits, request)
     for line in trace:
-        teller.take(line)
-        if teller.is_done:
+        builder.take(line)
+        if builder.is_done:
             break
-    if teller.story is None:
-        raise InvalidConfig(f"{trace.path}: request {request} is not in this trace{teller.known}")
-    return teller.story
+    if builder.breakdown is None:
+        raise InvalidConfig(f"{trace.path}: request {request} is not in this trace{builder.known}")
+    return builder.breakdown
 
 
-class Teller:
+class BreakdownBuilder:
     """Follows one request through the lines of a trace, or through what is kept of a run while it goes on."""
 
     def __init__(self, limits: Limits, request: RequestId) -> None:
-        self.story: Story | None = None
+        self.breakdown: Breakdown | None = None
         self.is_done = False
         self._limits = limits
         self._request = request
         self._live: dict[RequestId, int] = {}  # by their place in the order of arrival
         self._num_added = 0
         self._running: set[RequestId] = set()
-        self._plans: dict[int, Glance] = {}
-        self._born = -1.0  # when the step was planned that makes a further sample's first token
+        self._plans: dict[int, PlanView] = {}
+        self._forked_at = -1.0  # when the step was planned that makes a further sample's first token
         self._state = QUEUED
-        self._is_admitted = False  # its event has come, not only the plan that seats it
+        self._was_admitted = False  # its event has come, not only the plan that seats it
         self._since = 0.0  # up to when its time is accounted for
         self._why = "until the next step"
         self._ids: list[RequestId] = []
@@ -125,24 +125,24 @@ class Teller:
         if isinstance(line, Add):
             self._add(line)
         elif isinstance(line, Plan):
-            self.see(glance(line, self._request))
-        elif self.story is not None:
-            self._follow(self.story, line)
+            self.see(plan_view(line, self._request))
+        elif self.breakdown is not None:
+            self._follow(self.breakdown, line)
         self._track(line)
 
-    def see(self, plan: Glance) -> None:
-        if self.story is not None and self._state in (QUEUED, OFF):
-            self._account(self.story, plan.at, self._state)
-            self._why = self._reason(self.story, plan)
+    def see(self, plan: PlanView) -> None:
+        if self.breakdown is not None and self._state in (QUEUED, PREEMPTED):
+            self._account(self.breakdown, plan.at, self._state)
+            self._why = self._reason(self.breakdown, plan)
             if plan.own is not None:  # its event may follow a later plan
-                self._sit(self.story, plan.at)
+                self._enter(self.breakdown, plan.at)
         if plan.step is not None:
             self._plans[plan.step] = plan
 
     def _add(self, line: Add) -> None:
         if self._request in line.requests:
-            self.story = Story(self._request, line, end=line.at, num_running=len(self._running))
-            self.story.num_ahead = len(self._live) - len(self._running)
+            self.breakdown = Breakdown(self._request, line, end=line.at, num_running=len(self._running))
+            self.breakdown.num_ahead = len(self._live) - len(self._running)
             self._since = line.at
         self._ids += (line.requests[0], line.requests[-1])
         self._ids = [min(self._ids), max(self._ids)]
@@ -152,13 +152,13 @@ class Teller:
     def _track(self, line: AnyLine) -> None:
         """Who is there and who sits, whatever becomes of the request in question."""
         match line:
-            case Commit() | Fail() | PutBack():
+            case Commit() | Fail() | RollBack():
                 self._plans.pop(line.step, None)
             case Admitted() | Forked():
                 self._running.add(line.request)
             case Preempted():
                 self._running.discard(line.request)
-            case Finished() | Abort():
+            case Finished() | AbortLine():
                 self._leave(line.request)
             case Token() if line.finish is not None:
                 self._leave(line.request)
@@ -167,87 +167,88 @@ class Teller:
         self._live.pop(request, None)
         self._running.discard(request)
 
-    def _follow(self, story: Story, line: AnyLine) -> None:
-        own = isinstance(line, (Admitted, Forked, Preempted, Token, Finished, Abort, Computed)) and (
+    def _follow(self, breakdown: Breakdown, line: AnyLine) -> None:
+        own = isinstance(line, (Admitted, Forked, Preempted, Token, Finished, AbortLine, Computed)) and (
             line.request == self._request
         )
         if own:
-            self._own(story, line)
-        elif isinstance(line, Admitted) and not self._is_admitted:
-            story.passed.append(line.request)
+            self._own(breakdown, line)
+        elif isinstance(line, Admitted) and not self._was_admitted:
+            breakdown.passed.append(line.request)
             if self._live.get(line.request, 0) > self._live[self._request]:
-                story.overtaking.append(line.request)
+                breakdown.overtaking.append(line.request)
         elif isinstance(line, (Commit, Fail)):
-            self._step(story, line)
+            self._step(breakdown, line)
 
-    def _own(self, story: Story, line: AnyLine) -> None:
+    def _own(self, breakdown: Breakdown, line: AnyLine) -> None:
         match line:
             case Admitted() | Forked():
-                self._step_on(story, line)
+                self._admit(breakdown, line)
             case Preempted():
                 # Its seat was of no use since the last step ended.
-                self._account(story, line.at, PASSED)
-                story.stays.append(Stay(line.at, line.at, line.num_computed, line.is_swapped))
-                self._state = OFF
+                self._account(breakdown, line.at, SKIPPED)
+                breakdown.preempted.append(PreemptedSpan(line.at, line.at, line.num_computed, line.is_swapped))
+                self._state = PREEMPTED
             case Token():
-                story.num_tokens += 1
-                story.first_token = story.first_token if story.first_token is not None else line.at
+                breakdown.num_tokens += 1
+                breakdown.first_token = breakdown.first_token if breakdown.first_token is not None else line.at
                 if line.finish is not None:
-                    self._end(story, line.at, line.finish.value)
+                    self._end(breakdown, line.at, line.finish.value)
             case Finished():
-                self._end(story, line.at, f"{line.finish.value}: {line.message}" if line.message else line.finish.value)
-            case Abort():
-                self._end(story, line.at, "abort")
+                why = f": {line.message}" if line.message else ""
+                self._end(breakdown, line.at, f"{line.finish.value}{why}")
+            case AbortLine():
+                self._end(breakdown, line.at, "abort")
 
-    def _step_on(self, story: Story, line: Admitted | Forked) -> None:
-        if self._state in (QUEUED, OFF):
-            self._account(story, line.at, self._state)
-            self._sit(story, line.at)
-        self._is_admitted = True
-        if isinstance(line, Forked) and not story.num_tokens:  # later ones: a member of a search goes on from another
-            story.source = line.source
-            self._born = line.at
-        elif isinstance(line, Admitted) and not story.stays:
-            story.num_cached = line.num_cached
+    def _admit(self, breakdown: Breakdown, line: Admitted | Forked) -> None:
+        if self._state in (QUEUED, PREEMPTED):
+            self._account(breakdown, line.at, self._state)
+            self._enter(breakdown, line.at)
+        self._was_admitted = True
+        if isinstance(line, Forked) and not breakdown.num_tokens:  # else a member of a search, going on from another
+            breakdown.source = line.source
+            self._forked_at = line.at
+        elif isinstance(line, Admitted) and not breakdown.preempted:
+            breakdown.num_cached = line.num_cached
 
-    def _sit(self, story: Story, at: float) -> None:
-        if self._state == OFF:
-            story.stays[-1].end = at
-        self._state = PASSED
+    def _enter(self, breakdown: Breakdown, at: float) -> None:
+        if self._state == PREEMPTED:
+            breakdown.preempted[-1].end = at
+        self._state = SKIPPED
 
-    def _step(self, story: Story, line: Commit | Fail) -> None:
+    def _step(self, breakdown: Breakdown, line: Commit | Fail) -> None:
         plan = self._plans.get(line.step)
-        if plan is None or self._state in (QUEUED, OFF):
+        if plan is None or self._state in (QUEUED, PREEMPTED):
             return
         if plan.own is None:
             # The last step of its prompt samples for all siblings: their first tokens come from it.
-            self._account(story, line.at, PROMPT if plan.at == self._born else PASSED)
+            self._account(breakdown, line.at, PROMPT if plan.at == self._forked_at else SKIPPED)
             return
         first, count = plan.own
-        what = self._what(story, first, plan.is_decode)
-        seconds = self._account(story, line.at, what)
-        step = Step(seconds, first, count, plan.num_chunks - 1, plan.num_prompt_tokens)
-        story.steps.setdefault(what, []).append(step)
+        what = self._what(breakdown, first, plan.is_decode)
+        seconds = self._account(breakdown, line.at, what)
+        step = RequestStep(seconds, first, count, plan.num_chunks - 1, plan.num_prompt_tokens)
+        breakdown.steps.setdefault(what, []).append(step)
 
-    def _what(self, story: Story, first: int, is_decode: bool) -> str:
-        if not is_decode and any(stay.num_computed > first for stay in story.stays):
-            return AGAIN
-        return PROMPT if first < len(story.add.prompt) else DECODE
+    def _what(self, breakdown: Breakdown, first: int, is_decode: bool) -> str:
+        if not is_decode and any(span.num_computed > first for span in breakdown.preempted):
+            return RECOMPUTED
+        return PROMPT if first < len(breakdown.add.prompt) else DECODE
 
-    def _account(self, story: Story, until: float, part: str) -> float:
+    def _account(self, breakdown: Breakdown, until: float, part: str) -> float:
         """The time up to `until` was spent on this; how long that is."""
         seconds = max(0.0, until - self._since)
-        if part in (QUEUED, OFF):
-            story.reasons[self._why] += seconds if part == QUEUED else 0.0
-        story.parts[part] += seconds
-        self._since = story.end = max(self._since, until)
+        if part in (QUEUED, PREEMPTED):
+            breakdown.reasons[self._why] += seconds if part == QUEUED else 0.0
+        breakdown.parts[part] += seconds
+        self._since = breakdown.end = max(self._since, until)
         return seconds
 
-    def _reason(self, story: Story, plan: Glance) -> str:
+    def _reason(self, breakdown: Breakdown, plan: PlanView) -> str:
         """Why the step that was just planned left it waiting."""
         limits = self._limits
-        num_needed = -(-len(story.add.prompt) // limits.block_size)
-        if plan.running + len(story.add.requests) > limits.max_running:
+        num_needed = -(-len(breakdown.add.prompt) // limits.block_size)
+        if plan.running + len(breakdown.add.requests) > limits.max_running:
             return "no free seat"
         if num_needed + plan.running > limits.num_blocks - plan.blocks:  # running ones need room to grow
             return "no memory to spare"
@@ -255,18 +256,18 @@ class Teller:
             return "the step was full"
         return "the rules held it back"
 
-    def _end(self, story: Story, at: float, finish: str) -> None:
-        self._account(story, at, QUEUED if self._state == QUEUED else OFF if self._state == OFF else PASSED)
-        if self._state == OFF:
-            story.stays[-1].end = at
-        story.finish = finish
+    def _end(self, breakdown: Breakdown, at: float, finish: str) -> None:
+        self._account(breakdown, at, self._state)
+        if self._state == PREEMPTED:
+            breakdown.preempted[-1].end = at
+        breakdown.finish = finish
         self.is_done = True
 
 
-def glance(plan: Plan, request: RequestId) -> Glance:
+def plan_view(plan: Plan, request: RequestId) -> PlanView:
     place = next((i for i, chunk in enumerate(plan.chunks) if chunk[0] == request), None)
     own = None if place is None else plan.chunks[place][1:]
-    return Glance(
+    return PlanView(
         at=plan.at,
         step=plan.step,
         own=own,

@@ -1,8 +1,8 @@
-"""A trace as Chrome and Perfetto show it: one track per seat, with prompt chunks and decoding, and counters beside.
+"""A trace as Chrome and Perfetto show it: a track per slot of the running set, and counters.
 
     steps      every step, with what it computed
-    seats      one track each: who sits there; inside, its prompt chunks and its runs of decode steps
-    stepped off  who was preempted and waits to come back, on as many tracks as were ever needed at once
+    running set  a track per slot: the request in it; inside, its prompt chunks and its runs of decode steps
+    preempted  requests that wait to come back, on as many tracks as were ever needed at once
     counters   waiting, running, blocks in use
 
 Open the file at https://ui.perfetto.dev or chrome://tracing. Knows only what the trace says.
@@ -16,11 +16,11 @@ import msgspec
 
 from chairlift.core.events import Admitted, Finished, Forked, Preempted, Token
 from chairlift.core.ids import RequestId
-from chairlift.telemetry.lines import Abort, Add, AnyLine, Commit, Fail, Plan, PutBack
+from chairlift.telemetry.lines import AbortLine, Add, AnyLine, Commit, Fail, Plan, RollBack
 from chairlift.telemetry.trace import Trace
 
-_STEPS, _RUNNING, _OFF, _COUNTERS = range(1, 5)
-_NAMES = {_STEPS: "steps", _RUNNING: "seats", _OFF: "stepped off", _COUNTERS: "counters"}
+_STEPS, _RUNNING, _PREEMPTED, _COUNTERS = range(1, 5)
+_NAMES = {_STEPS: "steps", _RUNNING: "seats", _PREEMPTED: "stepped off", _COUNTERS: "counters"}
 
 Entry = dict[str, Any]
 
@@ -30,10 +30,10 @@ def entries(trace: Trace) -> Iterator[Entry]:
     for place, (process, name) in enumerate(_NAMES.items()):
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
         yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": place}}
-    picture = _Picture()
+    converter = _Converter()
     for line in trace:
-        yield from picture.take(line)
-    yield from picture.end()
+        yield from converter.take(line)
+    yield from converter.end()
 
 
 def render(trace: Trace) -> Iterator[bytes]:
@@ -54,21 +54,21 @@ class _Tracks:
         self._process = process
         self._free: list[int] = []
         self._num = 0
-        self.stays: dict[RequestId, tuple[int, float]] = {}  # track, since
+        self.open: dict[RequestId, tuple[int, float]] = {}  # track, since
 
     def enter(self, request: RequestId, at: float) -> None:
-        if request in self.stays:
+        if request in self.open:
             return
         if self._free:
             track = heapq.heappop(self._free)
         else:
             self._num += 1
             track = self._num
-        self.stays[request] = (track, at)
+        self.open[request] = (track, at)
 
     def leave(self, request: RequestId, at: float) -> Iterator[Entry]:
-        if request in self.stays:
-            track, since = self.stays.pop(request)
+        if request in self.open:
+            track, since = self.open.pop(request)
             heapq.heappush(self._free, track)
             yield _slice(self._process, track, f"request {request}", since, at)
 
@@ -82,11 +82,11 @@ class _Run(NamedTuple):
     num_tokens: int
 
 
-class _Picture:
+class _Converter:
     def __init__(self) -> None:
         self._now = 0.0
         self._running = _Tracks(_RUNNING)
-        self._off = _Tracks(_OFF)
+        self._preempted = _Tracks(_PREEMPTED)
         self._prompts: dict[RequestId, int] = {}
         self._searches: dict[RequestId, list[RequestId]] = {}  # members end together, and some without a word
         self._plans: dict[int, Plan] = {}
@@ -107,15 +107,15 @@ class _Picture:
                 yield from self._step(line.step, line.at, line.more)
             case Fail():
                 yield from self._step(line.step, line.at, {})
-            case PutBack():
+            case RollBack():
                 del self._plans[line.step]
             case Admitted() | Forked():
-                yield from self._off.leave(line.request, line.at)
+                yield from self._preempted.leave(line.request, line.at)
                 self._running.enter(line.request, line.at)
             case Preempted():
                 yield from self._leave_running(line.request, line.at)
-                self._off.enter(line.request, line.at)
-            case Finished() | Abort():
+                self._preempted.enter(line.request, line.at)
+            case Finished() | AbortLine():
                 yield from self._end(line.request, line.at)
             case Token() if line.finish is not None:
                 for request in self._searches.get(line.request, [line.request]):
@@ -123,7 +123,7 @@ class _Picture:
 
     def end(self) -> Iterator[Entry]:
         """Whoever is still there is shown up to the last line."""
-        for request in [*self._running.stays, *self._off.stays]:
+        for request in [*self._running.open, *self._preempted.open]:
             yield from self._end(request, self._now)
 
     def _plan(self, line: Plan) -> Iterator[Entry]:
@@ -145,7 +145,7 @@ class _Picture:
             swapped_out=plan.num_swap_outs, swapped_in=plan.num_swap_ins,
         )  # fmt: skip
         for place, (request, first, count) in enumerate(plan.chunks):
-            if request not in self._running.stays:  # aborted meanwhile
+            if request not in self._running.open:  # aborted meanwhile
                 continue
             end = first + count - len(plan.drafts.get(request, ()))
             is_prompt = end <= self._prompts[request]
@@ -153,7 +153,7 @@ class _Picture:
                 yield from self._decode(request, step, start, at, 1 + len(more.get(request, ())))
             else:
                 what = "prompt" if is_prompt else "again"
-                yield _slice(_RUNNING, self._running.stays[request][0], f"{what} {first}-{end}", start, at)
+                yield _slice(_RUNNING, self._running.open[request][0], f"{what} {first}-{end}", start, at)
 
     def _decode(self, request: RequestId, step: int, start: float, at: float, num_tokens: int) -> Iterator[Entry]:
         """A step without this request parts its runs, so that it shows as a gap."""
@@ -166,7 +166,7 @@ class _Picture:
     def _end_run(self, request: RequestId) -> Iterator[Entry]:
         run = self._runs.pop(request, None)
         if run is not None:
-            track, _ = self._running.stays[request]
+            track, _ = self._running.open[request]
             yield _slice(_RUNNING, track, f"decode {run.num_tokens}", run.first, run.last)
 
     def _leave_running(self, request: RequestId, at: float) -> Iterator[Entry]:
@@ -175,7 +175,7 @@ class _Picture:
 
     def _end(self, request: RequestId, at: float) -> Iterator[Entry]:
         yield from self._leave_running(request, at)
-        yield from self._off.leave(request, at)
+        yield from self._preempted.leave(request, at)
         self._prompts.pop(request, None)
         self._searches.pop(request, None)
 

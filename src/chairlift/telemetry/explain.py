@@ -3,70 +3,71 @@
 from collections.abc import Iterator
 
 from chairlift.core.ids import RequestId
-from chairlift.telemetry.breakdown import AGAIN, DECODE, OFF, PASSED, PROMPT, QUEUED, Step, Story
+from chairlift.telemetry.breakdown import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED, SKIPPED, Breakdown, RequestStep
 
-_ORDER = (QUEUED, PROMPT, DECODE, PASSED, OFF, AGAIN)
+_ORDER = (QUEUED, PROMPT, DECODE, SKIPPED, PREEMPTED, RECOMPUTED)
 _NAMED = 6  # requests that are named rather than counted
 
 
-def in_words(story: Story) -> str:
-    return "\n".join([*headline(story), "", *_table(story), "", *sentences(story)])
+def in_words(breakdown: Breakdown) -> str:
+    return "\n".join([*headline(breakdown), "", *_table(breakdown), "", *sentences(breakdown)])
 
 
-def headline(story: Story) -> Iterator[str]:
+def headline(breakdown: Breakdown) -> Iterator[str]:
     """What was asked for and how long it took."""
-    add = story.add
+    add = breakdown.add
     user = f" of user {add.attributes['user']}" if "user" in add.attributes else ""
-    end = f"ended after {_time(story.latency_s)} ({story.finish})" if story.finish else "is not over yet"
-    yield f"request {story.request}{user}: {len(add.prompt)} prompt tokens, {story.num_tokens} output tokens; {end}"
-    if story.first_token is not None:
-        yield f"first token after {_time(story.first_token - add.at)}"
+    end = f"ended after {_time(breakdown.latency_s)} ({breakdown.finish})" if breakdown.finish else "is not over yet"
+    tokens = f"{len(add.prompt)} prompt tokens, {breakdown.num_tokens} output tokens"
+    yield f"request {breakdown.request}{user}: {tokens}; {end}"
+    if breakdown.first_token is not None:
+        yield f"first token after {_time(breakdown.first_token - add.at)}"
 
 
-def parts(story: Story) -> Iterator[tuple[str, float, str]]:
+def parts(breakdown: Breakdown) -> Iterator[tuple[str, float, str]]:
     """What its time went to: a name, seconds, and a detail."""
     for part in _ORDER:
-        if story.parts[part] or part in story.steps:
-            yield part, story.parts[part], _detail(story, part)
+        if breakdown.parts[part] or part in breakdown.steps:
+            yield part, breakdown.parts[part], _detail(breakdown, part)
 
 
-def _table(story: Story) -> Iterator[str]:
-    for part, seconds, detail in parts(story):
-        yield f"  {part:<16}{_time(seconds):>14}{_share(story, part):>7}   {detail}"
-    yield f"  {'together':<16}{_time(sum(story.parts.values())):>14}"
+def _table(breakdown: Breakdown) -> Iterator[str]:
+    for part, seconds, detail in parts(breakdown):
+        yield f"  {part:<16}{_time(seconds):>14}{_share(breakdown, part):>7}   {detail}"
+    yield f"  {'together':<16}{_time(sum(breakdown.parts.values())):>14}"
 
 
-def sentences(story: Story) -> Iterator[str]:
+def sentences(breakdown: Breakdown) -> Iterator[str]:
     """Why."""
-    yield from _queue(story)
-    yield from _prompt(story)
-    for stay in story.stays:
-        how = "moved out to host memory" if stay.is_swapped else "forgotten, to be computed again"
-        when = f"Stepped off at {_time(stay.start - story.add.at)} for {_time(stay.end - stay.start)}"
-        yield f"{when}, for others or for want of memory; its {stay.num_computed} computed tokens were {how}."
-    yield from _decode(story)
+    yield from _queue(breakdown)
+    yield from _prompt(breakdown)
+    for span in breakdown.preempted:
+        how = "moved out to host memory" if span.is_swapped else "forgotten, to be computed again"
+        when = f"Stepped off at {_time(span.start - breakdown.add.at)} for {_time(span.end - span.start)}"
+        yield f"{when}, for others or for want of memory; its {span.num_computed} computed tokens were {how}."
+    yield from _decode(breakdown)
 
 
-def _queue(story: Story) -> Iterator[str]:
-    yield f"When it came, {_count(story.num_running, 'request')} ran and {story.num_ahead} waited before it."
-    if story.source is not None:
-        yield f"It waited for request {story.source}, a sample of the same prompt, to compute that prompt."
-    if story.passed:
-        later = f"; {_list(story.overtaking)} of them had come later" if story.overtaking else ""
-        yield f"While it waited, {_list(story.passed)} stepped on{later}."
+def _queue(breakdown: Breakdown) -> Iterator[str]:
+    yield f"When it came, {_count(breakdown.num_running, 'request')} ran and {breakdown.num_ahead} waited before it."
+    if breakdown.source is not None:
+        yield f"It waited for request {breakdown.source}, a sample of the same prompt, to compute that prompt."
+    if breakdown.passed:
+        later = f"; {_list(breakdown.overtaking)} of them had come later" if breakdown.overtaking else ""
+        yield f"While it waited, {_list(breakdown.passed)} stepped on{later}."
 
 
-def _prompt(story: Story) -> Iterator[str]:
-    steps = story.steps.get(PROMPT, [])
-    if story.num_cached:
-        yield f"{story.num_cached} of its prompt tokens were found in the cache."
+def _prompt(breakdown: Breakdown) -> Iterator[str]:
+    steps = breakdown.steps.get(PROMPT, [])
+    if breakdown.num_cached:
+        yield f"{breakdown.num_cached} of its prompt tokens were found in the cache."
     if len(steps) > 1:
         chunks = " + ".join(str(step.count) for step in steps[:_NAMED]) + (" + ..." if len(steps) > _NAMED else "")
         yield f"Its prompt was computed in {len(steps)} chunks: {chunks} tokens."
 
 
-def _decode(story: Story) -> Iterator[str]:
-    steps = story.steps.get(DECODE, [])
+def _decode(breakdown: Breakdown) -> Iterator[str]:
+    steps = breakdown.steps.get(DECODE, [])
     if not steps:
         return
     others = [step.num_others for step in steps]
@@ -83,26 +84,26 @@ def _decode(story: Story) -> Iterator[str]:
         )
 
 
-def _detail(story: Story, part: str) -> str:
+def _detail(breakdown: Breakdown, part: str) -> str:
     if part == QUEUED:
         reasons = [
-            (why, seconds) for why, seconds in sorted(story.reasons.items(), key=lambda item: -item[1]) if seconds
+            (why, seconds) for why, seconds in sorted(breakdown.reasons.items(), key=lambda item: -item[1]) if seconds
         ]
         return ", ".join(f"{why} {_time(seconds)}" for why, seconds in reasons)
-    if part == OFF:
-        return _times(len(story.stays))
-    if part == PASSED:
+    if part == PREEMPTED:
+        return _times(len(breakdown.preempted))
+    if part == SKIPPED:
         return "seated, while steps went on without it"
-    if part not in story.steps:
+    if part not in breakdown.steps:
         return "in the step that completed it"  # a further sample's, from its sibling's
-    return _count(len(story.steps[part]), "step")
+    return _count(len(breakdown.steps[part]), "step")
 
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _mean(steps: list[Step]) -> str:
+def _mean(steps: list[RequestStep]) -> str:
     return _time(sum(step.seconds for step in steps) / len(steps))
 
 
@@ -112,8 +113,8 @@ def _list(requests: list[RequestId]) -> str:
     return ("request " if len(requests) == 1 else "requests ") + ", ".join(map(str, requests))
 
 
-def _share(story: Story, part: str) -> str:
-    return f"{story.parts[part] / story.latency_s:.0%}" if story.latency_s > 0 else ""
+def _share(breakdown: Breakdown, part: str) -> str:
+    return f"{breakdown.parts[part] / breakdown.latency_s:.0%}" if breakdown.latency_s > 0 else ""
 
 
 def _time(seconds: float) -> str:

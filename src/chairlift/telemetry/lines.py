@@ -1,8 +1,8 @@
 """The lines of a trace file, field by field; docs/formats.md describes them in words.
 
-A file is one `Header`, then inputs (what a scheduler was told: `Add`, `Abort`, `Plan`, `Commit`, `Fail`, `PutBack`)
-and events (what it said), in the order in which they came. Times are the clock's own, unrounded, so that a replay sees
-the same. Always: the line of an event has the event's name and fields, scores left out; `core/events.py` declares them.
+A file is one `Header`, then inputs (what a scheduler was told: `Add`, `AbortLine`, `Plan`, `Commit`, `Fail`,
+`RollBack`) and events (what it said), in order. Times are the clock's own, unrounded, so that a replay sees the same.
+Always: the line of an event has the event's name and fields, scores left out; `core/events.py` declares them.
 """
 
 import re
@@ -40,11 +40,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="t
     rules: Rules
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"):
+class TraceLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"):
     at: float
 
 
-class Add(Line, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
+class Add(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
     """A prompt was queued. Its token ids are here in full: what is cached depends on them."""
 
     requests: list[RequestId]  # one per sample, or per member of a beam search
@@ -62,11 +62,11 @@ class Add(Line, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
     timeout_s: float | None = None
 
 
-class Abort(Line, frozen=True, tag="abort"):
+class AbortLine(TraceLine, frozen=True, tag="abort"):
     request: RequestId
 
 
-class Plan(Line, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
+class Plan(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
     """A step was asked for; without `step`, there was nothing to compute. The counts are those just afterwards."""
 
     step: int | None = None
@@ -89,7 +89,7 @@ class Plan(Line, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
         return self.num_decodes + len(self.drafts)
 
 
-class Commit(Line, frozen=True, omit_defaults=True, kw_only=True, tag="commit"):
+class Commit(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="commit"):
     step: int
     tokens: list[int]
     more: dict[RequestId, list[int]] = {}  # tokens after a sample's first
@@ -97,21 +97,21 @@ class Commit(Line, frozen=True, omit_defaults=True, kw_only=True, tag="commit"):
     failed: dict[RequestId, str] = {}
 
 
-class Fail(Line, frozen=True, tag="fail"):
+class Fail(TraceLine, frozen=True, tag="fail"):
     """The step could not be carried out."""
 
     step: int
     message: str
 
 
-class PutBack(Line, frozen=True, tag="put_back"):
+class RollBack(TraceLine, frozen=True, tag="put_back"):
     """The step did not fit the runner's memory."""
 
     step: int
     message: str
 
 
-Input = Add | Abort | Plan | Commit | Fail | PutBack
+Input = Add | AbortLine | Plan | Commit | Fail | RollBack
 AnyLine = Input | Event
 
 

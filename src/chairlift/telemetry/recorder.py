@@ -22,7 +22,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Header, Plan, PutBack, Rules, line_of
+from chairlift.telemetry.lines import AbortLine, Add, Commit, Fail, Header, Plan, RollBack, Rules, line_of
 from chairlift.telemetry.private_file import create_private
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Recorder:
         self._write(_add(samples, now))
 
     def aborted(self, request: RequestId, now: float) -> None:
-        self._write(Abort(now, request))
+        self._write(AbortLine(now, request))
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         scheduler = self._scheduler
@@ -104,7 +104,7 @@ class Recorder:
         self._hold(Fail(now, plan.step, message))
 
     def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
-        self._write(PutBack(now, plan.step, message))
+        self._write(RollBack(now, plan.step, message))
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from chairlift.report.text import columns, line
-from chairlift.telemetry.limits import EVERY, parse_limits
+from chairlift.telemetry.slo import EVERY, parse_slo_limits
 
 MAX_USERS_SHOWN = 10
 
@@ -61,7 +61,7 @@ class Slo:
     @classmethod
     def parse(cls, text: str) -> "Slo":
         """From `ttft=0.5,tpot=50ms`."""
-        limits = parse_limits(text, cls.__slots__, (EVERY,))
+        limits = parse_slo_limits(text, cls.__slots__, (EVERY,))
         return cls(**{limit.figure: limit.limit_s for limit in limits})
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Slo:
 
 
 @dataclass(slots=True)
-class Finished:
+class Latencies:
     """Eight bytes a figure for each finished request, in order of finishing."""
 
     queue_s: "array[float]"
@@ -81,7 +81,7 @@ class Finished:
     e2e_s: "array[float]"
 
     @classmethod
-    def none(cls) -> "Finished":
+    def none(cls) -> "Latencies":
         return cls(*(array("d") for _ in cls.__slots__))
 
     def num_good(self, slo: Slo) -> int:

@@ -25,7 +25,7 @@ _GOODBYE_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class RequestSpan:
     """A request that is over; times are those of the monotonic clock."""
 
     name: str
@@ -94,11 +94,11 @@ class Spans:
         self._tracer = provider.get_tracer("chairlift", service.get("service.version", ""))
         self._extract = TraceContextTextMapPropagator().extract
 
-    def take(self, trip: Trip) -> None:
+    def take(self, request: RequestSpan) -> None:
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
         self.tell()
-        num_spans = 1 + len(trip.phases)
+        num_spans = 1 + len(request.phases)
         with self._lock:
             is_full = self._num_pending + num_spans > self._max_pending
             self._num_pending += 0 if is_full else num_spans
@@ -110,22 +110,22 @@ class Spans:
         def at(moment: float) -> int:
             return int((moment + to_wall) * 1e9)
 
-        parent = self._extract(dict(trip.headers))
+        parent = self._extract(dict(request.headers))
         span = self._tracer.start_span(
-            trip.name, parent, SpanKind.SERVER, attributes=dict(trip.attributes), start_time=at(trip.start)
+            request.name, parent, SpanKind.SERVER, attributes=dict(request.attributes), start_time=at(request.start)
         )
         if not span.is_recording():  # whoever called us does not want this one
             self._forget(num_spans)
             return
-        if trip.error is not None:
-            span.set_status(StatusCode.ERROR, trip.error)
+        if request.error is not None:
+            span.set_status(StatusCode.ERROR, request.error)
         inside = set_span_in_context(span)
-        for phase, attributes in trip.phases:
+        for phase, attributes in request.phases:
             child = self._tracer.start_span(
                 phase.name, inside, SpanKind.INTERNAL, attributes=dict(attributes), start_time=at(phase.start)
             )
             child.end(at(phase.end))
-        span.end(at(trip.end))
+        span.end(at(request.end))
 
     def tell(self) -> None:
         """Counts what the thread has sent or dropped since."""

@@ -15,7 +15,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.pool import BlockPool
 from chairlift.telemetry import report
-from chairlift.telemetry.report import Level, Report, Slo, Spread, UserShare
+from chairlift.telemetry.report import Latencies, Level, Report, Slo, Spread, UserShare
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Timeline:
         self._pool = pool
         self._live: dict[RequestId, _Live] = {}
         self._users: dict[str, _User] = {}
-        self._done = report.Finished.none()
+        self._done = Latencies.none()
         self._sum_blocks = self._max_blocks = self._sum_saved = self._max_saved = 0  # over the steps
         self._num_waiting_users = 0
         self._competing_s = 0.0  # time in which at least two users had requests waiting
@@ -145,7 +145,7 @@ class Timeline:
                 if math.isnan(live.admitted):
                     live.admitted = event.at
                     self._num_cached += event.num_cached if isinstance(event, Admitted) else 0
-                self._step_on(live, event.at)
+                self._end_wait(live, event.at)
             case Preempted():
                 self._wait(live, event.at)
             case Computed():
@@ -154,11 +154,11 @@ class Timeline:
             case Finished():
                 self._num_aborted += event.finish is FinishReason.ABORT
                 self._num_failed += event.finish is not FinishReason.ABORT
-                self._step_on(live, event.at)
+                self._end_wait(live, event.at)
                 del self._live[event.request]
 
     def _finish(self, request: RequestId, live: _Live) -> None:
-        self._step_on(live, live.last)
+        self._end_wait(live, live.last)
         del self._live[request]
         user, done, queued = live.user, self._done, live.queued
         user.finished += 1
@@ -179,7 +179,7 @@ class Timeline:
             self._num_waiting_users += 1
             live.user.since = self._competing_s
 
-    def _step_on(self, live: _Live, now: float) -> None:
+    def _end_wait(self, live: _Live, now: float) -> None:
         if not live.is_waiting:
             return
         live.is_waiting = False

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import pairwise
 
-from chairlift.report.chart import Kind, Point, Series, bars, plot
+from chairlift.report.chart import PlotSeries, PlotStyle, Point, bars, plot
 from chairlift.report.frame import Chart
 from chairlift.tune.evaluate import Outcome, point_of
 from chairlift.tune.goal import front
@@ -23,17 +23,19 @@ def _front(tuning: Tuning, verification: Verification | None) -> Chart:
     best = _points(front(whole))
     stairs = [point for (x, y), (after, _) in pairwise(best) for point in ((x, y), (after, y))]
     series = [
-        Series(_points(whole), "settings that were tried", hue=_GREY, look="large"),
-        Series([*stairs, *best[-1:]], kind=Kind.LINE, hue=_BLUE),
-        Series(best, "front: none is better at both", hue=_BLUE, look="large"),
+        PlotSeries(_points(whole), "settings that were tried", hue=_GREY, look="large"),
+        PlotSeries([*stairs, *best[-1:]], kind=PlotStyle.LINE, hue=_BLUE),
+        PlotSeries(best, "front: none is better at both", hue=_BLUE, look="large"),
     ]
     if tuning.pick is not None and not tuning.is_default_fine:
-        series.append(Series(_points([tuning.pick]), "the pick", Kind.DIAMOND, _GREEN))
+        series.append(PlotSeries(_points([tuning.pick]), "the pick", PlotStyle.DIAMOND, _GREEN))
     if tuning.default is not None:
-        series.append(Series(_points([tuning.default]), "the defaults", Kind.STAR, _ORANGE))
+        series.append(PlotSeries(_points([tuning.default]), "the defaults", PlotStyle.STAR, _ORANGE))
     if verification is not None and verification.is_there and len(verification.work.items) == len(tuning.work.items):
         measured = [point_of(run, tuning.work.targets) for each in verification.each for run in each.measured]
-        series.append(Series([(point.latency, point.throughput) for point in measured], "measured", Kind.CROSS))
+        series.append(
+            PlotSeries([(point.latency, point.throughput) for point in measured], "measured", PlotStyle.CROSS)
+        )
     latencies = [outcome.point.latency for outcome in whole]
     targets = tuning.work.targets
     across = (

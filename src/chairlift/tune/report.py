@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chairlift.report.page import Block, Charts, Code, Heading, Table, Text
+from chairlift.report.page import Charts, Code, Element, Heading, Paragraph, Table
 from chairlift.telemetry.report import Report
 from chairlift.tune.evaluate import Outcome
 from chairlift.tune.goal import front
@@ -95,21 +95,21 @@ class Found:
     def _ranked(self) -> list[Outcome]:
         return self.tuning.goal.ranked(self.tuning.final)
 
-    def blocks(self, yaml_text: str) -> Iterator[Block]:
+    def blocks(self, yaml_text: str) -> Iterator[Element]:
         tuning = self.tuning
-        yield Text(self.verdict())
-        yield Text(self._how())
+        yield Paragraph(self.verdict())
+        yield Paragraph(self._how())
         yield Heading("What to serve with")
-        yield Text("`chairlift serve --config tuned.yaml`, with:")
+        yield Paragraph("`chairlift serve --config tuned.yaml`, with:")
         yield Code(yaml_text)
-        yield from map(Text, self._cautions())
+        yield from map(Paragraph, self._cautions())
         yield Heading("Throughput against latency")
         alt = "throughput against latency of all settings, and what matters"
         yield Charts(charts(tuning, self.verification), "tune.svg", alt)
         yield Table(*_figures(self._shown_outcomes(), tuning))
         if tuning.effects:
             yield Heading("What matters, and why")
-            yield Text(
+            yield Paragraph(
                 f"Each line puts one option back to its default and leaves the others: what is lost of the "
                 f"{_lost(tuning)}, what the option gains when it alone is changed, and which simulated figures move."
             )
@@ -118,7 +118,7 @@ class Found:
             before, after = map(_rate, tuning.capacities)
             yield Heading("Capacity")
             pick = "" if tuning.is_default_fine else f", {after} with the pick"
-            yield Text(
+            yield Paragraph(
                 f"The highest rate that meets {tuning.work.targets}, simulated to within 2 %: {before} with the "
                 f"defaults{pick}."
             )
@@ -171,16 +171,16 @@ class Found:
             name = f"`{effect.name.replace('_', '-')} {effect.value}`"
             yield name, str(effect.default), f"{effect.loss:.1%}", f"{effect.gain:+.1%}", effect.why
 
-    def _verification_blocks(self) -> Iterator[Block]:
+    def _verification_blocks(self) -> Iterator[Element]:
         verification = self.verification
         if verification is None or not any(each.measured for each in verification.each):
-            yield Text(f"Nothing was measured: {self.unverified or 'it was interrupted before'}.")
+            yield Paragraph(f"Nothing was measured: {self.unverified or 'it was interrupted before'}.")
             return
         if self.unverified:
-            yield Text(f"Not everything was measured: {self.unverified}.")
+            yield Paragraph(f"Not everything was measured: {self.unverified}.")
         count, of = len(verification.work.items), len(self.tuning.work.items)
         which = "all requests" if count == of else f"the first {count} of {of} requests, predicted and measured alike"
-        yield Text(
+        yield Paragraph(
             f"Real runs of {which}, each in a new process with the real model, settings in turns; the median. The gain "
             "is over the defaults of the same round."
         )

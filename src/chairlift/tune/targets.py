@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from chairlift.telemetry.limits import parse_limits
 from chairlift.telemetry.report import Report
+from chairlift.telemetry.slo import parse_slo_limits
 
 FIGURES = ("ttft", "tpot", "e2e", "queue")
 
@@ -32,7 +32,7 @@ class Targets:
 
     @classmethod
     def parse(cls, text: str) -> "Targets":
-        return cls(tuple(Target(*limit) for limit in parse_limits(text, FIGURES)))
+        return cls(tuple(Target(*limit) for limit in parse_slo_limits(text, FIGURES)))
 
     def used(self, report: Report) -> float:
         """The largest part of any limit: at most 1 when all are met."""

@@ -71,7 +71,7 @@ SERVER_PARTS = [
     "chairlift.cli.main",
     "chairlift.cli.verify",
     "chairlift.serving.parent",
-    "chairlift.live.processes.processes",
+    "chairlift.live.processes.supervisor",
 ]
 
 

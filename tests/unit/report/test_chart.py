@@ -2,7 +2,7 @@ import xml.etree.ElementTree as xml
 
 import pytest
 
-from chairlift.report.chart import Kind, Series, bars, histogram, levels, plot
+from chairlift.report.chart import PlotSeries, PlotStyle, bars, histogram, levels, plot
 from chairlift.report.frame import WIDTH, Chart, picture
 
 
@@ -37,13 +37,13 @@ def test_levels_stand_on_top_of_each_other() -> None:
 
 
 def test_very_many_points_are_thinned_out() -> None:
-    chart = plot("t", [Series([(float(i), 1.0) for i in range(20_000)])], "x")
+    chart = plot("t", [PlotSeries([(float(i), 1.0) for i in range(20_000)])], "x")
     assert 3000 < chart.inside.count("h0") <= 4000
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_series_is_drawn_within_its_axes_and_named_in_the_key(kind: Kind) -> None:
-    chart = plot("t", [Series([(2.0, 5.0), (4.0, 9.0)], "a & b", kind, hue=9)], "x", from_zero="")
+@pytest.mark.parametrize("kind", PlotStyle)
+def test_a_series_is_drawn_within_its_axes_and_named_in_the_key(kind: PlotStyle) -> None:
+    chart = plot("t", [PlotSeries([(2.0, 5.0), (4.0, 9.0)], "a & b", kind, hue=9)], "x", from_zero="")
     (path,) = parsed(chart).iter("path")
     assert path.attrib["class"] == f"b {kind}"
     x, y = map(float, path.attrib["d"][1:].replace("m", " ").replace("h", " ").replace("L", " ").split()[:2])
@@ -53,14 +53,14 @@ def test_a_series_is_drawn_within_its_axes_and_named_in_the_key(kind: Kind) -> N
 
 def test_a_key_that_is_too_long_for_a_line_is_wrapped() -> None:
     names = [f"a rather long name, number {i}" for i in range(5)]
-    chart = plot("t", [Series([(1.0, 1.0)], name) for name in names], "x")
+    chart = plot("t", [PlotSeries([(1.0, 1.0)], name) for name in names], "x")
     lines = [text for text in texts(chart) if "rather" in text]
     assert len(lines) == 3
     assert "".join(lines).count("rather") == 5
 
 
 def test_labels_of_an_axis_leave_room_for_each_other() -> None:
-    chart = plot("t", [Series([(1.0, 1.0), (1000.0, 1.0)])], "x", ticks=(1, 2, 3, 500, 1000))
+    chart = plot("t", [PlotSeries([(1.0, 1.0), (1000.0, 1.0)])], "x", ticks=(1, 2, 3, 500, 1000))
     assert [text for text in texts(chart) if text in ("1", "2", "3", "500", "1,000")][-3:] == ["1", "500", "1,000"]
 
 
@@ -98,5 +98,5 @@ def test_a_picture_holds_its_charts_and_its_style() -> None:
 
 
 def test_a_chart_of_nothing_says_so() -> None:
-    for chart in (plot("t", [Series([])], "x"), levels("t", 1.0, {"a": []}, "x"), histogram("t", [], {}, "ms")):
+    for chart in (plot("t", [PlotSeries([])], "x"), levels("t", 1.0, {"a": []}, "x"), histogram("t", [], {}, "ms")):
         assert texts(chart) == ["t", "nothing was measured"]

@@ -3,11 +3,11 @@ from pathlib import Path
 from chairlift.report.chart import bars
 from chairlift.report.files import write
 from chairlift.report.markup import tag
-from chairlift.report.page import Block, Charts, Code, Heading, Table, Text, Tiles, to_html, to_markdown
+from chairlift.report.page import Charts, Code, Element, Heading, Paragraph, Table, Tiles, to_html, to_markdown
 
-BLOCKS: list[Block] = [
+BLOCKS: list[Element] = [
     Heading("H & I"),
-    Text("a `<b>` & c", "warn"),
+    Paragraph("a `<b>` & c", "warn"),
     Table(("x", "y"), [("1 | 2", "a long row of words, not a number")]),
     Tiles([("5 < 6", "most")]),
     Code("# <hi>"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chairlift.live.shared_memory.counts import Count
-from chairlift.live.shared_memory.rates import Rates
+from chairlift.live.shared_memory.rate_limits import RateLimits
 from chairlift.server.admission import bodies
 from chairlift.server.openai import exchange
 from chairlift.server.openai.models import MAX_TOKENS
@@ -142,13 +142,13 @@ async def test_a_text_may_hold_any_signs(text: str) -> None:
 async def test_who_is_refused_after_work_pays_for_it(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paid, charge = list[tuple[int, int]](), Rates.charge
+    paid, charge = list[tuple[int, int]](), RateLimits.charge
 
-    def noting(rates: Rates, key: Any, num_tokens: int, now: float, num_requests: int = 0) -> None:
+    def noting(rates: RateLimits, key: Any, num_tokens: int, now: float, num_requests: int = 0) -> None:
         paid.append((num_tokens, num_requests))
         charge(rates, key, num_tokens, now, num_requests)
 
-    monkeypatch.setattr(Rates, "charge", noting)
+    monkeypatch.setattr(RateLimits, "charge", noting)
     keys = tmp_path / "keys.yaml"
     keys.write_text(f"- {{key: {ALICE}, requests_per_minute: 4, tokens_per_minute: 1000000}}\n")
     world = big_world(api_key_file=keys)

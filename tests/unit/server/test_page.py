@@ -123,7 +123,7 @@ async def test_a_password_in_an_address_is_not_shown() -> None:
 
 
 async def test_the_engine_is_watched_while_a_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chairlift.live.wire.watching.LOOK_PAUSE_S", 0.05)
+    monkeypatch.setattr("chairlift.live.wire.watch_client.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()
     async with opened(world) as first:
         async with opened(world) as second:
@@ -155,7 +155,7 @@ async def test_who_asks_for_the_head_of_a_page_gets_no_more() -> None:
 
 
 async def test_a_page_that_reads_slowly_is_told_everything_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chairlift.live.wire.watching.LOOK_PAUSE_S", 0.05)
+    monkeypatch.setattr("chairlift.live.wire.watch_client.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()
     async with opened(world) as page:
         world.client.watching.hear(WHOLE)
@@ -178,7 +178,7 @@ async def test_a_page_outlives_the_engine() -> None:
         world.client.watching.hear(WHOLE)
         world.client.watching.lose()
         assert page.names[-1] == "away"
-        world.client.watching.go_on()
+        world.client.watching.resume()
         assert world.client.watched[-1] == Watch(True)
         world.client.watching.hear(WHOLE)
         assert page.names[-1] == "whole"

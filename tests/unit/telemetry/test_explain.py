@@ -10,7 +10,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.scheduling.preemption import Preemption
-from chairlift.telemetry.breakdown import AGAIN, DECODE, OFF, PROMPT, QUEUED, slowest, tell
+from chairlift.telemetry.breakdown import DECODE, PREEMPTED, PROMPT, QUEUED, RECOMPUTED, break_down, slowest
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add
 from fakes.drafts import RandomDrafter
@@ -35,20 +35,20 @@ def test_the_parts_of_every_request_add_up_to_its_latency(
     for line in trace:
         heard = line.requests[: line.n if line.beam_width else None] if isinstance(line, Add) else ()
         for request in heard:
-            story = tell(trace, request)
-            assert story.finish
-            assert sum(story.parts.values()) == pytest.approx(story.latency_s)
-            assert f"request {request}" in in_words(story)
+            breakdown = break_down(trace, request)
+            assert breakdown.finish
+            assert sum(breakdown.parts.values()) == pytest.approx(breakdown.latency_s)
+            assert f"request {request}" in in_words(breakdown)
 
 
 def test_a_request_waits_behind_those_that_have_the_seats(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [one(1, 4), one(2, 2), one(3, 4)], 1: [one(4, 2)]})
     trace = record(world, tmp_path / "t")
-    story = tell(trace, RequestId(4))
-    assert (story.num_running, story.num_ahead) == (2, 1)
-    assert story.passed == [3]
-    assert set(story.reasons) == {"until the next step", "no free seat"}
-    text = in_words(story)
+    breakdown = break_down(trace, RequestId(4))
+    assert (breakdown.num_running, breakdown.num_ahead) == (2, 1)
+    assert breakdown.passed == [3]
+    assert set(breakdown.reasons) == {"until the next step", "no free seat"}
+    text = in_words(breakdown)
     assert "When it came, 2 requests ran and 1 waited before it." in text
     assert "While it waited, request 3 stepped on." in text
     assert "no free seat" in text
@@ -58,20 +58,20 @@ def test_those_that_came_later_and_went_first_are_named(tmp_path: Path) -> None:
     world = World(
         LIMITS, policy=LongestFirst(), arrivals={0: [one(1, 4, 9), one(2, 2, 9), one(3, 2, 2)], 1: [one(4, 2, 9)]}
     )
-    text = in_words(tell(record(world, tmp_path / "t"), RequestId(3)))
+    text = in_words(break_down(record(world, tmp_path / "t"), RequestId(3)))
     assert "While it waited, requests 1, 2, 4 stepped on; request 4 of them had come later." in text
 
 
 def test_a_prompt_in_chunks_is_told_chunk_by_chunk(tmp_path: Path) -> None:
-    story = tell(record(World(LIMITS, arrivals={0: [one(1, 15)]}), tmp_path / "t"), RequestId(1))
-    assert [step.count for step in story.steps[PROMPT]] == [6, 6, 3]
-    assert "Its prompt was computed in 3 chunks: 6 + 6 + 3 tokens." in in_words(story)
+    breakdown = break_down(record(World(LIMITS, arrivals={0: [one(1, 15)]}), tmp_path / "t"), RequestId(1))
+    assert [step.count for step in breakdown.steps[PROMPT]] == [6, 6, 3]
+    assert "Its prompt was computed in 3 chunks: 6 + 6 + 3 tokens." in in_words(breakdown)
 
 
 def test_a_request_that_waits_for_memory_is_told_so(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [one(1, 16)], 4: [one(2, 12)]})
-    story = tell(record(world, tmp_path / "t"), RequestId(2))
-    assert story.reasons["no memory to spare"] > 0
+    breakdown = break_down(record(world, tmp_path / "t"), RequestId(2))
+    assert breakdown.reasons["no memory to spare"] > 0
 
 
 @pytest.mark.parametrize(
@@ -80,51 +80,51 @@ def test_a_request_that_waits_for_memory_is_told_so(tmp_path: Path) -> None:
 def test_a_preemption_is_told_with_its_length_and_its_cost(tmp_path: Path, mode: str, words: str) -> None:
     preemption = Preemption(mode=mode, num_host_blocks=8)
     world = World(LIMITS, preemption=preemption, arrivals={0: [one(1, 9, 12), one(2, 9, 12)]})
-    story = tell(record(world, tmp_path / "t"), RequestId(2))
-    assert len(story.stays) == 1
-    stay = story.stays[0]
-    assert story.parts[OFF] == stay.end - stay.start > 0
-    assert (AGAIN in story.steps) == (mode == "recompute")
-    assert words in in_words(story)
+    breakdown = break_down(record(world, tmp_path / "t"), RequestId(2))
+    assert len(breakdown.preempted) == 1
+    span = breakdown.preempted[0]
+    assert breakdown.parts[PREEMPTED] == span.end - span.start > 0
+    assert (RECOMPUTED in breakdown.steps) == (mode == "recompute")
+    assert words in in_words(breakdown)
 
 
 def test_decoding_beside_prompts_of_others_is_told(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [one(1, 4, 8)], 3: [one(2, 8)]})
-    story = tell(record(world, tmp_path / "t"), RequestId(1))
-    assert [step.num_prompt_tokens > 0 for step in story.steps[DECODE]].count(True) == 2
-    assert "2 of its decode steps also computed prompts of others (4 tokens a step)" in in_words(story)
+    breakdown = break_down(record(world, tmp_path / "t"), RequestId(1))
+    assert [step.num_prompt_tokens > 0 for step in breakdown.steps[DECODE]].count(True) == 2
+    assert "2 of its decode steps also computed prompts of others (4 tokens a step)" in in_words(breakdown)
 
 
 def test_drafts_are_told(tmp_path: Path) -> None:
     limits = replace(LIMITS, max_drafts=2)
     world = World(limits, arrivals={0: [one(1, 4, 12)]}, drafter=RandomDrafter(1, 50))
-    story = tell(record(world, tmp_path / "t"), RequestId(1))
-    assert story.num_tokens == 12
-    assert len(story.steps[DECODE]) < 11
+    breakdown = break_down(record(world, tmp_path / "t"), RequestId(1))
+    assert breakdown.num_tokens == 12
+    assert len(breakdown.steps[DECODE]) < 11
     num_drafts = world.runner.num_drafts
-    assert f"{num_drafts} tokens were drafted for it" in in_words(story)
+    assert f"{num_drafts} tokens were drafted for it" in in_words(breakdown)
 
 
 def test_a_further_sample_waits_for_its_sibling(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [make_samples(1, range(8), 2, 3)]})
-    story = tell(record(world, tmp_path / "t"), RequestId(2))
-    assert story.source == 1
-    assert "It waited for request 1, a sample of the same prompt" in in_words(story)
+    breakdown = break_down(record(world, tmp_path / "t"), RequestId(2))
+    assert breakdown.source == 1
+    assert "It waited for request 1, a sample of the same prompt" in in_words(breakdown)
 
 
 def test_an_abort_ends_the_story(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [one(1, 8, 9), one(2, 4, 9), one(3, 4)]}, aborts={4: [RequestId(3)]})
-    story = tell(record(world, tmp_path / "t"), RequestId(3))
-    assert story.finish == "abort"
-    assert story.parts == {QUEUED: story.latency_s}
+    breakdown = break_down(record(world, tmp_path / "t"), RequestId(3))
+    assert breakdown.finish == "abort"
+    assert breakdown.parts == {QUEUED: breakdown.latency_s}
 
 
 def test_an_unknown_request_is_refused_with_those_there_are(tmp_path: Path) -> None:
     trace = record(World(LIMITS, arrivals={0: [one(1, 4), one(2, 4)]}), tmp_path / "t")
     with pytest.raises(InvalidConfig, match="request 7 is not in this trace; it has 1 to 2"):
-        tell(trace, RequestId(7))
+        break_down(trace, RequestId(7))
 
 
 def test_the_slowest_request_is_found(tmp_path: Path) -> None:
     trace = record(World(LIMITS, arrivals={0: [one(1, 4, 2), one(2, 4, 9), one(3, 4, 2)]}), tmp_path / "t")
-    assert slowest(trace) == max((1, 2, 3), key=lambda number: tell(trace, RequestId(number)).latency_s)
+    assert slowest(trace) == max((1, 2, 3), key=lambda number: break_down(trace, RequestId(number)).latency_s)

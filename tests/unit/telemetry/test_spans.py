@@ -7,7 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.telemetry import spans
 from chairlift.telemetry.phases import Mark, Phase, phases
-from chairlift.telemetry.spans import Spans, Trip, check_endpoint
+from chairlift.telemetry.spans import RequestSpan, Spans, check_endpoint
 from fakes.otlp import receiver
 from fakes.patience import HANG_S
 
@@ -27,8 +27,8 @@ class Counted(dict[str, int]):
         self[outcome] = self.get(outcome, 0) + count
 
 
-def trip(now: float, flags: str = "01") -> Trip:
-    return Trip(
+def span(now: float, flags: str = "01") -> RequestSpan:
+    return RequestSpan(
         name="chat small",
         start=now - 3,
         end=now,
@@ -43,7 +43,7 @@ def test_a_request_and_its_phases_arrive_under_the_callers_span() -> None:
     counted, began_ns = Counted(), time.time_ns()
     with receiver() as got:
         sending = Spans(got.url, SERVICE, counted)
-        sending.take(trip(time.monotonic()))
+        sending.take(span(time.monotonic()))
         sending.close()
         sending.tell()
     assert counted == {"sent": 3}
@@ -63,7 +63,7 @@ def test_what_the_caller_does_not_trace_is_not_sent() -> None:
     counted = Counted()
     with receiver() as got:
         sending = Spans(got.url, SERVICE, counted)
-        sending.take(trip(time.monotonic(), flags="00"))
+        sending.take(span(time.monotonic(), flags="00"))
         sending.close()
         sending.tell()
     assert not got.spans
@@ -75,7 +75,7 @@ def test_spans_that_find_no_room_are_dropped_and_counted() -> None:
     with receiver() as got:
         sending = Spans(got.url, SERVICE, counted, max_pending=7)
         for _ in range(5):
-            sending.take(trip(time.monotonic()))
+            sending.take(span(time.monotonic()))
         sending.close()
         sending.tell()
     assert counted == {"dropped": 9, "sent": 6}
@@ -86,7 +86,7 @@ def test_spans_that_the_receiver_refuses_are_counted_as_dropped() -> None:
     counted = Counted()
     with receiver(status=400) as got:
         sending = Spans(got.url, SERVICE, counted)
-        sending.take(trip(time.monotonic()))
+        sending.take(span(time.monotonic()))
         sending.close()
         sending.tell()
     assert counted == {"dropped": 3}
@@ -99,7 +99,7 @@ def test_an_endpoint_that_does_not_answer_is_waited_for_no_longer_than_the_goodb
     counted = Counted()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sending = Spans(f"http://127.0.0.1:{silent.getsockname()[1]}", SERVICE, counted)
-        sending.take(trip(time.monotonic()))
+        sending.take(span(time.monotonic()))
         sending.close()
         sending.tell()
     assert not counted  # it is still being tried

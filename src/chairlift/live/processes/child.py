@@ -21,12 +21,12 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
-Report = Callable[[Any], None]  # a child says once that it is ready, with whatever the parent should know
+ReportReady = Callable[[Any], None]  # a child says once that it is ready, with whatever the parent should know
 Main = Callable[..., None]  # main(report, *args)
 
 NO_ENGINE = signal.SIGUSR1  # to a front end: none will come any more
 STOP = signal.SIGUSR2  # to a child: finish and end
-FOR_ALL = (signal.SIGINT, signal.SIGTERM)  # what reaches every process of a group; the parent decides
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # what reaches every process of a group; the parent decides
 
 _FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS)
 
@@ -54,7 +54,7 @@ class Child:
         self.pipe: Connection
         self.pipe, theirs = _spawn.Pipe(duplex=False)
         self.process: SpawnProcess = _spawn.Process(target=_child, args=(theirs, name, main, args), name=name)
-        with _deaf_from_birth():
+        with _blocked_signals():
             self.process.start()
         self.pid = self.process.pid or 0  # stays known when the process is closed
         theirs.close()
@@ -110,26 +110,26 @@ class Child:
 
 
 @contextlib.contextmanager
-def _deaf_from_birth() -> Iterator[None]:
+def _blocked_signals() -> Iterator[None]:
     """Who is started here hears no Ctrl-C before it can ignore it, which takes as long as its imports; this process
     hears of it in the end."""
     resource_tracker.ensure_running()  # which would unblock the signals again
-    signal.pthread_sigmask(signal.SIG_BLOCK, FOR_ALL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_ALL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
 
 
 def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> None:
-    _at_parents_end(signal.SIGKILL)
+    _set_parent_death_signal(signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:  # it was gone before it could be told
         sys.exit(0)
-    _be_called(f"cl-{name.replace(' ', '-')}")
-    for number in FOR_ALL:
+    _set_process_name(f"cl-{name.replace(' ', '-')}")
+    for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_ALL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     signal.signal(STOP, lambda *_: sys.exit(0))
     try:
         main(lambda report: pipe.send((True, report)), *args)
@@ -152,17 +152,17 @@ def on_parents_end(call: Callable[[], None]) -> None:
             os._exit(1)
 
     threading.Thread(target=run, daemon=True).start()
-    _at_parents_end(signal.SIGCONT)  # a process that is stopped does nothing else
+    _set_parent_death_signal(signal.SIGCONT)  # a process that is stopped does nothing else
 
 
-def _at_parents_end(number: int) -> None:
+def _set_parent_death_signal(number: int) -> None:
     """The system sends this signal then, at once; Linux only."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
 
 
-def _be_called(name: str) -> None:
+def _set_process_name(name: str) -> None:
     """What `ps`, `top` and the kernel's own log call this process; the kernel keeps 15 bytes of it."""
     if sys.platform == "linux":
         pr_set_name = 15

@@ -12,7 +12,7 @@ from types import FrameType
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     """Inside, the main thread only notes an interrupt; what handles it is called at the end."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):

@@ -15,10 +15,10 @@ from chairlift.core.engine import Engine
 from chairlift.core.params import SamplingParams
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.wire.messages import Abort, Output, Submit
-from chairlift.live.wire.switchboard import FrontEnd, Switchboard, tell_lost
+from chairlift.live.wire.switchboard import FrontEnd, Switchboard, log_lost
 
-Held = tuple[FrontEnd, Submit]
-_NOBODY = b""  # no front end has this name
+HeldRequest = tuple[FrontEnd, Submit]
+_NO_FRONT_END = b""  # no front end has this name
 _TRIAL = Submit(0, [0], SamplingParams(max_tokens=1, temperature=0.0), 1)
 
 
@@ -26,11 +26,11 @@ class Quarantine:
     def __init__(self, switchboard: Switchboard, note: StepNote | None = None) -> None:
         self._switchboard = switchboard
         self._note = note
-        self._suspects: list[Held] = []
+        self._suspects: list[HeldRequest] = []
         self._has_tried = False  # a token of its own
         self._alone: tuple[FrontEnd, int] | None = None  # the suspect that runs
-        self._cleared: deque[Held] = deque()
-        self._others: deque[Held] = deque()
+        self._cleared: deque[HeldRequest] = deque()
+        self._others: deque[HeldRequest] = deque()
 
     @property
     def engine(self) -> Engine:
@@ -51,7 +51,7 @@ class Quarantine:
     def submit(self, front_end: FrontEnd, message: Submit) -> None:
         if message.num_alone is not None:
             if not self.is_on:
-                self._others += [(to, self._switchboard.take_back(to, key)) for to, key in self._switchboard.all_open()]
+                self._others += [(to, self._switchboard.withdraw(to, key)) for to, key in self._switchboard.open_keys()]
             self._suspects.append((front_end, message))
         elif self.is_on:
             self._others.append((front_end, message))
@@ -75,7 +75,7 @@ class Quarantine:
         self._suspects = [held for held in self._suspects if held[0] != front_end]
         self._cleared = deque(held for held in self._cleared if held[0] != front_end)
         self._others = deque(held for held in self._others if held[0] != front_end)
-        tell_lost(front_end, num_held - self.num_held)
+        log_lost(front_end, num_held - self.num_held)
 
     def step(self) -> dict[FrontEnd, list[Output]]:
         if self._note is not None:
@@ -84,25 +84,25 @@ class Quarantine:
         if not self.is_on:
             return news
         if self._alone is not None:
-            self._look_at(*self._alone, news)
-        news.pop(_NOBODY, None)
+            self._check_suspect(*self._alone, news)
+        news.pop(_NO_FRONT_END, None)
         if self._alone is None and not self.engine.has_work:  # nor is any step under way
             self._next()
         return news
 
-    def _look_at(self, front_end: FrontEnd, key: int, news: dict[FrontEnd, list[Output]]) -> None:
+    def _check_suspect(self, front_end: FrontEnd, key: int, news: dict[FrontEnd, list[Output]]) -> None:
         """Whether the suspect has made a token, or is gone."""
-        if (front_end, key) not in self._switchboard.all_open():
+        if (front_end, key) not in self._switchboard.open_keys():
             self._alone = None
         elif any(output.key == key and output.token is not None for output in news.get(front_end, ())):
             self._alone = None
-            self._cleared.append((front_end, self._switchboard.take_back(front_end, key)))
+            self._cleared.append((front_end, self._switchboard.withdraw(front_end, key)))
 
     def _next(self) -> None:
         """Who ended no engine by itself yet goes first: most are innocent, and their tokens are progress."""
         if self._suspects and not self._has_tried:
             self._has_tried = True
-            self._run_alone(_NOBODY, _TRIAL)
+            self._run_alone(_NO_FRONT_END, _TRIAL)
             return
         if self._suspects:
             suspect = min(self._suspects, key=lambda held: held[1].num_alone or 0)

@@ -35,14 +35,14 @@ _SLOTS = 3 * _NUMBER.size
 _SIZE = _SLOTS + (_NUM_SLOTS + 1) * _SLOT_BYTES
 _CRASHED, _KILLED = 1, 2
 
-Keys = dict[bytes, list[int]]  # of requests, by front end
+RequestKeys = dict[bytes, list[int]]  # of requests, by front end
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class InterruptedWork:
     """What an engine that died left behind."""
 
-    keys: Keys  # who it was busy with
+    keys: RequestKeys  # of requests that it was busy with
     was_killed: bool  # as far as can be told: it did not end by itself
 
     @property
@@ -88,19 +88,21 @@ class StepNote:
         if not self._end:
             self._end = _KILLED if was_killed else _CRASHED
 
-    def take(self) -> Left:
+    def take(self) -> InterruptedWork:
         """Of the engine before this one; once."""
         found: dict[bytes, set[int]] = {}
         for slot in range(_NUM_SLOTS + 1):
-            (length,) = _NUMBER.unpack_from(self._memory, _place(slot))
-            start = _place(slot) + _NUMBER.size
+            (length,) = _NUMBER.unpack_from(self._memory, _offset(slot))
+            start = _offset(slot) + _NUMBER.size
             if length:
-                for front_end, keys in msgspec.msgpack.decode(self._memory[start : start + length], type=Keys).items():
+                for front_end, keys in msgspec.msgpack.decode(
+                    self._memory[start : start + length], type=RequestKeys
+                ).items():
                     found.setdefault(front_end, set()).update(keys)
             self._set_length(slot, 0)
         was_killed = self._end == _KILLED
         self._end = 0
-        return Left({front_end: sorted(keys) for front_end, keys in found.items()}, was_killed)
+        return InterruptedWork({front_end: sorted(keys) for front_end, keys in found.items()}, was_killed)
 
     def take_in(self, front_end: bytes, key: int) -> None:
         """The engine turns to a request that is new to it."""
@@ -135,7 +137,7 @@ class StepNote:
         """Nothing more is planned until a step has ended."""
         self._write(_TURN, b"")
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """The step begun last did not begin after all."""
         self._num_begun -= 1
         self._set_length(self._num_begun % _NUM_SLOTS, 0)
@@ -173,24 +175,24 @@ class StepNote:
         """Nobody, if they are too many. Whenever the engine is killed, what is noted can be read."""
         self._set_length(slot, 0)
         if len(keys) <= _SLOT_BYTES - _NUMBER.size:
-            start = _place(slot) + _NUMBER.size
+            start = _offset(slot) + _NUMBER.size
             self._memory[start : start + len(keys)] = keys
             self._set_length(slot, len(keys))
 
     def _set_length(self, slot: int, length: int) -> None:
-        _NUMBER.pack_into(self._memory, _place(slot), length)
+        _NUMBER.pack_into(self._memory, _offset(slot), length)
 
 
 class NotedRunner:
     """A runner whose steps are noted."""
 
     def __init__(
-        self, runner: Runner, note: StepNote, who: Callable[[Iterable[RequestId]], dict[bytes, set[int]]]
+        self, runner: Runner, note: StepNote, keys_of: Callable[[Iterable[RequestId]], dict[bytes, set[int]]]
     ) -> None:
         assert runner.depth < _NUM_SLOTS
         self._runner = runner
         self._note = note
-        self._who = who
+        self._keys_of = keys_of
         self._encode = msgspec.msgpack.Encoder().encode
         self._requests: list[RequestId] = []  # of the last step
         self._keys = b""  # theirs
@@ -202,12 +204,12 @@ class NotedRunner:
     def submit(self, plan: StepPlan) -> None:
         requests = [chunk.request.id for chunk in plan.chunks]
         if requests != self._requests:
-            self._requests, self._keys = requests, self._encode(self._who(requests))
+            self._requests, self._keys = requests, self._encode(self._keys_of(requests))
         self._note.begin(self._keys)
         try:
             self._runner.submit(plan)
         except RunnerFailed:
-            self._note.take_back()
+            self._note.roll_back()
             self._note.plan_on()
             raise
         if self.depth > 1:
@@ -224,5 +226,5 @@ class NotedRunner:
         return result
 
 
-def _place(slot: int) -> int:
+def _offset(slot: int) -> int:
     return _SLOTS + slot * _SLOT_BYTES

@@ -37,10 +37,10 @@ from chairlift.live.wire.messages import (
     Submit,
     ToEngine,
     Watch,
-    go_on,
+    resumed,
     with_scored_prompt,
 )
-from chairlift.live.wire.watching import Watching
+from chairlift.live.wire.watch_client import WatchClient
 
 _RECONNECT_MS = 20
 MAX_HELD = 2**20  # outputs that wait for slow readers in one front end, some 160 MB at most
@@ -91,7 +91,7 @@ class Generation:
         if self._open:
             self._open.clear()
             self._tokens.clear()
-            self._let_go()
+            self._drop_held()
             self._client.abort(self._key, None)
 
     def abort_sample(self, sample: int) -> None:
@@ -133,7 +133,7 @@ class Generation:
             self.abort()
             self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
 
-    def go_on(self, is_suspect: bool, ready: Ready) -> Submit | None:
+    def resume(self, is_suspect: bool, ready: Ready) -> Submit | None:
         """What the next engine is told, if it has anything to do; the one before died, perhaps busy with this."""
         suspicion = self._suspicion = self._suspicion or (Suspicion() if is_suspect else None)
         if suspicion is not None:
@@ -148,7 +148,7 @@ class Generation:
             self._client.tell_proven()
         if not self._tokens:
             return None
-        message = go_on(self._submit, self._tokens, time.monotonic() - self._asked)
+        message = resumed(self._submit, self._tokens, time.monotonic() - self._asked)
         if suspicion is not None and suspicion.is_strong:
             return replace_fields(message, num_alone=suspicion.num_alone)
         return message
@@ -173,10 +173,10 @@ class Generation:
     def _fail(self, error: Exception) -> None:
         if self._open:
             self._open.clear()
-            self._let_go()
+            self._drop_held()
             self._listener.fail(error)
 
-    def _let_go(self) -> None:
+    def _drop_held(self) -> None:
         """What was kept is for nobody any more."""
         self._client.num_held -= len(self._held)
         self._held.clear()
@@ -193,7 +193,7 @@ class EngineClient:
         self.num_running = 0
         self.num_waiting = 0
         self.num_held = 0  # outputs kept until their clients can take them
-        self.watching = Watching(self._send_if_ready)
+        self.watching = WatchClient(self._send_if_ready)
         self._address = address
         self._name = name.encode()
         self._socket: zmq.Socket[bytes] | None = None
@@ -320,16 +320,16 @@ class EngineClient:
         elif isinstance(message, Snapshot | Explained):
             self.watching.hear(message)
         else:
-            self._go_on(message)
-            self.watching.go_on()
+            self._resume(message)
+            self.watching.resume()
 
-    def _go_on(self, ready: Ready) -> None:
+    def _resume(self, ready: Ready) -> None:
         """Everything that is open, in the order in which it came."""
         self.info = ready.info
         self._is_ready.set()
         suspects = set(ready.suspects)
         for key, generation in list(self._generations.items()):
-            message = generation.go_on(key in suspects, ready)
+            message = generation.resume(key in suspects, ready)
             if message is not None:
                 self._send(message)
 

@@ -110,7 +110,7 @@ ToEngine = Hello | Submit | Abort | Proven | Watch | Explain
 FromEngine = Ready | Step | Snapshot | Explained
 
 
-def go_on(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
+def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:
     """The request as another engine is told of it, `waited_s` after it was asked. A search, which says nothing before
     its end, begins again."""
     attributes = message.attributes

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TypeVar
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.processes.interrupts import held
+from chairlift.live.processes.interrupts import deferred_interrupts
 from chairlift.live.wire.messages import Abort, Output, Submit
 from chairlift.live.wire.switchboard import Switchboard
 
@@ -25,7 +25,7 @@ Request = tuple[list[int], SamplingParams, int]  # prompt, parameters, and the m
 _HERE = b""  # the only front end there is
 
 
-class Reader:
+class Subscription:
     """The outputs of the requests that were asked for together."""
 
     __slots__ = ("keys", "outputs")
@@ -39,27 +39,27 @@ class SharedSwitchboard:
     def __init__(self, switchboard: Switchboard) -> None:
         self._switchboard = switchboard
         self._keys = count(1)
-        self._readers: dict[int, Reader] = {}  # by key
-        self._errands: deque[Callable[[], None]] = deque()  # to be done between two steps, in order
+        self._subscriptions: dict[int, Subscription] = {}  # by key
+        self._calls: deque[Callable[[], None]] = deque()  # to be done between two steps, in order
         self._is_taken = False  # the turn
         # Reentrant: the collector may close a forgotten stream wherever this thread stands.
         self._turn_ended = threading.Condition(threading.RLock())
 
     @contextmanager
-    def asking(self, requests: Sequence[Request]) -> Iterator[Reader]:
+    def asking(self, requests: Sequence[Request]) -> Iterator[Subscription]:
         """Requests that are dropped at the end, however it comes."""
         messages = [Submit(next(self._keys), *request) for request in requests]
-        reader = Reader([message.key for message in messages])
+        subscription = Subscription([message.key for message in messages])
         try:
-            self.do(partial(self._submit, reader, messages))
-            yield reader
+            self.do(partial(self._submit, subscription, messages))
+            yield subscription
         finally:
-            self._leave(partial(self._drop, reader))
+            self._leave(partial(self._drop, subscription))
 
-    def outputs(self, reader: Reader) -> Iterator[Output]:
+    def outputs(self, subscription: Subscription) -> Iterator[Output]:
         """As they come; ends when the engine has nothing left to do."""
-        kept = reader.outputs
-        while kept or (reader.keys and self._step_for(reader)):
+        kept = subscription.outputs
+        while kept or (subscription.keys and self._step_for(subscription)):
             while kept:
                 yield kept.popleft()
 
@@ -67,38 +67,38 @@ class SharedSwitchboard:
         """Before the next step; outputs of the one under way may still come."""
         self._leave(partial(self._switchboard.abort, _HERE, Abort(key, sample)))
 
-    def do(self, errand: Callable[[], T]) -> T:
-        """What `errand` answers, called while no other thread is at the switchboard."""
-        done = self._ask(errand)
-        with held():
+    def do(self, call: Callable[[], T]) -> T:
+        """What `call` answers, called while no other thread is at the switchboard."""
+        done = self._ask(call)
+        with deferred_interrupts():
             if self._takes_turn(done.done):
                 self._end_turn()
         return done.result()
 
-    def _leave(self, errand: Callable[[], None]) -> None:
+    def _leave(self, call: Callable[[], None]) -> None:
         """To be done now or, where another thread has the turn, by that thread. Does not wait for it."""
-        self._ask(errand)
-        with held():
+        self._ask(call)
+        with deferred_interrupts():
             with self._turn_ended:
                 if self._is_taken:
                     return
                 self._is_taken = True
             self._end_turn()
 
-    def _ask(self, errand: Callable[[], T]) -> "Future[T]":
+    def _ask(self, call: Callable[[], T]) -> "Future[T]":
         done: Future[T] = Future()
-        self._errands.append(partial(_carry_out, errand, done))
+        self._calls.append(partial(_carry_out, call, done))
         return done
 
-    def _step_for(self, reader: Reader) -> bool:
+    def _step_for(self, subscription: Subscription) -> bool:
         """Waits for outputs of other threads' steps, or makes one; False when there is no more to come."""
-        with held():
-            if not self._takes_turn(lambda: bool(reader.outputs)):
+        with deferred_interrupts():
+            if not self._takes_turn(lambda: bool(subscription.outputs)):
                 return True
             try:
-                self._do_errands()
+                self._do_calls()
                 self._keep(self._switchboard.step().get(_HERE, ()))
-                return bool(reader.outputs) or self._switchboard.has_work
+                return bool(subscription.outputs) or self._switchboard.has_work
             finally:
                 self._end_turn()
 
@@ -113,37 +113,37 @@ class SharedSwitchboard:
 
     def _end_turn(self) -> None:
         try:
-            self._do_errands()
+            self._do_calls()
         finally:
             with self._turn_ended:
                 self._is_taken = False
                 self._turn_ended.notify_all()
 
-    def _do_errands(self) -> None:
-        while self._errands:
-            self._errands.popleft()()
+    def _do_calls(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
 
     def _keep(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
-            reader = self._readers.get(output.key)
-            if reader is not None:  # else it was dropped
-                reader.outputs.append(output)
+            subscription = self._subscriptions.get(output.key)
+            if subscription is not None:  # else it was dropped
+                subscription.outputs.append(output)
 
-    def _submit(self, reader: Reader, messages: list[Submit]) -> None:
+    def _submit(self, subscription: Subscription, messages: list[Submit]) -> None:
         for message in messages:
-            self._readers[message.key] = reader
+            self._subscriptions[message.key] = subscription
             self._switchboard.submit(_HERE, message)
 
-    def _drop(self, reader: Reader) -> None:
-        for key in reader.keys:
-            self._readers.pop(key, None)
+    def _drop(self, subscription: Subscription) -> None:
+        for key in subscription.keys:
+            self._subscriptions.pop(key, None)
             self._switchboard.abort(_HERE, Abort(key))
 
 
-def _carry_out(errand: Callable[[], T], done: "Future[T]") -> None:
+def _carry_out(call: Callable[[], T], done: "Future[T]") -> None:
     """A mistake is for the thread that asked, not for the one that has the turn."""
     try:
-        done.set_result(errand())
+        done.set_result(call())
     except BaseException as error:
         done.set_exception(error)
         if not isinstance(error, Exception):  # an interrupt

@@ -29,7 +29,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered, room_after
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.resume import resume
-from chairlift.live.wire.messages import Abort, Output, Submit, go_on, with_scored_prompt
+from chairlift.live.wire.messages import Abort, Output, Submit, resumed, with_scored_prompt
 from chairlift.telemetry.phases import Change, Mark
 
 FrontEnd = bytes
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Line:
+class Recipient:
     """Who hears of a request."""
 
     front_end: FrontEnd
@@ -49,7 +49,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Asked:
+class Submission:
     """What a front end asked for, and its samples that have not ended."""
 
     message: Submit
@@ -62,15 +62,15 @@ class Switchboard:
         self._limits = limits
         # Models name end tokens that they do not have; a runner that forbids one would write beside its logits.
         self._eos_ids = frozenset(token for token in eos_ids if token < limits.vocab_size)
-        self._lines: dict[RequestId, Line] = {}
-        self._asked: dict[tuple[FrontEnd, int], Asked] = {}
+        self._recipients: dict[RequestId, Recipient] = {}
+        self._submissions: dict[tuple[FrontEnd, int], Submission] = {}
         self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that have been in no step
         self._next_id = 0
-        self._at_once: list[tuple[FrontEnd, Output]] = []  # what is answered without a step
+        self._immediate: list[tuple[FrontEnd, Output]] = []  # what is answered without a step
 
     @property
     def has_work(self) -> bool:
-        return self.engine.has_work or bool(self._at_once)
+        return self.engine.has_work or bool(self._immediate)
 
     def submit(self, front_end: FrontEnd, message: Submit) -> None:
         """Queues a request that was checked (`output_room`). A search too large for the pool, or a prompt that fitted
@@ -82,138 +82,138 @@ class Switchboard:
                 output = Output(
                     message.key, i, None, FinishReason.ERROR.value, error=error.message, error_field=error.field
                 )
-                self._at_once.append((front_end, output))
+                self._immediate.append((front_end, output))
             return
         groups = [samples] if message.outputs is None else resume(samples, message.outputs)
         for group in groups:
             if len(group[0].output) >= group[0].max_output:  # there was more room in the engine before
-                self._at_once.append((front_end, Output(message.key, group[0].sample_index, None, "length")))
+                self._immediate.append((front_end, Output(message.key, group[0].sample_index, None, "length")))
             else:
                 self._add(front_end, message, group)
 
     def _add(self, front_end: FrontEnd, message: Submit, group: tuple[Request, ...]) -> None:
-        asked = self._asked.setdefault((front_end, message.key), Asked(message, []))
+        submission = self._submissions.setdefault((front_end, message.key), Submission(message, []))
         self.waiting.setdefault(front_end, set()).add(message.key)
         for request in group:
             if request.sample_index < message.params.num_samples:  # else a member of a search, which says nothing
                 # Who goes on was told of cached tokens by the engine before.
                 num_cached = 0 if request.output else None
                 marks: list[Mark] | None = [] if message.is_traced and request.sample_index == 0 else None
-                line = Line(front_end, message.key, request.sample_index, num_cached, message.name, marks)
-                self._lines[request.id] = line
-                asked.requests.append(request.id)
+                recipient = Recipient(front_end, message.key, request.sample_index, num_cached, message.name, marks)
+                self._recipients[request.id] = recipient
+                submission.requests.append(request.id)
         self.engine.add(group)
 
     def abort(self, front_end: FrontEnd, message: Abort) -> None:
         """Ends a request or one sample of it; nobody is told. One that is not there has already ended."""
-        asked = self._asked.get((front_end, message.key))
-        for request in list(asked.requests) if asked is not None else ():
-            if message.sample is None or self._lines[request].sample == message.sample:
+        submission = self._submissions.get((front_end, message.key))
+        for request in list(submission.requests) if submission is not None else ():
+            if message.sample is None or self._recipients[request].sample == message.sample:
                 self._end(request)
 
     def drop(self, front_end: FrontEnd) -> None:
         """A front end is gone: so are its requests."""
-        self._at_once = [(to, output) for to, output in self._at_once if to != front_end]
-        lost = [asked for (to, _), asked in self._asked.items() if to == front_end]
-        tell_lost(front_end, len(lost))
-        for request in [request for asked in lost for request in asked.requests]:
+        self._immediate = [(to, output) for to, output in self._immediate if to != front_end]
+        lost = [submission for (to, _), submission in self._submissions.items() if to == front_end]
+        log_lost(front_end, len(lost))
+        for request in [request for submission in lost for request in submission.requests]:
             self._end(request)
 
-    def take_back(self, front_end: FrontEnd, key: int) -> Submit:
+    def withdraw(self, front_end: FrontEnd, key: int) -> Submit:
         """Takes a request out of the engine; it goes on when the answer is submitted."""
-        asked = self._asked[front_end, key]
+        submission = self._submissions[front_end, key]
         live = self.engine.scheduler.live
-        progresses = {self._lines[request].sample: live[request] for request in asked.requests}
+        progresses = {self._recipients[request].sample: live[request] for request in submission.requests}
         outputs = {sample: p.tokens[len(p.request.prompt) :] for sample, p in progresses.items()}
         arrival = next(iter(progresses.values())).arrival
-        for request in list(asked.requests):
+        for request in list(submission.requests):
             self._end(request)
-        return go_on(asked.message, outputs, self.engine.clock.now() - arrival)
+        return resumed(submission.message, outputs, self.engine.clock.now() - arrival)
 
-    def all_open(self) -> list[tuple[FrontEnd, int]]:
+    def open_keys(self) -> list[tuple[FrontEnd, int]]:
         """Front end and key of every request that has not ended."""
-        return list(self._asked)
+        return list(self._submissions)
 
-    def who(self, requests: Iterable[RequestId]) -> dict[FrontEnd, set[int]]:
+    def keys_of(self, requests: Iterable[RequestId]) -> dict[FrontEnd, set[int]]:
         """Whose they are, by the keys that their front ends know them by."""
         found: dict[FrontEnd, set[int]] = {}
         for request in requests:
-            line = self._lines.get(request) or self._line_of_search(request)
-            if line is not None:
-                found.setdefault(line.front_end, set()).add(line.key)
+            recipient = self._recipients.get(request) or self._recipient_of_search(request)
+            if recipient is not None:
+                found.setdefault(recipient.front_end, set()).add(recipient.key)
         return found
 
-    def _line_of_search(self, request: RequestId) -> Line | None:
+    def _recipient_of_search(self, request: RequestId) -> Recipient | None:
         """Most members of a search say nothing; those that do are of the same request."""
         progress = self.engine.scheduler.live.get(request)
         members = () if progress is None or progress.beams is None else progress.beams.members
-        return next((self._lines[member] for member in members if member in self._lines), None)
+        return next((self._recipients[member] for member in members if member in self._recipients), None)
 
     def step(self) -> dict[FrontEnd, list[Output]]:
         """One step of the engine, and what each front end hears of it."""
         outputs: dict[FrontEnd, list[Output]] = {}
-        for front_end, answer in self._at_once:
+        for front_end, answer in self._immediate:
             outputs.setdefault(front_end, []).append(answer)
-        self._at_once.clear()
+        self._immediate.clear()
         for event in self.engine.step():
-            line = self._lines.get(event.request)
-            if line is not None:
-                output = self._output(event, line)
+            recipient = self._recipients.get(event.request)
+            if recipient is not None:
+                output = self._output(event, recipient)
                 if output is not None:
-                    if line.marks:
-                        output = replace_fields(output, marks=line.marks)
-                        line.marks = []
-                    outputs.setdefault(line.front_end, []).append(output)
+                    if recipient.marks:
+                        output = replace_fields(output, marks=recipient.marks)
+                        recipient.marks = []
+                    outputs.setdefault(recipient.front_end, []).append(output)
             elif isinstance(event, RuleFailed):
                 _log.warning("%s; the plain one takes its place", event.message)
             elif isinstance(event, Shrunk):
                 _log.warning("a step did not fit (%s); the next has %d tokens at most", event.message, event.max_tokens)
         return outputs
 
-    def _output(self, event: Event, line: Line) -> Output | None:
+    def _output(self, event: Event, recipient: Recipient) -> Output | None:
         if isinstance(event, Token):
-            num_cached = line.num_cached or 0
+            num_cached = recipient.num_cached or 0
             if event.finish is None:
-                return Output(line.key, line.sample, event.token, None, event.score, num_cached)
-            self._hang_up(event.request)
-            return Output(line.key, line.sample, event.token, event.finish.value, event.score, num_cached)
+                return Output(recipient.key, recipient.sample, event.token, None, event.score, num_cached)
+            self._forget(event.request)
+            return Output(recipient.key, recipient.sample, event.token, event.finish.value, event.score, num_cached)
         if isinstance(event, Admitted | Forked):
-            self._not_waiting(line)
-            if line.num_cached is None:
-                line.num_cached = event.num_cached if isinstance(event, Admitted) else 0
-            _note(line, "admitted", event.at)
+            self._not_waiting(recipient)
+            if recipient.num_cached is None:
+                recipient.num_cached = event.num_cached if isinstance(event, Admitted) else 0
+            _note(recipient, "admitted", event.at)
         elif isinstance(event, Queued):
-            _note(line, "queued", event.at)
+            _note(recipient, "queued", event.at)
         elif isinstance(event, Preempted):
-            _note(line, "preempted", event.at)
+            _note(recipient, "preempted", event.at)
         elif isinstance(event, PromptScored):
-            asked = self._asked[line.front_end, line.key]
-            asked.message = with_scored_prompt(asked.message)
-            return Output(line.key, line.sample, None, prompt_scores=list(event.scores))
+            submission = self._submissions[recipient.front_end, recipient.key]
+            submission.message = with_scored_prompt(submission.message)
+            return Output(recipient.key, recipient.sample, None, prompt_scores=list(event.scores))
         elif isinstance(event, Finished):
             if event.finish is FinishReason.ERROR:
-                _log.warning("request %s failed: %s", line.name, event.message)
-            self._hang_up(event.request)
-            return Output(line.key, line.sample, None, event.finish.value, error=event.message)
+                _log.warning("request %s failed: %s", recipient.name, event.message)
+            self._forget(event.request)
+            return Output(recipient.key, recipient.sample, None, event.finish.value, error=event.message)
         return None
 
     def _end(self, request: RequestId) -> None:
         self.engine.abort(request)
-        self._hang_up(request)
+        self._forget(request)
 
-    def _hang_up(self, request: RequestId) -> None:
-        line = self._lines.pop(request)
-        requests = self._asked[line.front_end, line.key].requests
+    def _forget(self, request: RequestId) -> None:
+        recipient = self._recipients.pop(request)
+        requests = self._submissions[recipient.front_end, recipient.key].requests
         requests.remove(request)
         if not requests:
-            del self._asked[line.front_end, line.key]
-            self._not_waiting(line)
+            del self._submissions[recipient.front_end, recipient.key]
+            self._not_waiting(recipient)
 
-    def _not_waiting(self, line: Line) -> None:
-        keys = self.waiting.get(line.front_end, set())
-        keys.discard(line.key)
+    def _not_waiting(self, recipient: Recipient) -> None:
+        keys = self.waiting.get(recipient.front_end, set())
+        keys.discard(recipient.key)
         if not keys:
-            self.waiting.pop(line.front_end, None)
+            self.waiting.pop(recipient.front_end, None)
 
     def _samples(self, message: Submit) -> tuple[Request, ...]:
         params = message.params
@@ -248,12 +248,12 @@ class Switchboard:
         return RequestId(self._next_id)
 
 
-def _note(line: Line, change: Change, at: float) -> None:
-    if line.marks is not None:
-        line.marks.append((change, at))
+def _note(recipient: Recipient, change: Change, at: float) -> None:
+    if recipient.marks is not None:
+        recipient.marks.append((change, at))
 
 
-def tell_lost(front_end: FrontEnd, count: int) -> None:
+def log_lost(front_end: FrontEnd, count: int) -> None:
     """The parent counts them, for those who look at figures."""
     if count:
         _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), count)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from chairlift.config.keys import ApiKey, ApiKeys
 from chairlift.config.settings import Settings
 from chairlift.live.shared_memory.counts import Count, Counts
-from chairlift.live.shared_memory.rates import Rates
-from chairlift.live.shared_memory.service import mark, rate
+from chairlift.live.shared_memory.rate_limits import RateLimits
+from chairlift.live.shared_memory.service_rate import mark, rate
 from chairlift.server.admission.rejected import Overloaded, Stopping, TooManyConnections
 
 _MAX_RETRY_AFTER_S = 300
@@ -22,7 +22,7 @@ Demand = tuple[int, int]  # samples, and tokens of their prompt
 
 
 class Load:
-    def __init__(self, settings: Settings, counts: Counts, rates: Rates | None = None) -> None:
+    def __init__(self, settings: Settings, counts: Counts, rates: RateLimits | None = None) -> None:
         self.settings = settings  # in force; replaced when they are read again
         self.keys = ApiKeys()  # likewise
         self.counts = counts

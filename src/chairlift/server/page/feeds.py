@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from chairlift.live.wire.messages import Snapshot
-from chairlift.live.wire.watching import Watching
+from chairlift.live.wire.watch_client import WatchClient
 from chairlift.server.sockets.connection import Connection, connection_of
 
 _HEADERS = [
@@ -26,7 +26,7 @@ _HEADERS = [
 
 
 class Feeds:
-    def __init__(self, watching: Watching) -> None:
+    def __init__(self, watching: WatchClient) -> None:
         self._watching = watching
         self._open: dict[Feed, None] = {}
         self._is_closed = False

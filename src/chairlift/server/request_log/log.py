@@ -15,7 +15,7 @@ from chairlift.config.keys import ApiKey
 from chairlift.server.request_log.record import Record
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.phases import Phase, phases
-from chairlift.telemetry.spans import Spans, Trip
+from chairlift.telemetry.spans import RequestSpan, Spans
 
 _log = logging.getLogger("chairlift.requests")
 _MAX_ID = 128
@@ -56,7 +56,7 @@ class RequestLog:
             if self._logs:
                 self._write(scope, record, route, outcome, reason)
             if self._spans is not None:
-                self._spans.take(self._trip(scope, record, route, outcome, reason))
+                self._spans.take(self._span(scope, record, route, outcome, reason))
         record.answers = ()  # they know the response, and it knows the connection
 
     def flush(self) -> None:
@@ -102,7 +102,7 @@ class RequestLog:
             fields["output"] = ["".join(answer.kept or ()) for answer in record.answers]
         _log.info("request", extra={"fields": fields})
 
-    def _trip(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> Trip:
+    def _span(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> RequestSpan:
         now = time.monotonic()
         operation = "chat" if "chat" in route else "text_completion"
         attributes: dict[str, Any] = {
@@ -133,7 +133,7 @@ class RequestLog:
             for phase in phases(answer.marks or [], answer.first, now if answer.last is None else answer.last)
         ]
         headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE_HEADERS}
-        return Trip(f"{operation} {self.model}", record.arrived, now, headers, attributes, parts, error)
+        return RequestSpan(f"{operation} {self.model}", record.arrived, now, headers, attributes, parts, error)
 
 
 def _asked(record: Record) -> dict[str, Any]:

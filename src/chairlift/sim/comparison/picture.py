@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chairlift.report import files, page
-from chairlift.report.chart import Kind, Series, bars, plot
+from chairlift.report.chart import PlotSeries, PlotStyle, bars, plot
 from chairlift.report.frame import Chart, picture
 from chairlift.report.page import Charts, Table
 from chairlift.sim.comparison.compare import Column, Row, cell, shown_columns, to_csv, to_json
@@ -73,8 +73,8 @@ def _curves(rows: Sequence[Row], figure: Figure, name: str, values: list[float])
     for hue, (group, members) in enumerate(groups.items()):
         for look, column in zip(looks, figure.columns, strict=True):
             points = [(values[i], column.value(rows[i].report) or 0.0) for i in members]
-            series.append(Series(points, "" if look else group, Kind.LINE, hue, look))
-            series.append(Series(points, hue=hue, look="large"))
+            series.append(PlotSeries(points, "" if look else group, PlotStyle.LINE, hue, look))
+            series.append(PlotSeries(points, hue=hue, look="large"))
     distinct = sorted(set(values))
     is_log = 0 < _WIDE * distinct[0] < distinct[-1]
     ticks = distinct if len(distinct) <= _MOST_TICKS else ()

@@ -28,10 +28,10 @@ from chairlift.sim.drive import arrive
 from chairlift.sim.replay.script import Ended, Script
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
-from chairlift.telemetry.lines import Abort, Add, Commit, Fail, Line, Plan, PutBack, Rules, line_of
+from chairlift.telemetry.lines import AbortLine, Add, Commit, Fail, Plan, RollBack, Rules, TraceLine, line_of
 from chairlift.telemetry.trace import Trace, samples_of
 
-T = TypeVar("T", bound=Line)
+T = TypeVar("T", bound=TraceLine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class _Rerun:
                 match line:
                     case Add():
                         arrive(self._engine, samples_of(line), line.at)
-                    case Abort():
+                    case AbortLine():
                         self._engine.abort(line.request)
                     case Plan():
                         self._engine.step()
@@ -102,7 +102,7 @@ class _Rerun:
 
     def submit(self, plan: StepPlan) -> None:
         match self._script.peek():
-            case PutBack(step=plan.step, message=message):
+            case RollBack(step=plan.step, message=message):
                 raise RunnerFull(message)
             # If the next step was planned right away it makes no difference whether this one failed here or later.
             case Fail(step=plan.step, message=message) if isinstance(self._script.peek(1), Plan):
@@ -130,7 +130,7 @@ class _Rerun:
         self._over(Add, now)
 
     def aborted(self, request: RequestId, now: float) -> None:
-        self._over(Abort, now)
+        self._over(AbortLine, now)
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         self._over(Commit, now)
@@ -139,7 +139,7 @@ class _Rerun:
         self._over(Fail, now)
 
     def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
-        self._over(PutBack, now)
+        self._over(RollBack, now)
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:

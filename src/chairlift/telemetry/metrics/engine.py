@@ -19,7 +19,7 @@ from chairlift.telemetry.stopwatch import Stopwatch
 
 
 @dataclass(slots=True)
-class _Live:
+class _Times:
     num_prompt: int  # 0: its tokens are counted with another sample, or were in the engine that it comes from
     queued: float
     num_cached: int = 0  # of its prompt
@@ -35,21 +35,21 @@ class EngineMetrics:
         self._scheduler = scheduler
         self._stopwatch = stopwatch
         self._runner_s = (0.0, 0.0)  # what it had after the last step
-        self._live: dict[RequestId, _Live] = {}
+        self._live: dict[RequestId, _Times] = {}
         self._last: dict[RequestId, float] = {}  # when each made its last token
         self._flushed = 0.0
         self._parts = {
-            part: store.tally("chairlift_step_seconds", part) for part in ("schedule", "prepare", "run", "commit")
+            part: store.histogram("chairlift_step_seconds", part) for part in ("schedule", "prepare", "run", "commit")
         }
-        self._preemptions = {kind: store.count("chairlift_preemptions_total", kind) for kind in ("recompute", "swap")}
-        self._prompt = store.count("chairlift_prompt_tokens_total")
-        self._cached = store.count("chairlift_prompt_tokens_cached_total")
-        self._generated = store.count("chairlift_generated_tokens_total")
-        self._step_tokens = store.tally("chairlift_step_tokens")
-        self._between = store.tally("chairlift_inter_token_seconds")
-        self._queue = store.tally("chairlift_queue_seconds")
-        self._prefill = store.tally("chairlift_prefill_seconds")
-        self._decode = store.tally("chairlift_decode_seconds")
+        self._preemptions = {kind: store.counter("chairlift_preemptions_total", kind) for kind in ("recompute", "swap")}
+        self._prompt = store.counter("chairlift_prompt_tokens_total")
+        self._cached = store.counter("chairlift_prompt_tokens_cached_total")
+        self._generated = store.counter("chairlift_generated_tokens_total")
+        self._step_tokens = store.histogram("chairlift_step_tokens")
+        self._between = store.histogram("chairlift_inter_token_seconds")
+        self._queue = store.histogram("chairlift_queue_seconds")
+        self._prefill = store.histogram("chairlift_prefill_seconds")
+        self._decode = store.histogram("chairlift_decode_seconds")
         self._running = store.gauge("chairlift_requests_running")
         self._waiting = store.gauge("chairlift_requests_waiting")
         self._preempted = store.gauge("chairlift_requests_preempted")
@@ -63,10 +63,10 @@ class EngineMetrics:
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         for request in samples:
             if request.output:  # goes on where another engine ended
-                self._live[request.id] = _Live(0, now, admitted=now, first=now)
+                self._live[request.id] = _Times(0, now, admitted=now, first=now)
                 self._last[request.id] = now
             else:
-                self._live[request.id] = _Live(0 if request.sample_index else len(request.prompt), now)
+                self._live[request.id] = _Times(0 if request.sample_index else len(request.prompt), now)
 
     def aborted(self, request: RequestId, now: float) -> None:
         """An event follows."""

@@ -13,25 +13,25 @@ class FrontEndMetrics:
     def __init__(self, folder: Path, index: int) -> None:
         self.folder = folder
         self._store = Store(folder, front_end_role(index))
-        self._first_token = self._store.tally("chairlift_time_to_first_token_seconds")
-        self._per_token = self._store.tally("chairlift_time_per_output_token_seconds")
-        self._duration = self._store.tally("chairlift_request_duration_seconds")
-        self._prompt = self._store.tally("chairlift_request_prompt_tokens")
-        self._generated = self._store.tally("chairlift_request_generated_tokens")
-        self._store.count("chairlift_connections_refused_total", "503")  # there from the start, so that its rise shows
+        self._first_token = self._store.histogram("chairlift_time_to_first_token_seconds")
+        self._per_token = self._store.histogram("chairlift_time_per_output_token_seconds")
+        self._duration = self._store.histogram("chairlift_request_duration_seconds")
+        self._prompt = self._store.histogram("chairlift_request_prompt_tokens")
+        self._generated = self._store.histogram("chairlift_request_generated_tokens")
+        self._store.counter("chairlift_connections_refused_total", "503")  # from the start, so that its rise shows
         self._will_flush = False
 
     def responded(self, route: str, code: int) -> None:
-        self._store.count("chairlift_http_responses_total", route, str(code)).add()
+        self._store.counter("chairlift_http_responses_total", route, str(code)).add()
         self._flush_soon()
 
     def refused(self, reason: str) -> None:
         """A connection was ended below the routes."""
-        self._store.count("chairlift_connections_refused_total", reason).add()
+        self._store.counter("chairlift_connections_refused_total", reason).add()
         self._flush_soon()
 
     def ended(self, route: str, outcome: str, reason: str) -> None:
-        self._store.count("chairlift_requests_total", route, outcome, reason).add()
+        self._store.counter("chairlift_requests_total", route, outcome, reason).add()
         self._flush_soon()
 
     def finished(
@@ -46,7 +46,7 @@ class FrontEndMetrics:
         self._generated.add(num_generated)
 
     def spans(self, outcome: str, count: int) -> None:
-        self._store.count("chairlift_trace_spans_total", outcome).add(count)
+        self._store.counter("chairlift_trace_spans_total", outcome).add(count)
 
     def flush(self) -> None:
         self._will_flush = False

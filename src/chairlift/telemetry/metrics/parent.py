@@ -17,8 +17,8 @@ class ParentMetrics:
     def __init__(self, folder: Path, model: str) -> None:
         self._folder = folder
         self._store = Store(folder, "parent")
-        self._engine_restarts = self._store.count("chairlift_engine_restarts_total")
-        self._front_end_restarts = self._store.count("chairlift_front_end_restarts_total")
+        self._engine_restarts = self._store.counter("chairlift_engine_restarts_total")
+        self._front_end_restarts = self._store.counter("chairlift_front_end_restarts_total")
         self._store.gauge("chairlift_build_info", VERSION, model, platform.python_version()).set(1)
 
     def engine_starts_again(self) -> None:
@@ -30,5 +30,5 @@ class ParentMetrics:
         """It has died with so many requests under way."""
         forget(self._folder, front_end_role(index))
         self._front_end_restarts.add()
-        self._store.count("chairlift_requests_total", "", "failed", "front_end_died").add(num_lost)
+        self._store.counter("chairlift_requests_total", "", "failed", "front_end_died").add(num_lost)
         self._store.flush()

@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 
 from chairlift.telemetry.metrics import buckets
 
-Kind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 
 
 class Series(NamedTuple):
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()

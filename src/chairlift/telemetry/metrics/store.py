@@ -35,7 +35,7 @@ class _Histogram(Histogram):
                 bucket.inc(count)
 
 
-class Count:
+class BufferedCounter:
     """A counter; `add` is cheap, and shows after `flush`."""
 
     __slots__ = ("_counter", "_new")
@@ -53,7 +53,7 @@ class Count:
             self._new = 0
 
 
-class Tally:
+class BufferedHistogram:
     """A histogram; `add` is cheap, and shows after `flush`."""
 
     __slots__ = ("_bounds", "_counts", "_histogram", "_is_new", "_total")
@@ -92,25 +92,25 @@ class Store:
         _write(pid_file(folder, role), str(os.getpid()).encode().ljust(_PID_BYTES))
         self._registry = CollectorRegistry()
         self._made: dict[str, Counter | Gauge | _Histogram] = {}
-        self._added: dict[tuple[str, ...], Count | Tally] = {}
+        self._added: dict[tuple[str, ...], BufferedCounter | BufferedHistogram] = {}
 
-    def count(self, name: str, *labels: str) -> Count:
+    def counter(self, name: str, *labels: str) -> BufferedCounter:
         made = self._added.get((name, *labels))
         if made is None:
             counter = self._metric(name)
             assert isinstance(counter, Counter)
-            made = self._added[name, *labels] = Count(counter.labels(*labels) if labels else counter)
-        assert isinstance(made, Count)
+            made = self._added[name, *labels] = BufferedCounter(counter.labels(*labels) if labels else counter)
+        assert isinstance(made, BufferedCounter)
         return made
 
-    def tally(self, name: str, *labels: str) -> Tally:
+    def histogram(self, name: str, *labels: str) -> BufferedHistogram:
         made = self._added.get((name, *labels))
         if made is None:
             histogram = self._metric(name)
             assert isinstance(histogram, _Histogram)
             histogram = histogram.labels(*labels) if labels else histogram
-            made = self._added[name, *labels] = Tally(histogram, SERIES[name].bounds)
-        assert isinstance(made, Tally)
+            made = self._added[name, *labels] = BufferedHistogram(histogram, SERIES[name].bounds)
+        assert isinstance(made, BufferedHistogram)
         return made
 
     def gauge(self, name: str, *labels: str) -> Gauge:

@@ -16,7 +16,7 @@ from chairlift.core.request import Progress
 MAX_SHOWN = 200
 MAX_SPANS = 48
 KEEP_S = 120.0  # after their end
-QUEUED, PROMPT, DECODE, OFF, AGAIN = "q", "p", "d", "o", "a"
+QUEUED, PROMPT, DECODE, PREEMPTED, RECOMPUTED = "q", "p", "d", "o", "a"
 
 
 class Bar(NamedTuple):
@@ -35,7 +35,7 @@ class Bar(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class BarRow:
     progress: Progress
     siblings: tuple[RequestId, ...]  # all samples of its prompt, this one included
     num_running: int  # when it came
@@ -59,13 +59,13 @@ class Row:
     def take(self, event: Event) -> None:
         match event:
             case Admitted() | Forked():
-                is_back = self.state == OFF and self.is_swapped  # with all that it had
-                then = DECODE if is_back or isinstance(event, Forked) else AGAIN if self.state == OFF else PROMPT
-                self._cut(event.at, then)
+                is_back = self.state == PREEMPTED and self.is_swapped  # with all that it had
+                again = RECOMPUTED if self.state == PREEMPTED else PROMPT
+                self._cut(event.at, DECODE if is_back or isinstance(event, Forked) else again)
                 if isinstance(event, Admitted) and not self.num_cached:
                     self.num_cached = event.num_cached
             case Preempted():
-                self._cut(event.at, OFF)
+                self._cut(event.at, PREEMPTED)
                 self.is_swapped = event.is_swapped
             case Computed():
                 # Caught up when all that was known then is computed: a token has come since, or is the next step's.
@@ -107,22 +107,22 @@ class Row:
         )
 
 
-class Shown:
+class ShownRows:
     """Every k-th request, where k doubles when there are too many and halves when there are few."""
 
     def __init__(self) -> None:
         self.every = 1
         self.gone: list[RequestId] = []  # since the last look, not shown any more
         self._num_seen = 0
-        self._rows: dict[RequestId, Row] = {}
+        self._rows: dict[RequestId, BarRow] = {}
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[BarRow]:
         return iter(self._rows.values())
 
-    def get(self, request: RequestId) -> Row | None:
+    def get(self, request: RequestId) -> BarRow | None:
         return self._rows.get(request)
 
-    def offer(self, row: Row) -> None:
+    def offer(self, row: BarRow) -> None:
         row.number = self._num_seen
         self._num_seen += 1
         if row.number % self.every == 0:
@@ -137,7 +137,7 @@ class Shown:
         if self.every > 1 and len(self._rows) < MAX_SHOWN // 4:
             self.every //= 2
 
-    def _drop(self, rows: list[Row]) -> None:
+    def _drop(self, rows: list[BarRow]) -> None:
         for row in rows:
             del self._rows[row.progress.id]
             self.gone.append(row.progress.id)

@@ -10,7 +10,7 @@ WINDOW_S = 30  # latencies are those of so many seconds before
 Percentiles = tuple[float, ...] | None  # p50, p90, p99
 
 
-class Counts(msgspec.Struct):
+class TickSums(msgspec.Struct):
     """Added up since the last row."""
 
     prompt_tokens: int = 0  # computed
@@ -62,10 +62,10 @@ def make_tick(
     seconds: float,
     scheduler: Scheduler,
     latencies: tuple[Percentiles, Percentiles, Percentiles],
-    sums: Counts,
+    sums: TickSums,
 ) -> Tick:
     pool, host = scheduler.pool, scheduler.tables.host
-    counted = (getattr(sums, name) for name in Counts.__struct_fields__)
+    counted = (getattr(sums, name) for name in TickSums.__struct_fields__)
     return Tick(
         round(at, 3),
         round(seconds, 3),

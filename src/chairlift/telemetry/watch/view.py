@@ -17,13 +17,13 @@ from chairlift.core.ports import Clock
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.explain import headline, parts, sentences
-from chairlift.telemetry.lines import Abort, Fail, PutBack
+from chairlift.telemetry.lines import AbortLine, Fail, RollBack
 from chairlift.telemetry.stopwatch import Stopwatch
-from chairlift.telemetry.watch.bars import Bar, Row, Shown
+from chairlift.telemetry.watch.bars import Bar, BarRow, ShownRows
 from chairlift.telemetry.watch.blocks import draw
-from chairlift.telemetry.watch.log import Done, Log, tell
 from chairlift.telemetry.watch.sliding import Sliding
-from chairlift.telemetry.watch.ticks import KEEP_S, PERIOD_S, WINDOW_S, Counts, Tick, make_tick
+from chairlift.telemetry.watch.step_log import CommitRecord, StepLog, break_down
+from chairlift.telemetry.watch.ticks import KEEP_S, PERIOD_S, WINDOW_S, Tick, TickSums, make_tick
 
 _TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
 
@@ -40,16 +40,16 @@ class View:
         self._ticks: deque[Tick] = deque()
         self.num_ticks = 0
         self._began = self._now()  # the tick under way
-        self._counts = Counts()
+        self._sums = TickSums()
         self._ttft, self._tpot, self._itl = Sliding(WINDOW_S), Sliding(WINDOW_S), Sliding(WINDOW_S)
         self._sampled = 0.0  # the last step that made a token
         self._decoded: float | None = None  # the last that decoded, if those who run have run since
         self._left: float | None = None  # when the last step ended, if there was more to do
-        self._log = Log()
-        self._held: Done | Fail | None = None  # goes into the log after the events of its planning
-        self._live: dict[RequestId, Row] = {}
-        self._fresh: dict[RequestId, Row] = {}  # whose first token is due, and no event will tell
-        self._shown = Shown()
+        self._log = StepLog()
+        self._held: CommitRecord | Fail | None = None  # goes into the log after the events of its planning
+        self._live: dict[RequestId, BarRow] = {}
+        self._fresh: dict[RequestId, BarRow] = {}  # whose first token is due, and no event will tell
+        self._shown = ShownRows()
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         self.advance()  # after a pause: what comes is not spread over it
@@ -58,16 +58,16 @@ class View:
         num_running = len(scheduler.running)
         num_ahead = len(scheduler.live) - num_running - len(samples)
         for request in samples[: params.n] if params.beam_width else samples:
-            row = Row(scheduler.live[request.id], ids, num_running, num_ahead, self._log.total)
+            row = BarRow(scheduler.live[request.id], ids, num_running, num_ahead, self._log.total)
             self._live[request.id] = row
             self._shown.offer(row)
 
     def aborted(self, request: RequestId, now: float) -> None:
         self._hold(None)
-        self._log.add(Abort(now, request))
+        self._log.add(AbortLine(now, request))
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
-        counts = self._counts
+        counts = self._sums
         if self._left is not None:
             counts.other_s += now - self._left
             self._left = None
@@ -75,7 +75,7 @@ class View:
         self._log.add_plan(plan, len(self._scheduler.running), self._scheduler.pool.num_held, now)
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
-        counts = self._counts
+        counts = self._sums
         counts.steps += 1
         counts.prompt_tokens += sum(chunk.count for chunk in plan.chunks[plan.num_decoding :])
         if result.tokens:
@@ -84,7 +84,7 @@ class View:
                 self._itl.add(now - (self._sampled if self._decoded is None else self._decoded), plan.num_decoding)
                 self._decoded = now
             self._sampled = now
-        self._hold(Done(now, plan.step))
+        self._hold(CommitRecord(now, plan.step))
         counts.commit_s += self._now() - now
 
     def failed(self, plan: StepPlan, message: str, now: float) -> None:
@@ -92,7 +92,7 @@ class View:
 
     def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(None)
-        self._log.add(PutBack(now, plan.step, message))
+        self._log.add(RollBack(now, plan.step, message))
         for chunk in plan.chunks:  # what is left of a prompt may now be one token, which no event tells of
             row = self._live.get(chunk.request.id)
             if row is not None and row.first is None:
@@ -119,7 +119,7 @@ class View:
         if not isinstance(event, Computed):
             self._log.add(event)
         if isinstance(event, Preempted):
-            self._counts.preemptions += 1
+            self._sums.preemptions += 1
         row = self._live.get(event.request)
         if row is None:
             return
@@ -128,22 +128,22 @@ class View:
             return
         row.take(event)
         if isinstance(event, Admitted) and row.first is None:
-            self._counts.cached_tokens += event.num_cached
+            self._sums.cached_tokens += event.num_cached
         if row.first is None and row.state == "d":
             self._fresh[event.request] = row
 
-    def _hold(self, record: Done | Fail | None) -> None:
+    def _hold(self, record: CommitRecord | Fail | None) -> None:
         if self._held is not None:
             self._log.add(self._held)
         self._held = record
 
-    def _note_first(self, row: Row, at: float) -> None:
+    def _note_first(self, row: BarRow, at: float) -> None:
         row.begin(at)
         self._ttft.add(at - row.progress.arrival)
         self._fresh.pop(row.progress.id, None)
 
-    def _finish(self, row: Row, event: Token | Finished) -> None:
-        counts = self._counts
+    def _finish(self, row: BarRow, event: Token | Finished) -> None:
+        counts = self._sums
         del self._live[event.request]
         self._fresh.pop(event.request, None)
         assert event.finish is not None
@@ -172,7 +172,7 @@ class View:
         return max(0.0, self._began + PERIOD_S - self._now())
 
     def _close_tick(self, now: float) -> None:
-        counts, runner, (prepare_s, run_s) = self._counts, self._runner, self._runner_s
+        counts, runner, (prepare_s, run_s) = self._sums, self._runner, self._runner_s
         counts.prepare_s, counts.compute_s = runner.prepare_s - prepare_s, runner.run_s - run_s
         self._runner_s = runner.prepare_s, runner.run_s
         latencies = self._ttft, self._tpot, self._itl
@@ -185,7 +185,7 @@ class View:
         while self._ticks[0].at < now - KEEP_S:
             self._ticks.popleft()
         self.num_ticks += 1
-        self._began, self._counts = now, Counts()
+        self._began, self._sums = now, TickSums()
         self._shown.forget(now)
 
     def whole(self) -> bytes:
@@ -225,16 +225,16 @@ class View:
     def explain(self, request: RequestId) -> bytes | None:
         """Whose it is, and where its time went in words; None when it is not shown, or too long ago it began."""
         row = self._shown.get(request)
-        story = None if row is None else tell(self._log, row, self._scheduler.limits)
-        if story is None or row is None:
+        breakdown = None if row is None else break_down(self._log, row, self._scheduler.limits)
+        if breakdown is None or row is None:
             return None
         return self._encode(
             {
                 "bar": row.bar(),
                 "user": row.progress.request.attributes.user,
-                "headline": list(headline(story)),
-                "parts": list(parts(story)),
-                "sentences": list(sentences(story)),
+                "headline": list(headline(breakdown)),
+                "parts": list(parts(breakdown)),
+                "sentences": list(sentences(breakdown)),
                 "preempted": row.progress.num_preempted,
             }
         )

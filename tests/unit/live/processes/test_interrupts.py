@@ -3,11 +3,11 @@ import threading
 
 import pytest
 
-from chairlift.live.processes.interrupts import held
+from chairlift.live.processes.interrupts import deferred_interrupts
 
 
 def interrupted(times: int, reached: list[str]) -> None:
-    with held():
+    with deferred_interrupts():
         for _ in range(times):
             signal.raise_signal(signal.SIGINT)
         reached.append("the end")
@@ -32,7 +32,7 @@ def test_a_second_one_does_not_wait() -> None:
 def test_a_handler_of_the_program_s_own_is_called_once() -> None:
     numbers: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _frame: numbers.append(number))
-    with held():
+    with deferred_interrupts():
         signal.raise_signal(signal.SIGINT)
         assert numbers == []
     assert numbers == [signal.SIGINT]
@@ -43,7 +43,7 @@ def test_another_thread_has_nothing_to_hold() -> None:
 
     def use() -> None:
         try:
-            with held():
+            with deferred_interrupts():
                 pass
         except Exception as error:
             failures.append(error)

@@ -15,7 +15,7 @@ from fakes.requests import make_request
 WHO = {1: (b"a", 7), 2: (b"a", 8), 3: (b"b", 7)}
 
 
-def who(requests: Iterable[RequestId]) -> dict[bytes, set[int]]:
+def keys_of(requests: Iterable[RequestId]) -> dict[bytes, set[int]]:
     found: dict[bytes, set[int]] = {}
     for front_end, key in (WHO[request] for request in requests):
         found.setdefault(front_end, set()).add(key)
@@ -24,7 +24,7 @@ def who(requests: Iterable[RequestId]) -> dict[bytes, set[int]]:
 
 def noted(path: Path) -> tuple[NotedRunner, LedgerRunner]:
     ledger = LedgerRunner(8, 4, 50, depth=2)
-    return NotedRunner(ledger, StepNote(path), who), ledger
+    return NotedRunner(ledger, StepNote(path), keys_of), ledger
 
 
 def step(number: int, *ids: int, samples: bool = True) -> StepPlan:
@@ -70,7 +70,7 @@ def test_a_step_whose_result_is_there_is_forgotten_when_the_next_begins(path: Pa
 
 def test_a_step_whose_result_is_there_is_noted_until_it_was_told(path: Path) -> None:
     note = StepNote(path)
-    runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+    runner = NotedRunner(LedgerRunner(8, 4, 50), note, keys_of)
     runner.submit(step(1, 3))
     runner.collect()
     assert StepNote(path).take().keys == {b"b": [7]}
@@ -82,7 +82,7 @@ def test_a_step_whose_result_is_there_is_noted_until_it_was_told(path: Path) -> 
 
 def test_who_is_taken_in_is_noted_by_itself_whatever_ended_before(path: Path) -> None:
     note = StepNote(path)
-    runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+    runner = NotedRunner(LedgerRunner(8, 4, 50), note, keys_of)
     runner.submit(step(1, 3))
     runner.collect()
     note.take_in(b"a", 7)
@@ -93,7 +93,7 @@ def test_who_is_taken_in_is_noted_by_itself_whatever_ended_before(path: Path) ->
 
 def test_who_is_taken_in_beside_a_step_under_way_is_not_alone(path: Path) -> None:
     note = StepNote(path)
-    NotedRunner(LedgerRunner(8, 4, 50), note, who).submit(step(1, 3))
+    NotedRunner(LedgerRunner(8, 4, 50), note, keys_of).submit(step(1, 3))
     note.take_in(b"a", 8)
     left = StepNote(path).take()
     assert (left.keys, left.is_alone) == ({b"a": [8], b"b": [7]}, False)
@@ -101,7 +101,7 @@ def test_who_is_taken_in_beside_a_step_under_way_is_not_alone(path: Path) -> Non
 
 def test_who_waits_is_noted_beside_the_last_step_while_the_next_is_planned(path: Path) -> None:
     note = StepNote(path)
-    runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+    runner = NotedRunner(LedgerRunner(8, 4, 50), note, keys_of)
     runner.submit(step(1, 3))
     runner.collect()
     note.plan({b"a": {7, 8}})
@@ -121,7 +121,7 @@ def test_more_requests_than_there_is_room_for_are_nobody(path: Path) -> None:
 def test_steps_that_make_a_token_are_progress_and_are_counted_over_all_engines(path: Path) -> None:
     for engine in range(3):
         note = StepNote(path)
-        runner = NotedRunner(LedgerRunner(8, 4, 50), note, who)
+        runner = NotedRunner(LedgerRunner(8, 4, 50), note, keys_of)
         for number in range(1, 5):
             note.plan({})
             runner.submit(step(number, 1, samples=number % 2 == 0))
@@ -173,7 +173,7 @@ def test_who_waits_is_noted_while_a_second_step_is_planned_but_not_while_one_is_
 ) -> None:
     note = StepNote(path)
     ledger = LedgerRunner(8, 4, 50, depth=2)
-    runner = NotedRunner(ledger, note, who)
+    runner = NotedRunner(ledger, note, keys_of)
     found: list[dict[bytes, list[int]]] = []
 
     def look() -> None:
@@ -196,7 +196,7 @@ def test_who_waits_is_noted_while_a_second_step_is_planned_but_not_while_one_is_
 def test_who_waits_is_noted_again_when_a_step_has_failed_to_begin(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     note = StepNote(path)
     ledger = LedgerRunner(8, 4, 50)
-    runner = NotedRunner(ledger, note, who)
+    runner = NotedRunner(ledger, note, keys_of)
 
     def fail(plan: StepPlan) -> None:
         raise RunnerFailed("no memory")

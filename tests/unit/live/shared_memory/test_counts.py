@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.live.shared_memory.counts import Count, Counts, make_counts
-from chairlift.live.shared_memory.service import Rate, mark, rate
+from chairlift.live.shared_memory.service_rate import ServiceRate, mark, rate
 from fakes.page_processes import hold, take_while_below
 from fakes.patience import HANG_S, wait_until
 
@@ -72,7 +72,7 @@ def test_the_rate_is_what_all_front_ends_finished_over_the_last_half_minute(page
             counts.add(Count.FINISHED, 1 if second_of < 60 else 2)
             counts.add(Count.FINISHED_TOKENS, 10)
         mark(second, 1000.0 + second_of)
-    assert rate(first, 1099.0) == Rate(120, 600, 30.0)
+    assert rate(first, 1099.0) == ServiceRate(120, 600, 30.0)
 
 
 def test_marks_that_come_thick_and_fast_do_not_shorten_the_while(page: Path) -> None:
@@ -89,10 +89,10 @@ def test_a_server_that_was_idle_starts_to_measure_when_the_next_request_comes(pa
     counts = Counts(page)
     counts.add(Count.FINISHED, 100)
     mark(counts, 10.0)
-    assert rate(counts, 500.0) == Rate()
+    assert rate(counts, 500.0) == ServiceRate()
     mark(counts, 500.0)
     counts.add(Count.FINISHED, 3)
-    assert rate(counts, 502.0) == Rate(3, 0, 2.0)
+    assert rate(counts, 502.0) == ServiceRate(3, 0, 2.0)
 
 
 def test_connections_of_an_address_count_over_all_front_ends_until_theirs_is_gone(page: Path) -> None:

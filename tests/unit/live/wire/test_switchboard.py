@@ -193,7 +193,7 @@ def test_every_member_of_a_search_is_known_by_its_request() -> None:
     members = list(switchboard.engine.scheduler.live)
     assert len(members) == 4
     for member in members:  # also one that is in a step without the others
-        assert switchboard.who([member]) == {HERE: {7}}
+        assert switchboard.keys_of([member]) == {HERE: {7}}
 
 
 def test_a_beam_search_is_heard_as_its_best_answers_once_it_is_over() -> None:
@@ -313,9 +313,9 @@ def test_a_request_that_is_taken_back_goes_on_when_it_is_submitted_again(num_ste
     params = SamplingParams(max_tokens=8, n=2, seed=11, prompt_logprobs=0)
     switchboard.submit(HERE, submit(7, PROMPT * 10, params))
     heard = [output for _ in range(num_steps) for output in switchboard.step().get(HERE, [])]
-    assert switchboard.all_open() == [(HERE, 7)]
-    message = switchboard.take_back(HERE, 7)
-    assert switchboard.all_open() == []
+    assert switchboard.open_keys() == [(HERE, 7)]
+    message = switchboard.withdraw(HERE, 7)
+    assert switchboard.open_keys() == []
     assert num_free(switchboard) == 256
     switchboard.submit(HERE, message)
     heard += drain(switchboard)[HERE]

@@ -8,7 +8,7 @@ from chairlift.config.keys import ApiKey
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.params import SamplingParams
-from chairlift.live.shared_memory.rates import Rates
+from chairlift.live.shared_memory.rate_limits import RateLimits
 from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.app import create_app
@@ -137,18 +137,18 @@ async def test_tokenizing_counts_as_a_request_and_is_refused_before_the_body_is_
 def charged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The tokens that keys were charged for, as they were."""
     found = list[int]()
-    take, charge = Rates.take, Rates.charge
+    take, charge = RateLimits.take, RateLimits.charge
 
-    def noting_take(rates: Rates, key: ApiKey, num_requests: int, num_tokens: int, now: float) -> float:
+    def noting_take(rates: RateLimits, key: ApiKey, num_requests: int, num_tokens: int, now: float) -> float:
         found.append(num_tokens)
         return take(rates, key, num_requests, num_tokens, now)
 
-    def noting_charge(rates: Rates, key: ApiKey, num_tokens: int, now: float, num_requests: int = 0) -> None:
+    def noting_charge(rates: RateLimits, key: ApiKey, num_tokens: int, now: float, num_requests: int = 0) -> None:
         found.append(num_tokens)
         charge(rates, key, num_tokens, now, num_requests)
 
-    monkeypatch.setattr(Rates, "take", noting_take)
-    monkeypatch.setattr(Rates, "charge", noting_charge)
+    monkeypatch.setattr(RateLimits, "take", noting_take)
+    monkeypatch.setattr(RateLimits, "charge", noting_charge)
     return found
 
 

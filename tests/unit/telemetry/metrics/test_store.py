@@ -21,8 +21,8 @@ def _own_values() -> Iterator[None]:
 def test_who_takes_a_role_over_goes_on_with_its_counts(tmp_path: Path) -> None:
     for _ in range(3):
         store = Store(tmp_path, "engine")
-        store.count(TOKENS).add(5)
-        store.tally(GAPS).add(0.02, 2)
+        store.counter(TOKENS).add(5)
+        store.histogram(GAPS).add(0.02, 2)
         store.flush()
         forget(tmp_path, "engine")
     scrape = Scrape.of(tmp_path)
@@ -34,7 +34,7 @@ def test_who_takes_a_role_over_goes_on_with_its_counts(tmp_path: Path) -> None:
 def test_the_counts_of_all_processes_are_added_up(tmp_path: Path) -> None:
     for index in range(2):
         store = Store(tmp_path, f"front-end-{index}")
-        store.count("chairlift_requests_total", "/v1/completions", "finished", "stop").add(index + 1)
+        store.counter("chairlift_requests_total", "/v1/completions", "finished", "stop").add(index + 1)
         store.flush()
     assert Scrape.of(tmp_path).value("chairlift_requests_total", reason="stop") == 3
 
@@ -42,7 +42,7 @@ def test_the_counts_of_all_processes_are_added_up(tmp_path: Path) -> None:
 def test_the_gauges_of_a_process_that_is_gone_vanish_and_its_counts_stay(tmp_path: Path) -> None:
     store = Store(tmp_path, "engine")
     store.gauge("chairlift_requests_running").set(7)
-    store.count(TOKENS).add(5)
+    store.counter(TOKENS).add(5)
     store.flush()
     assert Scrape.of(tmp_path).value("chairlift_requests_running") == 7
     forget(tmp_path, "engine")
@@ -52,14 +52,14 @@ def test_the_gauges_of_a_process_that_is_gone_vanish_and_its_counts_stay(tmp_pat
 
 
 def test_a_file_without_a_byte_harms_nobody(tmp_path: Path) -> None:
-    Store(tmp_path, "engine").count(TOKENS)
+    Store(tmp_path, "engine").counter(TOKENS)
     (tmp_path / "counter_front-end-0.db").touch()
     assert Scrape.of(tmp_path).value(TOKENS) == 0
 
 
 def test_a_tally_counts_a_value_in_every_bucket_that_is_large_enough(tmp_path: Path) -> None:
     store = Store(tmp_path, "engine")
-    tally = store.tally(GAPS)
+    tally = store.histogram(GAPS)
     for value, count in ((0.01, 3), (0.011, 1), (1e9, 2)):
         tally.add(value, count)
     store.flush()

@@ -12,10 +12,10 @@ from fakes.scrapes import Scrape, own_values
 def scrape(tmp_path: Path) -> Iterator[Scrape]:
     with own_values():
         store = Store(tmp_path, "engine")
-        store.count("chairlift_prompt_tokens_total").add(100)
-        store.count("chairlift_prompt_tokens_cached_total").add(30)
-        store.count("chairlift_preemptions_total", "swap").add(2)
-        store.count("chairlift_preemptions_total", "recompute").add(3)
+        store.counter("chairlift_prompt_tokens_total").add(100)
+        store.counter("chairlift_prompt_tokens_cached_total").add(30)
+        store.counter("chairlift_preemptions_total", "swap").add(2)
+        store.counter("chairlift_preemptions_total", "recompute").add(3)
         for name, value in (("running", 4), ("waiting", 5), ("preempted", 1)):
             store.gauge(f"chairlift_requests_{name}").set(value)
         for state, value in (("free", 2), ("cached", 3), ("held", 5)):
@@ -29,10 +29,10 @@ def scrape(tmp_path: Path) -> Iterator[Scrape]:
             ("/a", "failed", "500", 16),
             ("/a", "refused", "429", 32),
         ):
-            store.count("chairlift_requests_total", route, outcome, reason).add(count)
-        store.tally("chairlift_inter_token_seconds").add(0.004, 7)
-        store.tally("chairlift_inter_token_seconds").add(0.03, 2)
-        store.tally("chairlift_step_tokens").add(40)
+            store.counter("chairlift_requests_total", route, outcome, reason).add(count)
+        store.histogram("chairlift_inter_token_seconds").add(0.004, 7)
+        store.histogram("chairlift_inter_token_seconds").add(0.03, 2)
+        store.histogram("chairlift_step_tokens").add(40)
         store.flush()
         yield Scrape.of(tmp_path, "small")
 

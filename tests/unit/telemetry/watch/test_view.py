@@ -13,12 +13,12 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Drafter
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.telemetry.breakdown import tell as tell_trace
+from chairlift.telemetry.breakdown import break_down as break_down_trace
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add, Rules
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
-from chairlift.telemetry.watch import log
+from chairlift.telemetry.watch import step_log
 from chairlift.telemetry.watch.ticks import KEEP_S
 from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
@@ -219,7 +219,7 @@ def test_the_story_of_a_run_that_goes_on_is_that_of_its_trace(tmp_path: Path, se
     for line in trace:
         if isinstance(line, Add) and len(line.requests) == 1 and not line.beam_width:
             (request,) = line.requests
-            want, got = tell_trace(trace, request), log.tell(view._log, rows[request], world.limits)
+            want, got = break_down_trace(trace, request), step_log.break_down(view._log, rows[request], world.limits)
             assert got is not None
             # A trace tells of who sits a step later than the scheduler knows.
             got.num_running, got.num_ahead = want.num_running, want.num_ahead

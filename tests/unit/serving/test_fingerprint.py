@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.serving.fingerprint import has_right_bits
+from chairlift.serving.fingerprint import has_known_fingerprint
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,6 @@ from chairlift.serving.fingerprint import has_right_bits
 def test_an_engine_needs_the_bits_of_the_one_before_or_of_the_one_just_refused(
     tmp_path: Path, engines: list[str], verdicts: list[bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [has_right_bits(tmp_path / "bits", bits) for bits in engines] == verdicts
+    assert [has_known_fingerprint(tmp_path / "bits", bits) for bits in engines] == verdicts
     said = capsys.readouterr().err
     assert said.count("it ends for another") == verdicts.count(False)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from chairlift.config.settings import Settings
 from chairlift.live.processes.child import on_parents_end
-from chairlift.serving.run_folder import Place
+from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry import log_lines
 
 
@@ -23,7 +23,7 @@ def set_log_level(settings: Settings) -> None:
     logging.getLogger().setLevel(settings.log_level.upper())
 
 
-def hear_of_settings() -> None:
+def unblock_reload_signal() -> None:
     """Once somebody listens."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
@@ -37,14 +37,14 @@ def collect_seldom() -> None:
 
 
 @contextlib.contextmanager
-def outliving_parent(place: Place, say_goodbye: Callable[[], None] = lambda: None) -> Iterator[None]:
+def outliving_parent(folder: RunFolder, say_goodbye: Callable[[], None] = lambda: None) -> Iterator[None]:
     """If the parent is gone, `say_goodbye` is called, in a thread; then this process ends, if it has not by itself. At
     the end it removes the folder, as the parent would have. Everybody does, so that whoever is last has nobody behind
     that still writes there."""
 
     def end() -> None:
         say_goodbye()
-        _sweep(place)
+        _sweep(folder)
 
     on_parents_end(end)
     try:
@@ -52,8 +52,8 @@ def outliving_parent(place: Place, say_goodbye: Callable[[], None] = lambda: Non
     finally:
         parent = multiprocessing.parent_process()
         if parent is not None and os.getppid() != parent.pid:
-            _sweep(place)
+            _sweep(folder)
 
 
-def _sweep(place: Place) -> None:
-    shutil.rmtree(place.folder, ignore_errors=True)
+def _sweep(folder: RunFolder) -> None:
+    shutil.rmtree(folder.path, ignore_errors=True)

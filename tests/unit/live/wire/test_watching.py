@@ -1,4 +1,4 @@
-"""Watching an engine over the wire, as a front end does whose page is open."""
+"""WatchClient an engine over the wire, as a front end does whose page is open."""
 
 import asyncio
 import json

@@ -11,7 +11,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.shared_memory.counts import make_counts
-from chairlift.live.shared_memory.rates import make_rates
+from chairlift.live.shared_memory.rate_limits import make_rate_limits
 from chairlift.serving.parent import serve
 from chairlift.telemetry.mapped import make_mapped
 from chairlift.telemetry.metrics.series import SERIES
@@ -26,9 +26,9 @@ def has_its_place(path: Path) -> bool:
 def test_every_byte_that_processes_share_is_on_the_disk(tmp_path: Path) -> None:
     StepNote(tmp_path / "steps")
     make_counts(tmp_path / "counts", 3)
-    make_rates(tmp_path / "rates")
+    make_rate_limits(tmp_path / "rates")
     (tmp_path / "metrics").mkdir()
-    Store(tmp_path / "metrics", "engine").count("chairlift_prompt_tokens_total").add()
+    Store(tmp_path / "metrics", "engine").counter("chairlift_prompt_tokens_total").add()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 7
     assert [path.name for path in files if not has_its_place(path)] == []
@@ -38,11 +38,11 @@ def test_the_files_of_the_metrics_never_grow(tmp_path: Path) -> None:
     store = Store(tmp_path, "front-end-0")
     sizes = {path: path.stat().st_size for path in tmp_path.iterdir()}
     for name, series in SERIES.items():
-        make = {"counter": store.count, "gauge": store.gauge, "histogram": store.tally}[series.kind]
+        make = {"counter": store.counter, "gauge": store.gauge, "histogram": store.histogram}[series.kind]
         for labels in product(["/models/llama2/generate_stream", "/v1/chat/completions"], repeat=len(series.labels)):
             make(name, *labels)
     for route, code in product(range(50), range(400, 415)):  # more than there are of either
-        store.count("chairlift_http_responses_total", f"/models/llama2/generate_stream/{route}", str(code))
+        store.counter("chairlift_http_responses_total", f"/models/llama2/generate_stream/{route}", str(code))
     assert {path: path.stat().st_size for path in tmp_path.iterdir()} == sizes
 
 

@@ -15,13 +15,13 @@ _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3}
 _LIMIT = re.compile(r"([a-z0-9]+)(?:_([a-z0-9]+))?\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|)")
 
 
-class Limit(NamedTuple):
+class SloLimit(NamedTuple):
     figure: str
     share: str
     limit_s: float
 
 
-def parse_limits(text: str, figures: Collection[str], shares: Collection[str] = SHARES) -> tuple[Limit, ...]:
+def parse_slo_limits(text: str, figures: Collection[str], shares: Collection[str] = SHARES) -> tuple[SloLimit, ...]:
     """figures, shares: those that the command knows."""
     limits = tuple(_limit(part.strip(), figures, shares) for part in text.split(","))
     if len({limit[:2] for limit in limits}) < len(limits):
@@ -29,10 +29,10 @@ def parse_limits(text: str, figures: Collection[str], shares: Collection[str] = 
     return limits
 
 
-def _limit(text: str, figures: Collection[str], shares: Collection[str]) -> Limit:
+def _limit(text: str, figures: Collection[str], shares: Collection[str]) -> SloLimit:
     match = _LIMIT.fullmatch(text)
     figure, share, number, unit = match.groups() if match else ("", "", "0", "")
-    limit = Limit(figure, share or EVERY, float(number) * _UNITS[unit])
+    limit = SloLimit(figure, share or EVERY, float(number) * _UNITS[unit])
     if figure not in figures or limit.share not in shares or not limit.limit_s > 0:
         raise InvalidConfig(f"--slo {text!r} is not known; give {_forms(shares)}; figures: {', '.join(figures)}")
     return limit

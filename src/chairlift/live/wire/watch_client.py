@@ -23,7 +23,7 @@ class Viewer(Protocol):
         ...
 
 
-class Watching:
+class WatchClient:
     def __init__(self, send: Callable[[Watch | Explain], bool]) -> None:
         """`send` is False when there is no engine."""
         self._send = send
@@ -70,7 +70,7 @@ class Watching:
         elif self._viewer is not None:
             self._viewer.put(message)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """There is an engine."""
         if self._viewer is not None:
             self._send(Watch(True))

@@ -15,7 +15,7 @@ import pytest
 
 from chairlift.live.processes import child
 from chairlift.live.processes.child import Child, was_killed
-from chairlift.live.processes.processes import MAX_DEATHS
+from chairlift.live.processes.supervisor import MAX_DEATHS
 from fakes.patience import HANG_S, wait_until
 
 _PATH = ":".join(str(Path(__file__).parents[4] / name) for name in ("src", "tests"))
@@ -271,14 +271,14 @@ def test_when_the_parent_is_killed_its_children_end(start) -> None:
 
 
 def test_a_child_whose_parent_was_killed_before_it_could_be_told_does_not_begin(monkeypatch) -> None:
-    monkeypatch.setattr(child, "_at_parents_end", lambda number: None)
+    monkeypatch.setattr(child, "_set_parent_death_signal", lambda number: None)
     monkeypatch.setattr(child.multiprocessing, "parent_process", lambda: psutil.Process(1))
     monkeypatch.setattr(child.os, "getppid", lambda: 2)
     with pytest.raises(SystemExit):
         child._child(None, "engine", lambda *_: pytest.fail("it has begun"), ())
 
 
-@pytest.mark.parametrize("number", child.FOR_ALL)
+@pytest.mark.parametrize("number", child.GROUP_SIGNALS)
 def test_who_is_started_does_not_hear_what_all_are_sent_not_even_while_it_starts(
     capfd: pytest.CaptureFixture[str], number: int
 ) -> None:
@@ -292,7 +292,7 @@ def test_who_is_started_does_not_hear_what_all_are_sent_not_even_while_it_starts
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("number", child.FOR_ALL)
+@pytest.mark.parametrize("number", child.GROUP_SIGNALS)
 def test_who_starts_others_hears_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     heard: list[int] = []
     real = child.SpawnProcess.start

@@ -13,7 +13,7 @@ from chairlift.live.wire.switchboard import FrontEnd
 from chairlift.telemetry.watch.view import View
 
 
-class Showing:
+class WatchFeed:
     def __init__(self, view: View, send: Callable[[FrontEnd, FromEngine], None]) -> None:
         self._view = view
         self._send = send

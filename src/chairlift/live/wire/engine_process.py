@@ -11,7 +11,7 @@ import msgspec
 import zmq
 
 from chairlift.live.recovery.quarantine import Quarantine
-from chairlift.live.recovery.step_note import Left, StepNote
+from chairlift.live.recovery.step_note import InterruptedWork, StepNote
 from chairlift.live.wire.messages import (
     Abort,
     EngineInfo,
@@ -26,8 +26,8 @@ from chairlift.live.wire.messages import (
     ToEngine,
     Watch,
 )
-from chairlift.live.wire.showing import Showing
 from chairlift.live.wire.switchboard import FrontEnd, Switchboard
+from chairlift.live.wire.watch_feed import WatchFeed
 from chairlift.telemetry.watch.view import View
 
 TIDY_AFTER_S = 1.0
@@ -55,7 +55,7 @@ class EngineProcess:
         self._worked = 0.0  # when there was last something to do
         self._note = note
         self._max_sleep_ms = None if max_sleep_s is None else round(1000 * max_sleep_s)
-        self._left = Left({}, was_killed=False) if note is None else note.take()
+        self._interrupted = InterruptedWork({}, was_killed=False) if note is None else note.take()
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
@@ -66,7 +66,7 @@ class EngineProcess:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(address)
-        self._showing = Showing(view, self._send)
+        self._watch_feed = WatchFeed(view, self._send)
         self._told: dict[FrontEnd, tuple[int, int]] = {}  # running and waiting, as each front end last heard
 
     def run(self) -> None:
@@ -75,7 +75,7 @@ class EngineProcess:
             self._beat()
             self._receive()
             self._step()
-            self._showing.show()
+            self._watch_feed.show()
 
     def _step(self) -> None:
         has_work = self._switchboard.has_work
@@ -117,10 +117,10 @@ class EngineProcess:
                 if self._note is not None:
                     self._note.count()
             elif isinstance(message, Watch | Explain):
-                self._showing.hear(front_end, message)
+                self._watch_feed.hear(front_end, message)
             elif isinstance(message, Hello):
                 self._switchboard.drop(front_end)  # whoever had this name before is gone
-                self._showing.drop(front_end)
+                self._watch_feed.drop(front_end)
                 self._told[front_end] = (0, 0)
                 self._send(front_end, self._ready(front_end))
             timeout_ms = 0
@@ -134,7 +134,7 @@ class EngineProcess:
         if not self._is_tidy and self._switchboard.engine.clock.now() - self._worked >= TIDY_AFTER_S:
             self._tidy()
             self._is_tidy = True
-        waits_ms = (self._showing.wait_ms, None if self._is_tidy else round(1000 * TIDY_AFTER_S), self._max_sleep_ms)
+        waits_ms = (self._watch_feed.wait_ms, None if self._is_tidy else round(1000 * TIDY_AFTER_S), self._max_sleep_ms)
         return min((wait_ms for wait_ms in waits_ms if wait_ms is not None), default=None)
 
     def _beat(self) -> None:
@@ -142,7 +142,7 @@ class EngineProcess:
             self._note.beat()
 
     def _ready(self, front_end: FrontEnd) -> Ready:
-        left = self._left
+        left = self._interrupted
         return Ready(self._info, left.keys.get(front_end, []), left.is_alone, left.was_killed)
 
     def _send(self, front_end: FrontEnd, message: FromEngine) -> None:
@@ -153,4 +153,4 @@ class EngineProcess:
                 raise
             self._switchboard.drop(front_end)
             self._told.pop(front_end, None)
-            self._showing.drop(front_end)
+            self._watch_feed.drop(front_end)

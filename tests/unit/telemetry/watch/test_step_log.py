@@ -2,15 +2,15 @@
 
 import pytest
 
-from chairlift.telemetry.watch import log
-from chairlift.telemetry.watch.log import Done, Log
+from chairlift.telemetry.watch import step_log
+from chairlift.telemetry.watch.step_log import CommitRecord, StepLog
 
 
 def test_only_the_last_records_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "MAX_RECORDS", 5)
-    kept = Log()
+    monkeypatch.setattr(step_log, "MAX_RECORDS", 5)
+    kept = StepLog()
     for step in range(12):
-        kept.add(Done(float(step), step))
+        kept.add(CommitRecord(float(step), step))
     assert kept.total == 12
     for mark in range(7):
         assert kept.since(mark) is None

@@ -4,9 +4,9 @@ Always: a key that has used up its minute is told when to come back, and over an
 A bucket holds at most a minute's worth and fills evenly. Tokens are taken when they are known: those of a prompt when
 it is taken on, those of an answer as it ends, so a bucket may be below zero for a while. Looking and taking are one,
 under a lock that the kernel takes back from a holder that dies. Keys may come and go; what one that has gone had left
-is forgotten when its room is needed.
+is forgotten when its slot is needed.
 
-    per room: digest of the name | requests left | tokens left | when they were counted last, seconds
+    per slot: digest of the name | requests left | tokens left | when they were counted last, seconds
 """
 
 import fcntl
@@ -22,12 +22,12 @@ from pathlib import Path
 from chairlift.config.keys import ApiKey
 from chairlift.telemetry.mapped import make_mapped
 
-NUM_ROOMS = 1024  # keys that can be used within a minute; more than that share none, the oldest is forgotten
-_ROOM = struct.Struct("<8sddd")
+NUM_SLOTS = 1024  # keys that can be used within a minute; more than that share none, the oldest is forgotten
+_SLOT = struct.Struct("<8sddd")
 _MINUTE = 60.0
 
 
-class Rates:
+class RateLimits:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._file)
@@ -41,14 +41,14 @@ class Rates:
         if not _has_limits(key):
             return 0.0
         with self._locked():
-            room, requests, tokens = self._left(key, now)
+            slot, requests, tokens = self._left(key, now)
             wait = max(
                 _seconds_until(num_requests, requests, key.requests_per_minute),
                 _seconds_until(num_tokens, tokens, key.tokens_per_minute),
             )
             if not wait:
                 requests, tokens = requests - num_requests, tokens - num_tokens
-            self._put(room, key, requests, tokens, now)
+            self._put(slot, key, requests, tokens, now)
         return wait
 
     def look(self, key: ApiKey, now: float) -> float:
@@ -66,30 +66,30 @@ class Rates:
         if not _has_limits(key) or not (num_tokens or num_requests):
             return
         with self._locked():
-            room, requests, tokens = self._left(key, now)
-            self._put(room, key, requests - num_requests, tokens - num_tokens, now)
+            slot, requests, tokens = self._left(key, now)
+            self._put(slot, key, requests - num_requests, tokens - num_tokens, now)
 
     def _left(self, key: ApiKey, now: float) -> tuple[int, float, float]:
-        """The key's room, and what it has left in it by now."""
+        """The key's slot, and what it has left in it by now."""
         name = _digest(key)
         oldest, oldest_at = 0, float("inf")
-        for room in range(0, len(self._page), _ROOM.size):
-            found, requests, tokens, at = _ROOM.unpack_from(self._page, room)
+        for slot in range(0, len(self._page), _SLOT.size):
+            found, requests, tokens, at = _SLOT.unpack_from(self._page, slot)
             if found == name:
                 gone = max(0.0, now - at)
                 return (
-                    room,
+                    slot,
                     _filled(requests, key.requests_per_minute, gone),
                     _filled(tokens, key.tokens_per_minute, gone),
                 )
             if at < oldest_at:
-                oldest, oldest_at = room, at
+                oldest, oldest_at = slot, at
             if not at:  # rooms are taken in order: beyond the first empty one there is nobody
                 break
         return oldest, key.requests_per_minute or 0.0, key.tokens_per_minute or 0.0
 
-    def _put(self, room: int, key: ApiKey, requests: float, tokens: float, now: float) -> None:
-        _ROOM.pack_into(self._page, room, _digest(key), requests, tokens, now)
+    def _put(self, slot: int, key: ApiKey, requests: float, tokens: float, now: float) -> None:
+        _SLOT.pack_into(self._page, slot, _digest(key), requests, tokens, now)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -100,10 +100,10 @@ class Rates:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
-def make_rates(path: Path) -> None:
+def make_rate_limits(path: Path) -> None:
     """An empty page; for the parent, before it starts anybody."""
     path.unlink(missing_ok=True)
-    make_mapped(path, NUM_ROOMS * _ROOM.size)
+    make_mapped(path, NUM_SLOTS * _SLOT.size)
 
 
 def _has_limits(key: ApiKey) -> bool:

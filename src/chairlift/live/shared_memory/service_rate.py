@@ -13,7 +13,7 @@ _WINDOW_S = 30.0
 _NS = 10**9
 
 
-class Rate(NamedTuple):
+class ServiceRate(NamedTuple):
     """What was finished, in how many seconds; none when nothing has been marked of late."""
 
     num_requests: int = 0
@@ -37,16 +37,16 @@ def mark(counts: Counts, now: float) -> None:
             marks[0] = place
 
 
-def rate(counts: Counts, now: float) -> Rate:
+def rate(counts: Counts, now: float) -> ServiceRate:
     """Since the oldest mark of the last while."""
     marks = counts.marks
     first = min(
         (p for p in range(NUM_MARKS) if now - _at(marks, p) <= _WINDOW_S), key=lambda p: _at(marks, p), default=None
     )
     if first is None:
-        return Rate()
+        return ServiceRate()
     start = 1 + first * MARK_WIDTH
-    return Rate(
+    return ServiceRate(
         counts.total(Count.FINISHED) - marks[start + 1],
         counts.total(Count.FINISHED_TOKENS) - marks[start + 2],
         now - _at(marks, first),

@@ -7,7 +7,7 @@ import zmq
 
 from chairlift.core.params import SamplingParams
 from chairlift.live.recovery.step_note import StepNote
-from chairlift.live.wire.engine_end import TIDY_AFTER_S, EngineProcess
+from chairlift.live.wire.engine_process import TIDY_AFTER_S, EngineProcess
 from chairlift.live.wire.messages import Hello
 from chairlift.sim.clock import VirtualClock
 from fakes.submits import submit

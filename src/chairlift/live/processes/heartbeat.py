@@ -6,7 +6,7 @@ Time in which nobody looked does not count: when a terminal stops all processes,
 _MAX_GAP_S = 1.0  # between two looks of a watcher that runs
 
 
-class Pulse:
+class Heartbeat:
     def __init__(self) -> None:
         self._beat: int | None = None
         self._looked = 0.0

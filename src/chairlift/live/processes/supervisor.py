@@ -15,7 +15,7 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError
 from chairlift.live.processes.child import Child, Died
-from chairlift.live.processes.pulse import Pulse
+from chairlift.live.processes.heartbeat import Heartbeat
 
 MAX_DEATHS = 6  # in a row; after two the engine tries a token of its own, so no request can be the reason
 LONG_LIFE_S = 60.0  # who lived so long has made progress, whatever it did
@@ -46,7 +46,7 @@ class Deaths:
             raise ChairliftError(f"the {name} died {MAX_DEATHS} times in a row without any progress; giving up")
 
 
-class Server:
+class Supervisor:
     def __init__(
         self,
         start_engine: Callable[[], Child],
@@ -70,7 +70,7 @@ class Server:
         self._on_engine_death = on_engine_death
         self._engine_beat = engine_beat
         self._engine_timeout = engine_timeout
-        self._pulse = Pulse()
+        self._heartbeat = Heartbeat()
         self._children: list[Child] = []  # the engine first
         self._report: Any = None  # the engine's
         self._deaths = [Deaths() for _ in self._starts]
@@ -153,7 +153,7 @@ class Server:
 
     def _look_for_hang(self) -> None:
         engine = self._children[0]
-        silent_s = self._pulse.look(self._engine_beat() if engine.is_ready else None, time.monotonic())
+        silent_s = self._heartbeat.look(self._engine_beat() if engine.is_ready else None, time.monotonic())
         if self._engine_timeout and silent_s >= self._engine_timeout:
             engine.end_hang(silent_s)
 
