@@ -32,7 +32,7 @@ from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.rope import rotation_table
 from chairlift.runner.sampling.sampler import choose
-from chairlift.runner.sampling.sampling_table import BatchTable
+from chairlift.runner.sampling.table import BatchTable
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.blocks import Blocks
 

@@ -40,7 +40,7 @@ from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.model import Decoder
-from chairlift.runner.weights.assemble import Keeping, build_model
+from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.text.find import load_tokenizer
@@ -112,8 +112,8 @@ def distance(logits: Tensor, base: Tensor) -> Distance:
 
 
 def model_of(choice: Choice, config: ModelConfig, source: TensorSource, device: torch.device) -> Decoder:
-    keeping = Keeping(layers=Fp8Weight) if choice.has_fp8_weights else Keeping()
-    return build_model(config, CudaOps(), source, choice.dtype, device, config.max_model_len, keeping)
+    weight_format = WeightFormat(layers=Fp8Weight) if choice.has_fp8_weights else WeightFormat()
+    return build_model(config, CudaOps(), source, choice.dtype, device, config.max_model_len, weight_format)
 
 
 @torch.inference_mode()

@@ -88,14 +88,14 @@ def assemble_watched(
 ) -> tuple[Switchboard, View]:
     """An engine whose steps are timed and noted: for the page, for the metrics in that folder, and to know what a dead
     engine was busy with. `start` counts the engines of a server, from 1."""
-    from chairlift.runner.watch import Layered
+    from chairlift.runner.hooks import ShowsLayers
 
     rules = rules_of(model.settings, loaded)
     engine = make_engine(loaded.runner, loaded.limits, rules)
     switchboard = Switchboard(engine, loaded.limits, model.config.eos_ids)
     stopwatch = Stopwatch(loaded.runner, engine.clock)
     engine.runner = NotedRunner(stopwatch, note, switchboard.keys_of)
-    if isinstance(loaded.runner, Layered):
+    if isinstance(loaded.runner, ShowsLayers):
         loaded.runner.on_layer = note.beat
     view = View(engine.scheduler, engine.clock, stopwatch, start)
     counting = EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch)
@@ -108,7 +108,7 @@ def assemble_served(
 ) -> "EngineProcess":
     """A watched engine at its end of the wire, ready to run."""
     from chairlift.live.wire.engine_process import EngineProcess
-    from chairlift.runner.memory.freed import return_freed_memory
+    from chairlift.runner.memory.malloc import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
 
     return EngineProcess(

@@ -18,7 +18,7 @@ from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps
-from chairlift.runner.native.tape import Taped
+from chairlift.runner.native.tape import TapedDecoder
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
@@ -44,7 +44,7 @@ class ModelWorld:
     ) -> None:  # fmt: skip
         self._config, self._kv_dtype, self._device = config, kv_dtype or dtype, torch.device(device)
         model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
-        self._model = Taped(model, ops.calls) if isinstance(ops, NativeOps) else model
+        self._model = TapedDecoder(model, ops.calls) if isinstance(ops, NativeOps) else model
 
     def run(
         self, limits: Limits, arrivals: Arrivals, preemption: Preemption | None = None, drafter: Drafter | None = None

@@ -13,7 +13,7 @@ from chairlift.runner.cuda.step.host import Host
 from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.ops import Ops
 from chairlift.runner.sampling.sampler import Chosen, choose, shape_logits
-from chairlift.runner.sampling.sampling_table import Changes, Samples, SamplingTable
+from chairlift.runner.sampling.table import Changes, Samples, SamplingTable
 
 _MASK = 2**64 - 1
 

@@ -115,7 +115,7 @@ def run(model: Decoder, groups: list[tuple[Request, ...]], way: Way, exact: bool
     kv = KvCache(model.config, limits.num_blocks, limits.block_size, dtype, DEVICE, num_host)
     runner = CudaRunner(model, kv, DEVICE, limits, exact=exact)
     runner.uses_graphs = way.uses_graphs
-    sums = runner.logits_seen = Sums(model.config.vocab_size)
+    sums = runner.on_logits = Sums(model.config.vocab_size)
     scheduler = Scheduler(limits, Fcfs(), preemption=way.preemption, has_prefix_index=way.has_prefix_index)
     engine = Engine(scheduler, runner, CountingClock())
     for group in random.Random(way.shuffle).sample(groups, len(groups)) if way.shuffle else groups:

@@ -51,7 +51,7 @@ def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
     """What is here, and what would be chosen of it and why."""
     from chairlift.runner.kernels import fastest, pick_kernels, why_missing
     from chairlift.runner.machine import hardware
-    from chairlift.runner.memory.gpu_memory import SHARE
+    from chairlift.runner.memory.gpu import SHARE
     from chairlift.runner.native.library import instruction_set
 
     device = hardware.pick_device("auto")

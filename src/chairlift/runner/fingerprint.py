@@ -10,28 +10,28 @@ from hashlib import blake2b
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
-from chairlift.runner.start.synthetic_steps import GREEDY, made_up_step
-from chairlift.runner.watch import SeenRows, Watched
+from chairlift.runner.hooks import LogitsRecorder, ShowsLogits
+from chairlift.runner.start.synthetic_steps import GREEDY, synthetic_step
 
 _LENGTH = 48  # tokens: more than one block and one tile of keys
 _APART = 997  # token ids of neighbours: all over the vocabulary
 _BYTES = 4
 
 
-def fingerprint(runner: Watched, limits: Limits) -> str:
+def fingerprint(runner: ShowsLogits, limits: Limits) -> str:
     """Must run before any request, as `warm_up` must. Where no context of 49 tokens fits, it is of a shorter one."""
     length = min(_LENGTH, limits.max_model_len - 1, limits.max_pool_tokens - 1)
-    rows = SeenRows({RequestId(-1)})
-    runner.logits_seen = rows
+    rows = LogitsRecorder({RequestId(-1)})
+    runner.on_logits = rows
     for start in range(0, length, limits.max_step_tokens):
         span = start, min(limits.max_step_tokens, length - start)
-        _run(runner, made_up_step([span], limits, 0, GREEDY, _APART))
-    _run(runner, made_up_step([(length, 1)], limits, 1, GREEDY, _APART))
-    runner.logits_seen = None
+        _run(runner, synthetic_step([span], limits, 0, GREEDY, _APART))
+    _run(runner, synthetic_step([(length, 1)], limits, 1, GREEDY, _APART))
+    runner.on_logits = None
     kept = [seen.row.tobytes() for seen in rows.take() if seen.position >= length - 1]
     return blake2b(b"".join(kept), digest_size=_BYTES).hexdigest()
 
 
-def _run(runner: Watched, plan: StepPlan) -> None:
+def _run(runner: ShowsLogits, plan: StepPlan) -> None:
     runner.submit(plan)
     runner.collect()

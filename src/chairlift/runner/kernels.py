@@ -20,7 +20,7 @@ from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
-from chairlift.runner.weights.assemble import Keeping
+from chairlift.runner.weights.assemble import WeightFormat
 
 # Compute capabilities on which FlashInfer was measured to answer long prompts faster than our kernels do (by a third to
 # a half on Hopper).
@@ -125,7 +125,7 @@ def pick_attention(
 
 def compile_ahead(
     kernels: str, ops: Ops, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype,
-    keeping: Keeping, config: ModelConfig, limits: Limits, exact: bool = False,
+    weight_format: WeightFormat, config: ModelConfig, limits: Limits, exact: bool = False,
 ) -> Callable[[], None]:  # fmt: skip
     """Begins to compile what a start will launch, beside this process; what is returned waits for it."""
     if kernels != "triton":
@@ -133,7 +133,7 @@ def compile_ahead(
     from chairlift.runner.cuda.start.compile_ahead import CompileAhead
 
     make, capability = partial(make_runner, kernels, exact=exact), hardware.capability(device)
-    return CompileAhead(make, config, ops, dtype, kv_dtype, keeping, limits, capability).wait
+    return CompileAhead(make, config, ops, dtype, kv_dtype, weight_format, limits, capability).wait
 
 
 def check_exact(kernels: str, device: torch.device) -> None:
@@ -168,8 +168,8 @@ def make_runner(
         return CudaRunner(model, kv, device, limits, flash, exact)
     if kernels == "native":
         from chairlift.runner.native.ops import NativeOps
-        from chairlift.runner.native.tape import Taped
+        from chairlift.runner.native.tape import TapedDecoder
 
         assert isinstance(model.ops, NativeOps)
-        return TorchRunner(Taped(model, model.ops.calls), kv, device)
+        return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device)
     return TorchRunner(model, kv, device)

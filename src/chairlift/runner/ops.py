@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
-from chairlift.runner.sampling.sampling_table import Samples
+from chairlift.runner.sampling.table import Samples
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.runner.memory.freed import return_freed_memory
+from chairlift.runner.memory.malloc import return_freed_memory
 from chairlift.text.cuts import MAX_PIECE, Uncut
 from chairlift.text.tokenizer import LongTexts, Tokenizer
 

@@ -17,7 +17,7 @@ from chairlift.live.processes.child import NO_ENGINE, ReportReady
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.shared_memory.counts import Count, Counts
 from chairlift.live.shared_memory.rate_limits import RateLimits
-from chairlift.runner.memory.freed import return_large_blocks
+from chairlift.runner.memory.malloc import return_large_blocks
 from chairlift.server.reload import in_force, keys_in_force
 from chairlift.serving.process_setup import (
     collect_seldom,

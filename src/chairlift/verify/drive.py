@@ -15,7 +15,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner
 from chairlift.core.request import FinishReason, Request
-from chairlift.runner.watch import Seen, SeenRows, Watched
+from chairlift.runner.hooks import LogitsRecorder, LogitsRow, ShowsLogits
 from chairlift.verify.answer import Answer, Answers, Keep, Key, keep
 
 
@@ -48,25 +48,25 @@ class OtherDepth:
 
 
 def drive(
-    engine: Engine, runner: Watched, guests: Sequence[Guest], wanted: dict[RequestId, Key], keep: Keep = keep
+    engine: Engine, runner: ShowsLogits, guests: Sequence[Guest], wanted: dict[RequestId, Key], keep: Keep = keep
 ) -> Outcome:
     """Until all have ended; keeps the answers of the wanted. `runner` is the one that the engine's work reaches."""
     outcome = Outcome()
-    seen = SeenRows(wanted)
+    seen = LogitsRecorder(wanted)
     lengths = {request.id: len(request.prompt) for guest in guests for request in guest.samples}
     outcome.answers = {key: Answer(lengths[request]) for request, key in wanted.items()}
-    runner.logits_seen = seen
+    runner.on_logits = seen
     try:
-        unsettled: list[Seen] = []
+        unsettled: list[LogitsRow] = []
         for _ in _run(engine, guests, wanted, outcome):
             unsettled = _settle([*unsettled, *seen.take(is_waiting=False)], wanted, outcome, keep)
         _settle([*unsettled, *seen.take()], wanted, outcome, keep)
     finally:
-        runner.logits_seen = None
+        runner.on_logits = None
     return outcome
 
 
-def _settle(rows: list[Seen], wanted: dict[RequestId, Key], outcome: Outcome, keep: Keep) -> list[Seen]:
+def _settle(rows: list[LogitsRow], wanted: dict[RequestId, Key], outcome: Outcome, keep: Keep) -> list[LogitsRow]:
     """Keeps the rows whose tokens are known; the others. Some stay so: of steps that ran while their text had ended."""
     unsettled = []
     for found in rows:

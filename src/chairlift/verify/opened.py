@@ -13,11 +13,11 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.scheduling.preemption import Preemption
+from chairlift.runner.hooks import ShowsLogits
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.start.load import Loaded
-from chairlift.runner.watch import Watched
 from chairlift.telemetry.lines import Rules
 from chairlift.text.find import load_tokenizer
 from chairlift.verify.answer import Answers, Keep, Key, keep
@@ -56,9 +56,9 @@ class Opened:
         return cls(model, load(model))
 
     @property
-    def runner(self) -> Watched:
+    def runner(self) -> ShowsLogits:
         runner = self.loaded.runner
-        assert isinstance(runner, Watched)
+        assert isinstance(runner, ShowsLogits)
         return runner
 
     @property

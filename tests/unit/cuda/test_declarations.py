@@ -55,7 +55,7 @@ def test_logits_are_those_of_the_reference(monkeypatch: pytest.MonkeyPatch, seed
     def see(requests: Any, positions: Any, logits: Tensor) -> None:
         rows.update(zip(zip(requests, positions, strict=True), logits.clone(), strict=True))
 
-    runner.logits_seen = see
+    runner.on_logits = see
     engine = Engine(Scheduler(limits, Fcfs()), runner, CountingClock())
     requests = [make_request(i, prompt, NUM_TOKENS, temperature=0.0) for i, prompt in enumerate(PROMPTS)]
     for request in requests:

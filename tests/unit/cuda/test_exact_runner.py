@@ -82,7 +82,7 @@ def run(config: ModelConfig, limits: Limits) -> tuple[dict[tuple[int, int], Tens
     def see(requests: Any, positions: Any, logits: Tensor) -> None:
         rows.update(zip(zip(requests, positions, strict=True), logits.clone(), strict=True))
 
-    runner.logits_seen = see
+    runner.on_logits = see
     engine = Engine(Scheduler(limits, Fcfs()), runner, CountingClock())
     for i, length in enumerate((3, 40, 17, 25)):
         prompt = [(7 * i * place + place) % 61 for place in range(length)]

@@ -57,8 +57,8 @@ def test_logits_that_fit_nowhere_come_on_top() -> None:
 
 
 def test_a_step_that_takes_half_of_the_room_is_halved() -> None:
-    whole = footprint.reckon(*WHOLE, 2, room=1 << 40)
+    whole = footprint.estimate_footprint(*WHOLE, 2, room=1 << 40)
     assert whole.num_tokens == 4096
-    half = footprint.reckon(*WHOLE, 2, room=2 * whole.activations - 2)
+    half = footprint.estimate_footprint(*WHOLE, 2, room=2 * whole.activations - 2)
     assert half.num_tokens == 2048
     assert half.activations < whole.activations

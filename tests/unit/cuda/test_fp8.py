@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chairlift.runner.cuda.fp8 import Fp8Weight, round_rows
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.weights.assemble import Keeping, build_model
+from chairlift.runner.weights.assemble import WeightFormat, build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.model_world import CONFIG
 
@@ -66,7 +66,7 @@ def test_a_single_row_is_multiplied_as_it_is(has_bias: bool) -> None:
 
 def test_only_the_matrices_of_layers_are_kept_in_fp8() -> None:
     cpu = torch.device("cpu")
-    model = build_model(CONFIG, CudaOps(), DummyTensors(), torch.bfloat16, cpu, 64, Keeping(layers=Fp8Weight))
+    model = build_model(CONFIG, CudaOps(), DummyTensors(), torch.bfloat16, cpu, 64, WeightFormat(layers=Fp8Weight))
     for layer in model.layers:
         assert {type(w) for w in (layer.qkv, layer.output, layer.gate_up, layer.down)} == {Fp8Weight}
     plain = build_model(CONFIG, CudaOps(), DummyTensors(), torch.bfloat16, cpu, 64)

@@ -35,10 +35,10 @@ from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graph_key import Keys
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.memory.measure import measure
+from chairlift.runner.memory.measure import measure_footprint
 from chairlift.runner.model import OnLayer, nothing
 from chairlift.runner.ops import Batch
-from chairlift.runner.start.synthetic_steps import GREEDY, made_up_step
+from chairlift.runner.start.synthetic_steps import GREEDY, synthetic_step
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from fakes.clocks import CountingClock
@@ -193,7 +193,7 @@ def make_runner(limits: Limits = LIMITS, model: Any = None) -> CudaRunner:
 
 def do(runner: CudaRunner, *spans: tuple[int, int]) -> list[int]:
     """The tokens of one step of requests that compute (start, count) tokens."""
-    runner.submit(made_up_step(spans, LIMITS, 0, GREEDY))
+    runner.submit(synthetic_step(spans, LIMITS, 0, GREEDY))
     return list(runner.collect().tokens)
 
 
@@ -203,7 +203,7 @@ def test_limits_with_drafts_are_refused() -> None:
 
 
 def test_it_can_be_measured() -> None:
-    assert measure(make_runner, LIMITS, 1, lambda: 0, lambda: None).num_tokens == LIMITS.max_step_tokens
+    assert measure_footprint(make_runner, LIMITS, 1, lambda: 0, lambda: None).num_tokens == LIMITS.max_step_tokens
 
 
 @dataclass

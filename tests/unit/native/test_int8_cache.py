@@ -7,7 +7,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import pick_kv_dtype
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.start.synthetic_steps import made_up_step
+from chairlift.runner.start.synthetic_steps import synthetic_step
 from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -21,7 +21,7 @@ needs_kernels = pytest.mark.skipif(not available(), reason="needs the native ker
 def logits(dtype: torch.dtype, kv_dtype: torch.dtype) -> torch.Tensor:
     model = build_model(CONFIG, NativeOps(2), DummyTensors(), dtype, CPU, CONFIG.max_model_len)
     kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, kv_dtype, CPU)
-    batch = batch_of(made_up_step([(0, 40)], LIMITS, 0, apart=7), LIMITS.block_size, {}, CPU)
+    batch = batch_of(synthetic_step([(0, 40)], LIMITS, 0, apart=7), LIMITS.block_size, {}, CPU)
     return model.logits(model.hidden(batch, kv))
 
 

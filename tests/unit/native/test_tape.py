@@ -6,9 +6,9 @@ import torch
 from chairlift.core.limits import Limits
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.native.tape import MAX_ROWS, Taped
+from chairlift.runner.native.tape import MAX_ROWS, TapedDecoder
 from chairlift.runner.ops import Batch
-from chairlift.runner.start.synthetic_steps import made_up_step
+from chairlift.runner.start.synthetic_steps import synthetic_step
 from chairlift.runner.torch.batching import batch_of
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -22,12 +22,12 @@ LIMITS: Limits = world_limits(64, 4, 16, 64)
 
 def decodes(contexts: list[int]) -> Batch:
     spans = [(context, 1) for context in contexts]
-    return batch_of(made_up_step(spans, LIMITS, len(contexts)), LIMITS.block_size, {}, CPU)
+    return batch_of(synthetic_step(spans, LIMITS, len(contexts)), LIMITS.block_size, {}, CPU)
 
 
-def taped() -> Taped:
+def taped() -> TapedDecoder:
     ops = NativeOps(1)
-    return Taped(build_model(CONFIG, ops, DummyTensors(), torch.float32, CPU, CONFIG.max_model_len), ops.calls)
+    return TapedDecoder(build_model(CONFIG, ops, DummyTensors(), torch.float32, CPU, CONFIG.max_model_len), ops.calls)
 
 
 def cache(dtype: torch.dtype) -> KvCache:
@@ -41,7 +41,7 @@ def cache(dtype: torch.dtype) -> KvCache:
 def test_a_played_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype) -> None:
     ops = NativeOps(2)
     plain = build_model(CONFIG, ops, DummyTensors(), dtype, CPU, CONFIG.max_model_len)
-    model, kv, other = Taped(plain, ops.calls), cache(dtype), cache(dtype)
+    model, kv, other = TapedDecoder(plain, ops.calls), cache(dtype), cache(dtype)
     for contexts in ([5], [9], [60], [3, 17], [17, 3], [5], list(range(1, 9)), [40] * 8):
         expected = plain.hidden(decodes(contexts), other)
         assert torch.equal(model.hidden(decodes(contexts), kv), expected), contexts
@@ -63,5 +63,5 @@ def test_prompts_and_large_steps_are_not_written_down() -> None:
     model = taped()
     kv = cache(torch.float32)
     model.hidden(decodes([5] * (MAX_ROWS + 1)), kv)
-    model.hidden(batch_of(made_up_step([(0, 5)], LIMITS, 0), LIMITS.block_size, {}, CPU), kv)
+    model.hidden(batch_of(synthetic_step([(0, 5)], LIMITS, 0), LIMITS.block_size, {}, CPU), kv)
     assert not model._tapes

@@ -11,7 +11,7 @@ from chairlift.config.model import LayerSpec
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder, Model
 from chairlift.runner.native.ops import NativeOps, available
-from chairlift.runner.native.tape import Taped
+from chairlift.runner.native.tape import TapedDecoder
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
@@ -66,7 +66,7 @@ def test_logits_are_those_of_the_reference_in_chunks_and_decodes(seed: int) -> N
 def test_so_they_are_by_the_native_kernels_played_and_called(seed: int) -> None:
     wanted, ops = reference(seed, torch.float64), NativeOps(2)
     decoder = built(seed, ops, torch.float32)
-    called, played = (list(steps(each, torch.float32)) for each in (decoder, Taped(decoder, ops.calls)))
+    called, played = (list(steps(each, torch.float32)) for each in (decoder, TapedDecoder(decoder, ops.calls)))
     for (text, position, logits), (_, _, same) in zip(called, played, strict=True):
         np.testing.assert_allclose(logits.numpy(), wanted[text][position], atol=1e-3, rtol=1e-3)
         assert torch.equal(logits, same)

@@ -15,8 +15,8 @@ from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.verify import dense, hugging_face
-from unit.runner.test_gguf_weights import IN_GGUF, write_twin
 from unit.runner.twins import FAMILIES, make_twin, random_tokens
+from unit.runner.weights.test_gguf import IN_GGUF, write_twin
 
 TEXTS = [random_tokens(40, 1), random_tokens(13, 2)]
 COUNTS = [7, 13]

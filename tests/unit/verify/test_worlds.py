@@ -20,7 +20,7 @@ CASES = mixed(random_prompts(VOCAB, 6, 0), 12, 0)
 def run(world: World, limits: Limits) -> Outcome:
     guests, wanted = guests_of(world, CASES, limits, random.Random(5))
     runner = LedgerRunner(limits.num_blocks, limits.block_size, VOCAB, 1, NUM_HOST)
-    runner.logits_seen = None  # type: ignore[attr-defined]
+    runner.on_logits = None  # type: ignore[attr-defined]
     rules = Rules(
         policy=world.policy, prefill=world.prefill, prefix_cache=world.has_prefix_cache,
         preemption=Preemption(mode=world.preemption, num_host_blocks=NUM_HOST),

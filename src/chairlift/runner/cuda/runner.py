@@ -23,12 +23,12 @@ from chairlift.runner.cuda.step.device import Device, See
 from chairlift.runner.cuda.step.host import Host
 from chairlift.runner.cuda.step.in_flight import InFlight
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
+from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 from chairlift.runner.sampling.prompt_targets import prompt_targets
-from chairlift.runner.torch.runner import failure, waiting
+from chairlift.runner.torch.runner import device_lost_on_error, failure
 from chairlift.runner.torch.step_result import NOT_A_NUMBER
-from chairlift.runner.watch import LogitsSeen
 
 
 class CudaRunner:
@@ -45,7 +45,7 @@ class CudaRunner:
         self.device = Device(model, kv, device, limits, flash, exact)
         self.host = Host(self.device.num_rows, self.device.table_width, kv.block_size)
         self._steps: deque[tuple[StepPlan, InFlight]] = deque()
-        self.logits_seen: LogitsSeen | None = None
+        self.on_logits: LogitsHook | None = None
         self.uses_graphs = True  # off: every step runs eagerly, as it does where its shape was never captured
 
     @torch.inference_mode()
@@ -78,7 +78,7 @@ class CudaRunner:
         self.device.compute(self.host.input_of(plan), uses_graphs=False)
 
     def _see(self, plan: StepPlan) -> See | None:
-        seen = self.logits_seen
+        seen = self.on_logits
         if seen is None:
             return None
         requests = _sampled(plan)
@@ -99,6 +99,6 @@ def _wait() -> None:
     """Until nothing of a step that failed is in flight: its result is not collected, and its buffers go to the next.
     Where the device itself is lost this fails too, so that the engine ends and is started again."""
     event = torch.cuda.Event()
-    with waiting():
+    with device_lost_on_error():
         event.record()
         event.synchronize()

@@ -15,7 +15,7 @@ _CONTEXT = round(0.5 * _GIB)  # what the driver takes of a GPU for a program, be
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceSpec:
     name: str
     kind: str  # "cpu" or "cuda"
     total: int  # bytes; of a CPU what is free now, which is all that there is to plan with
@@ -23,8 +23,8 @@ class Device:
     capability: tuple[int, int] = (0, 0)  # of a GPU
 
 
-def _gpu(name: str, gib: float, capability: tuple[int, int]) -> Device:
-    return Device(name, "cuda", round(gib * _GIB), _CONTEXT, capability)
+def _gpu(name: str, gib: float, capability: tuple[int, int]) -> DeviceSpec:
+    return DeviceSpec(name, "cuda", round(gib * _GIB), _CONTEXT, capability)
 
 
 _KNOWN = (
@@ -44,7 +44,7 @@ _KNOWN = (
 NAMES = tuple(device.name for device in _KNOWN)
 
 
-def find_device(name: str, memory: int | None) -> Device:
+def find_device(name: str, memory: int | None) -> DeviceSpec:
     """`name`: auto, cpu, cuda or one of NAMES; `memory` takes the place of what the device has."""
     if name in NAMES:
         found = _KNOWN[NAMES.index(name)]
@@ -55,7 +55,7 @@ def find_device(name: str, memory: int | None) -> Device:
     return found if memory is None else replace(found, total=memory)
 
 
-def _here(name: str) -> Device:
+def _here(name: str) -> DeviceSpec:
     if name == "cuda" and not torch.cuda.is_available():
         raise InvalidConfig(
             "device cuda: torch sees no CUDA device here; name one that is elsewhere (--device "
@@ -65,7 +65,7 @@ def _here(name: str) -> Device:
     if device.type not in ("cpu", "cuda"):
         raise InvalidConfig(f"device {name}: plans are for a CPU or an NVIDIA GPU")
     if device.type == "cpu":
-        return Device("cpu", "cpu", hardware.free_memory(device), 0)
+        return DeviceSpec("cpu", "cpu", hardware.free_memory(device), 0)
     total = hardware.total_memory(device)
     used = total - hardware.free_memory(device)
-    return Device(torch.cuda.get_device_name(device), "cuda", total, used, hardware.capability(device))
+    return DeviceSpec(torch.cuda.get_device_name(device), "cuda", total, used, hardware.capability(device))

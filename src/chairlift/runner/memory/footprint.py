@@ -1,4 +1,4 @@
-"""What the largest step and captured ones take of a GPU, reckoned from shapes; `measure` finds it out by doing it.
+"""GPU memory of the largest step and of captured graphs, estimated from shapes; `measure.py` measures it.
 
 For the triton kernels. Torch takes memory of the device in pieces as large as the tensors that need them, keeps them,
 and cuts smaller tensors from those that are free; it never joins two. So what counts is not what is alive at the widest
@@ -28,8 +28,8 @@ _GRAPH_CODE = 100 * _MIB
 _GRAPH_LAYER = 20 * 2**10  # of a captured step, for each layer
 
 
-def reckon(config: ModelConfig, limits: Limits, itemsize: int, room: int) -> Footprint:
-    """As `measure` does: a step that takes more than half of the room is halved."""
+def estimate_footprint(config: ModelConfig, limits: Limits, itemsize: int, room: int) -> Footprint:
+    """As `measure_footprint` does: a step that takes more than half of the room is halved."""
     num_tokens = largest_count(limits)
     while num_tokens > 1 and activation_bytes(config, limits, num_tokens, itemsize) > room // 2:
         num_tokens //= 2

@@ -16,20 +16,20 @@ from chairlift.core.limits import Limits
 from chairlift.runner.kernels import pick_kernels, pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.machine import hardware
-from chairlift.runner.machine.devices import Device
+from chairlift.runner.machine.devices import DeviceSpec
 from chairlift.runner.memory.budget import Budget, check_weights, gib
-from chairlift.runner.memory.footprint import LOADING_CODE, reckon, step_bytes
-from chairlift.runner.memory.gpu_memory import ROUNDING, SHARE
+from chairlift.runner.memory.footprint import LOADING_CODE, estimate_footprint, step_bytes
+from chairlift.runner.memory.gpu import ROUNDING, SHARE
 from chairlift.runner.memory.measure import largest_count
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool, with_step
-from chairlift.runner.start.weight_dtype import kept_bytes, pick_quantize
+from chairlift.runner.weights.quantize import kept_bytes, pick_quantize
 
 _BF16, _FP8 = (8, 0), (8, 9)  # the first GPUs that have them
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    device: Device
+    device: DeviceSpec
     dtype: str
     kv_dtype: str
     num_parameters: int
@@ -40,7 +40,7 @@ class Forecast:
     share: float | None  # of a GPU that may be used
 
 
-def forecast(settings: Settings, source: Source, config: ModelConfig, device: Device) -> Forecast:
+def forecast(settings: Settings, source: Source, config: ModelConfig, device: DeviceSpec) -> Forecast:
     where = torch.device(device.kind)
     stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
@@ -90,18 +90,18 @@ def _with_cache(budget: Budget, num_bytes: int) -> Budget:
 
 
 def _on_gpu(
-    config: ModelConfig, limits: Limits, device: Device, weights: int, itemsize: int, share: float
+    config: ModelConfig, limits: Limits, device: DeviceSpec, weights: int, itemsize: int, share: float
 ) -> tuple[Budget, Limits]:
     """The budget without a cache, and limits with a step that leaves room for one."""
     check_weights(weights, device.total, device.others, share, "a smaller model, a larger GPU or --device cpu")
     weights += LOADING_CODE
     room = int(share * device.total) - device.others - weights
-    footprint = reckon(config, limits, itemsize, room)
+    footprint = estimate_footprint(config, limits, itemsize, room)
     budget = Budget(device.total, device.others, weights, footprint.activations, footprint.graphs)
     return budget, with_step(limits, footprint.num_tokens)
 
 
-def _on_cpu(config: ModelConfig, limits: Limits, device: Device, weights: int, itemsize: int) -> Budget:
+def _on_cpu(config: ModelConfig, limits: Limits, device: DeviceSpec, weights: int, itemsize: int) -> Budget:
     """Nothing is set aside there for steps; what one takes is for information."""
     if weights > device.total:
         raise InvalidConfig(

@@ -11,7 +11,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Runner, RunnerFull
-from chairlift.runner.start.synthetic_steps import GREEDY, made_up_step
+from chairlift.runner.start.synthetic_steps import GREEDY, synthetic_step
 
 # Whatever makes a sample costly.
 _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)
@@ -26,7 +26,7 @@ class Footprint:
     num_tokens: int  # of the largest step that is not too large
 
 
-def measure(
+def measure_footprint(
     make: Callable[[Limits], Runner], limits: Limits, room: int, used: Callable[[], int], release: Callable[[], None]
 ) -> Footprint:
     """`used`: bytes of the device that anybody uses; `release` gives back what is held but not needed.
@@ -79,12 +79,12 @@ def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
     counts = [each + (i < more) for i in range(num_prompts)]
     decodes = [(0, 1)] * (num_decodes - 1) + [(longest - 1, 1)] * (num_decodes > 0)
     spans = decodes + [(longest - count, count) for count in counts]
-    return made_up_step(spans, limits, num_decodes, _COSTLY)
+    return synthetic_step(spans, limits, num_decodes, _COSTLY)
 
 
 def _decodes(limits: Limits, count: int) -> StepPlan:
     """One of them at the very end of the context."""
-    return made_up_step([(0, 1)] * (count - 1) + [(limits.max_model_len - 1, 1)], limits, count, GREEDY)
+    return synthetic_step([(0, 1)] * (count - 1) + [(limits.max_model_len - 1, 1)], limits, count, GREEDY)
 
 
 def _can_run(runner: Runner, plan: StepPlan) -> bool:

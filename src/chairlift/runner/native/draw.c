@@ -18,7 +18,7 @@ enum {
     MAX_ATTEMPTS = 8,   /* as in sampler.py */
 };
 
-/* The first fields of a row of chairlift/runner/sampling/sampling_table.py. */
+/* The first fields of a row of chairlift/runner/sampling/table.py. */
 typedef struct {
     int64_t row, position;
     uint64_t stream;

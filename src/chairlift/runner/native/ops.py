@@ -16,7 +16,7 @@ from chairlift.runner.native.packed import Arena, PackedWeight
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
 from chairlift.runner.native.tape import Calls
 from chairlift.runner.ops import Attention, Batch, Weight
-from chairlift.runner.sampling.sampling_table import Samples
+from chairlift.runner.sampling.table import Samples
 from chairlift.runner.weights.blocks import Blocks
 
 DTYPES = (torch.bfloat16, torch.float32)

@@ -87,7 +87,7 @@ class Tape:
     kept: list[Tensor]
 
 
-class Taped:
+class TapedDecoder:
     """A decoder on native operations whose small steps are played."""
 
     def __init__(self, decoder: Decoder, calls: Calls) -> None:

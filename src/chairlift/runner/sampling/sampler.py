@@ -19,7 +19,7 @@ from torch import Tensor
 
 from chairlift.runner.ops import Drawing, Ops
 from chairlift.runner.sampling.noise import uniforms
-from chairlift.runner.sampling.sampling_table import IS_FILTERED, IS_PENALISED, IS_SLOW, MAX_ATTEMPTS, Changes, Samples
+from chairlift.runner.sampling.table import IS_FILTERED, IS_PENALISED, IS_SLOW, MAX_ATTEMPTS, Changes, Samples
 
 # Filters look at this many most likely tokens first; rows whose filters reach further take another way.
 CANDIDATES = 256

@@ -23,7 +23,7 @@ def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int], by: Mea
         chosen = [tokens[i] for i in rows]
         part = logits if len(rows) == len(tokens) else logits[rows]
         measured = (by or measure)(part, torch.tensor(chosen, device=logits.device), most)
-        scores |= zip(rows, told(measured, chosen, [most] * len(rows)), strict=True)
+        scores |= zip(rows, to_scores(measured, chosen, [most] * len(rows)), strict=True)
     return [scores[i] for i in range(len(tokens))]
 
 
@@ -44,7 +44,7 @@ def count_above(logits: Tensor, own: Tensor) -> Tensor:
     return torch.cat([(part > least).sum(dim=-1, keepdim=True) for part, least in pieces])
 
 
-def told(measured: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list[TokenScore]:
+def to_scores(measured: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list[TokenScore]:
     """The scores that `measure` measured."""
     most = (measured.shape[-1] - 3) // 2
     scores = []

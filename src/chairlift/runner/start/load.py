@@ -17,6 +17,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost, Runner, RunnerFailed, RunnerFull
 from chairlift.runner.fingerprint import fingerprint
+from chairlift.runner.hooks import ShowsLogits
 from chairlift.runner.kernels import (
     check_exact,
     compile_ahead,
@@ -31,16 +32,15 @@ from chairlift.runner.kernels import (
 from chairlift.runner.kv_cache import KvCache, kv_bytes_per_block
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget
-from chairlift.runner.memory.freed import return_freed_memory
-from chairlift.runner.memory.gpu_memory import SHARE, GpuMemory
+from chairlift.runner.memory.gpu import SHARE, GpuMemory
+from chairlift.runner.memory.malloc import return_freed_memory
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, num_host_blocks, with_pool
 from chairlift.runner.start.warm_up import time_recovery, warm_up
-from chairlift.runner.start.weight_dtype import STORED, pick_keeping, pick_quantize
-from chairlift.runner.watch import Watched
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
+from chairlift.runner.weights.quantize import STORED, pick_quantize, pick_weight_format
 from chairlift.runner.weights.source import TensorSource
 
 _GIVE_LESS = "give less with --kv-memory, --num-blocks or --max-step-tokens, or "
@@ -90,11 +90,13 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     if gpu is not None:
         gpu.check_weights(config, dtype, quantize)
     ops = make_ops(kernels, threads, settings.exact)
-    keeping = pick_keeping(quantize, kernels, dtype, config, ops)
-    wait_for_kernels = compile_ahead(kernels, ops, device, dtype, kv_dtype, keeping, config, limits, settings.exact)
+    weight_format = pick_weight_format(quantize, kernels, dtype, config, ops)
+    wait_for_kernels = compile_ahead(
+        kernels, ops, device, dtype, kv_dtype, weight_format, config, limits, settings.exact
+    )
     try:
         tensors = open_tensors(settings, source, config, dtype, device, threads)
-        model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, keeping)
+        model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, weight_format)
         del tensors  # unmaps the file
         wait_for_kernels()
 
@@ -116,7 +118,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         warm_up(runner, limits, has_shapes=kernels != "native")
         bits = None
         if settings.exact:
-            assert isinstance(runner, Watched)
+            assert isinstance(runner, ShowsLogits)
             bits = fingerprint(runner, limits)
         has_choice = settings.preemption == "auto"
         block_copy_s, token_s = time_recovery(runner, limits, num_host) if has_choice else (0.0, 0.0)

@@ -17,7 +17,7 @@ _ALL = SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logit_bias={0
 MIXED = (*GREEDY, SamplingParams(), _ALL)
 
 
-def made_up_step(
+def synthetic_step(
     spans: Sequence[tuple[int, int]], limits: Limits, num_decodes: int, kinds: Sequence[SamplingParams] = MIXED,
     apart: int = 1,
 ) -> StepPlan:  # fmt: skip

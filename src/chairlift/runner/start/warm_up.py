@@ -11,7 +11,7 @@ from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, StepPlan
 from chairlift.core.ports import Runner
-from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, made_up_step
+from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, synthetic_step
 
 _DECODES = (1, 2, 4, 8, 16, 32, 64)
 _PROMPTS = (8, 32, 128)
@@ -46,26 +46,26 @@ def steps(limits: Limits, can_wait: bool) -> list[StepPlan]:
     longest = min(limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
     prompts = {min(length, longest) for length in (*(_FEW if can_wait else _PROMPTS), limits.max_step_tokens)}
     decodes = {min(count, limits.max_running) for count in (_FEW if can_wait else _DECODES)}
-    plans = [made_up_step([(0, length)], limits, 0) for length in sorted(prompts, reverse=True)]
+    plans = [synthetic_step([(0, length)], limits, 0) for length in sorted(prompts, reverse=True)]
     for params in (MIXED, GREEDY):  # steps that are all greedy may go another way
-        plans += [made_up_step([(0, 1)] * count, limits, count, params) for count in sorted(decodes, reverse=True)]
+        plans += [synthetic_step([(0, 1)] * count, limits, count, params) for count in sorted(decodes, reverse=True)]
     return plans
 
 
 def _small_steps(limits: Limits) -> list[StepPlan]:
     """One prompt and one decode by each way that samples may go."""
     length = min(_FEW[-1], limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
-    prompt = made_up_step([(0, length)], limits, 0)
-    return [prompt, *(made_up_step([(0, 1)], limits, 1, params) for params in (MIXED, GREEDY))]
+    prompt = synthetic_step([(0, length)], limits, 0)
+    return [prompt, *(synthetic_step([(0, 1)], limits, 1, params) for params in (MIXED, GREEDY))]
 
 
 def time_recovery(runner: Runner, limits: Limits, num_host_blocks: int) -> tuple[float, float]:
     """Seconds to move one block one way, and to compute one token of a prompt; after `warm_up`."""
     longest = min(limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
-    prompt = made_up_step([(0, longest)], limits, 0)
+    prompt = synthetic_step([(0, longest)], limits, 0)
     token_s = _best_s(runner, prompt) / longest
     # A step computes something in any case: the moves are what one with them takes longer than one without.
-    plain = made_up_step([(0, 1)], limits, 1)
+    plain = synthetic_step([(0, 1)], limits, 1)
     count = min(_MOVES, num_host_blocks, limits.num_blocks)
     moves = tuple(BlockCopy(BlockId(block), BlockId(block)) for block in range(count))
     moved_s = _best_s(runner, plain._replace(swap_outs=moves, swap_ins=moves)) - _best_s(runner, plain)

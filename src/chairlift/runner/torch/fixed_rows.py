@@ -18,10 +18,10 @@ from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.ops import MakeWeight, Weight
-from chairlift.runner.start.cancelling import ALIGNMENT, cancelling
+from chairlift.runner.torch.cancelling import ALIGNMENT, cancelling
 
 Product = Callable[[Tensor], Tensor]
-Found = dict[tuple[object, ...], tuple[int, ...]]  # row counts by what they depend on
+RowCounts = dict[tuple[object, ...], tuple[int, ...]]  # row counts by what they depend on
 
 _ROWS = 16
 _COUNTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -33,7 +33,7 @@ class FixedRowsWeight:
     """A matrix multiplied in fixed row counts. `found` is shared by the matrices of a model: trying takes as long as a
     prompt of 1,000 tokens and memory for a second such matrix, and matrices of one kind need it once."""
 
-    def __init__(self, make: MakeWeight, matrix: Tensor, bias: Tensor | None, found: Found) -> None:
+    def __init__(self, make: MakeWeight, matrix: Tensor, bias: Tensor | None, found: RowCounts) -> None:
         matrix = matrix.contiguous()
         self._make = make
         self._shape, self._dtype = matrix.shape, matrix.dtype

@@ -13,8 +13,8 @@ from torch import Tensor
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import Attention, Batch, Weight
-from chairlift.runner.torch.apart import attend_apart
-from chairlift.runner.torch.fixed_rows import FixedRowsWeight, Found
+from chairlift.runner.torch.exact_attention import exact_attention
+from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
 from chairlift.runner.torch.sdpa import weighted, without_cudnn
 
 # Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
@@ -106,7 +106,7 @@ def _can_pack(matrix: Tensor) -> bool:
 class TorchOps:
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
-        self._found: Found = {}
+        self._found: RowCounts = {}
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return FixedRowsWeight(TorchWeight, matrix, bias, self._found) if self._exact else TorchWeight(matrix, bias)
@@ -143,7 +143,7 @@ class TorchOps:
     def attention(self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Causal attention of each chunk over its own context. -> [T, heads * head_dim]"""
         if self._exact:
-            return attend_apart(q, keys, values, batch, spec)
+            return exact_attention(q, keys, values, batch, spec)
         with without_cudnn(q.device):
             return _attend(q, keys, values, batch, spec).flatten(1)
 

@@ -16,14 +16,14 @@ from torch import Tensor
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
+from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
 from chairlift.runner.sampling.prompt_targets import prompt_targets
-from chairlift.runner.sampling.sampling_table import BatchTable
+from chairlift.runner.sampling.table import BatchTable
 from chairlift.runner.torch.batching import batch_of, known_tokens
-from chairlift.runner.torch.step_result import answer, score_prompts
-from chairlift.runner.watch import LogitsSeen
+from chairlift.runner.torch.step_result import make_step_result, score_prompts
 
 _FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
@@ -36,7 +36,7 @@ class TorchRunner:
         self._results: deque[StepResult] = deque()
         self._previous: dict[RequestId, int] = {}
         self._table = BatchTable()
-        self.logits_seen: LogitsSeen | None = None
+        self.on_logits: LogitsHook | None = None
         self.on_layer: OnLayer = nothing
 
     @property
@@ -54,7 +54,7 @@ class TorchRunner:
         except (RuntimeError, MemoryError) as error:
             self._previous = {}
             if self._device.type == "cuda":
-                with waiting():
+                with device_lost_on_error():
                     torch.cuda.synchronize()
             raise failure(error) from error
 
@@ -80,11 +80,11 @@ class TorchRunner:
         samples, changes = self._table.of(plan.step, requests, lengths)
         texts = [known_tokens(chunk, self._previous) for chunk in chunks]
         logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
-        untouched = logits if self.logits_seen is None else logits.clone()
-        result, runs = answer(plan, ids, samples, texts, changes, logits, prompt_scores, self._model)
-        if self.logits_seen is not None:  # without those after wrong drafts
+        untouched = logits if self.on_logits is None else logits.clone()
+        result, runs = make_step_result(plan, ids, samples, texts, changes, logits, prompt_scores, self._model)
+        if self.on_logits is not None:  # without those after wrong drafts
             places = [place for run in runs for place in run]
-            self.logits_seen([ids[i] for i in places], [lengths[i] - 1 for i in places], untouched[places])
+            self.on_logits([ids[i] for i in places], [lengths[i] - 1 for i in places], untouched[places])
         self._previous = {ids[run[0]]: token for run, token in zip(runs, result.tokens, strict=True)}
         self._previous |= {request: more[-1].token for request, more in result.more.items()}
         return result
@@ -106,7 +106,7 @@ def failure(error: Exception) -> RunnerFailed:
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
+def device_lost_on_error() -> Iterator[None]:
     """For the device. Raises `DeviceLost` for what it met meanwhile: that spoils it, and every call after it fails."""
     try:
         yield

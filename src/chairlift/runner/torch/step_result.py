@@ -10,8 +10,8 @@ from chairlift.core.score import TokenScore
 from chairlift.runner.model import Model
 from chairlift.runner.sampling.prompt_targets import PromptTargets
 from chairlift.runner.sampling.sampler import Chosen, choose, shape_logits
-from chairlift.runner.sampling.sampling_table import IS_SCORED, Changes, Samples
 from chairlift.runner.sampling.scores import Measure, score
+from chairlift.runner.sampling.table import IS_SCORED, Changes, Samples
 
 NOT_A_NUMBER = "the model's output is not a number (overflow or damaged weights)"
 # Rows of logits that prompt scores look at in one go: bounds their memory to a few times this many vocabularies.
@@ -20,7 +20,7 @@ _MAX_SCORED_ROWS = 64
 Scores = tuple[TokenScore, ...]
 
 
-def answer(
+def make_step_result(
     plan: StepPlan, requests: Sequence[RequestId], samples: Samples, texts: Sequence[Sequence[int]],
     changes: Sequence[tuple[int, Changes]], logits: Tensor, prompt_scores: dict[RequestId, Scores], model: Model,
 ) -> tuple[StepResult, list[range]]:  # fmt: skip

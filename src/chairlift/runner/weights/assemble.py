@@ -27,7 +27,7 @@ _COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_f
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class WeightFormat:
     """How matrices are kept; None: as the operations keep any."""
 
     layers: MakeWeight | None = None
@@ -35,25 +35,25 @@ class Keeping:
     as_stored: bool = False  # blocks of a file stay as they are; the two above are for what is not in blocks
 
 
-PLAIN = Keeping()
+PLAIN = WeightFormat()
 
 
 def build_model(
     config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device, max_len: int,
-    keeping: Keeping = PLAIN,
+    weight_format: WeightFormat = PLAIN,
 ) -> Decoder:  # fmt: skip
     with closing(transfer_to(device, torch.get_num_threads())) as transfer:
-        return Assembly(config, ops, source, dtype, device, keeping, transfer).build(max_len)
+        return Assembly(config, ops, source, dtype, device, weight_format, transfer).build(max_len)
 
 
 class Assembly:
     def __init__(
         self, config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device,
-        keeping: Keeping, transfer: Transfer,
+        weight_format: WeightFormat, transfer: Transfer,
     ) -> None:  # fmt: skip
         self._config = config
         self._ops = ops
-        self._keeping = keeping
+        self._weight_format = weight_format
         self._source = source
         self._dtype = dtype
         self._device = device
@@ -63,11 +63,11 @@ class Assembly:
         config = self._config
         self._refuse_unknown(self._source.names)
         tensors = end_tensors(config)
-        embedding = self._matrix(tensors.embedding, self._keeping.ends)
+        embedding = self._matrix(tensors.embedding, self._weight_format.ends)
         rotation = cache(partial(self._rotation, max_len))
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
         norm = self._gain(tensors.norm)
-        head = embedding if tensors.head is None else self._matrix(tensors.head, self._keeping.ends)
+        head = embedding if tensors.head is None else self._matrix(tensors.head, self._weight_format.ends)
         factor = torch.tensor(config.embedding_factor).to(self._dtype).item()
         return Decoder(config, self._ops, embedding, layers, norm, head, factor, self._dtype)
 
@@ -77,7 +77,7 @@ class Assembly:
         norms = {role: self._gain(part) for role, part in tensors.norms.items()}
         heads = spec.attention
         table = rotation(heads.rotation, heads.head_dim)
-        make = self._keeping.layers
+        make = self._weight_format.layers
         return Layer(
             spec=spec,
             attention=Attention(heads, table, norms.get("q_norm"), norms.get("k_norm"), self._config.rms_norm_eps),
@@ -93,7 +93,7 @@ class Assembly:
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None
-        blocks = kept_blocks(self._source, self._ops, matrix.parts) if self._keeping.as_stored else None
+        blocks = kept_blocks(self._source, self._ops, matrix.parts) if self._weight_format.as_stored else None
         if blocks is None:
             return (make or self._ops.weight)(self._stack(matrix.parts), bias)
         assert isinstance(self._ops, KeepsBlocks)

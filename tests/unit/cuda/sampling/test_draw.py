@@ -11,7 +11,7 @@ from torch import Tensor
 from chairlift.runner.cuda.sampling.draw import draw_kernel
 from chairlift.runner.cuda.sampling.sampling_rows import DRAW_WIDTH
 from chairlift.runner.sampling.sampler import CANDIDATES
-from chairlift.runner.sampling.sampling_table import MAX_ATTEMPTS
+from chairlift.runner.sampling.table import MAX_ATTEMPTS
 from chairlift.runner.torch.ops import TorchOps
 from fakes.requests import make_request
 from fakes.sampled import Row, sample, step_of

@@ -19,7 +19,7 @@ from chairlift.runner.cuda.start import compile_ahead
 from chairlift.runner.cuda.start import dry_run as rehearsal
 from chairlift.runner.cuda.start.compile_ahead import CompileAhead
 from chairlift.runner.kernels import make_runner
-from chairlift.runner.weights.assemble import Keeping
+from chairlift.runner.weights.assemble import WeightFormat
 
 CONFIG = uniform_model(
     architecture="LlamaForCausalLM", hidden_size=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
@@ -52,7 +52,7 @@ def let_it(monkeypatch: pytest.MonkeyPatch, script: str, folder: Path) -> None:
 
 def start(limits: Limits = LIMITS) -> None:
     make = partial(make_runner, "triton")
-    CompileAhead(make, CONFIG, CudaOps(), torch.bfloat16, torch.bfloat16, Keeping(), limits, (9, 0)).wait()
+    CompileAhead(make, CONFIG, CudaOps(), torch.bfloat16, torch.bfloat16, WeightFormat(), limits, (9, 0)).wait()
 
 
 def test_the_compiler_is_told_what_and_for_which_gpu(tmp_path: Path) -> None:

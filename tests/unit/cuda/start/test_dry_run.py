@@ -21,7 +21,7 @@ from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner import kernels
 from chairlift.runner.cuda.start import dry_run as rehearsal
-from chairlift.runner.weights.assemble import Keeping
+from chairlift.runner.weights.assemble import WeightFormat
 
 TARGET = GPUTarget("cuda", 90, 32)
 CONFIG = uniform_model(
@@ -35,7 +35,7 @@ LIMITS = Limits(
 BF16 = torch.bfloat16
 MAKE = partial(kernels.make_runner, "triton")
 OPS = kernels.make_ops("triton", 1)
-ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, Keeping(), LIMITS, TARGET
+ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, WeightFormat(), LIMITS, TARGET
 """
 TELL = WORLD + "import json; json.dump(rehearsal.kernels_of_start(*ARGUMENTS), sys.stdout)"
 COMPILE = """
@@ -76,8 +76,8 @@ import json
 from dataclasses import replace
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, made_up_step
-from chairlift.runner.memory.measure import measure
+from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, synthetic_step
+from chairlift.runner.memory.measure import measure_footprint
 from chairlift.runner.start.warm_up import prepare, warm_up
 from chairlift.runner.weights.assemble import Assembly
 
@@ -97,15 +97,15 @@ CPU = torch.device("cpu")
 told = rehearsal.kernels_of_start(*ARGUMENTS)
 with torch.inference_mode(), rehearsal._noting(TARGET) as launched, rehearsal._Idle():
     empty = rehearsal._Empty(BF16)
-    model = Assembly(CONFIG, OPS, empty, BF16, CPU, Keeping(), rehearsal._Nowhere(list)).build(2048)
+    model = Assembly(CONFIG, OPS, empty, BF16, CPU, WeightFormat(), rehearsal._Nowhere(list)).build(2048)
     make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
-    measure(make, LIMITS, 1, lambda: 0, lambda: None)
+    measure_footprint(make, LIMITS, 1, lambda: 0, lambda: None)
     limits = replace(LIMITS, num_blocks=64)
     runner = make(limits)
     warm_up(runner, limits)
     for kinds in GREEDY, MIXED:
         for spans in [(0, 16)], [(16, 1)], [(0, 1)], [(0, 200)], [(200, 1)], [(3, 1), (0, 20)], [(5, 1)] * 20:
-            runner.submit(made_up_step(spans, limits, 0, kinds))
+            runner.submit(synthetic_step(spans, limits, 0, kinds))
             runner.collect()
     while prepare(runner):
         pass

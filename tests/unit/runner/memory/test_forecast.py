@@ -12,7 +12,7 @@ from chairlift.config.settings import Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.machine import hardware
-from chairlift.runner.machine.devices import NAMES, Device, find_device
+from chairlift.runner.machine.devices import NAMES, DeviceSpec, find_device
 from chairlift.runner.memory import forecast as module
 from chairlift.runner.memory.forecast import Forecast, forecast
 from chairlift.runner.memory.measure import Footprint
@@ -67,8 +67,8 @@ def test_a_gpu_s_cache_is_cut_as_a_load_cuts_it(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "config.json").write_text(json.dumps(ONE_BILLION))
     source = Source("folder", tmp_path, "one")
     config = load_model_config(source)
-    monkeypatch.setattr(module, "reckon", lambda *_: Footprint(2 * GIB, GIB, 2048))
-    device = Device("fake", "cuda", 24 * GIB, GIB, (9, 0))
+    monkeypatch.setattr(module, "estimate_footprint", lambda *_: Footprint(2 * GIB, GIB, 2048))
+    device = DeviceSpec("fake", "cuda", 24 * GIB, GIB, (9, 0))
     found = forecast(Settings(memory=0.8), source, config, device)
     budget = found.budget
     assert (budget.others, budget.activations, budget.graphs) == (GIB, 2 * GIB, GIB)
@@ -84,7 +84,7 @@ def test_a_device_that_is_here_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
     FakeGpu(total=30 * GIB, taken=3 * GIB).install(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA Fake")
-    assert find_device("cuda", None) == Device("NVIDIA Fake", "cuda", 30 * GIB, 3 * GIB, (9, 0))
+    assert find_device("cuda", None) == DeviceSpec("NVIDIA Fake", "cuda", 30 * GIB, 3 * GIB, (9, 0))
 
 
 def test_a_device_may_be_elsewhere() -> None:

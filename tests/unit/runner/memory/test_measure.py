@@ -6,7 +6,7 @@ import torch
 from chairlift.core.limits import Limits
 from chairlift.core.ports import RunnerFull
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.memory.measure import NUM_GRAPHS, largest_step, measure
+from chairlift.runner.memory.measure import NUM_GRAPHS, largest_step, measure_footprint
 from chairlift.runner.torch.runner import TorchRunner
 from fakes.gpu import GIB, MIB, FakeGpu, FakeGpuRunner, maker
 from unit.runner.twins import CPU, make_twin
@@ -37,7 +37,7 @@ def test_smaller_ones_are_as_large_as_they_are_asked_to_be(num_tokens: int) -> N
 
 def test_activations_are_those_of_the_largest_step_and_samples_count() -> None:
     gpu, made = FakeGpu(), []
-    found = measure(
+    found = measure_footprint(
         maker(gpu, made, token_bytes=MIB, sample_bytes=2 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release
     )
     assert found.activations == (2048 + 2 * 64) * MIB
@@ -47,7 +47,7 @@ def test_activations_are_those_of_the_largest_step_and_samples_count() -> None:
 
 def test_every_further_graph_costs_what_a_small_one_did() -> None:
     gpu = FakeGpu()
-    found = measure(maker(gpu, [], graph_bytes=3 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
+    found = measure_footprint(maker(gpu, [], graph_bytes=3 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
     assert found.graphs == (1 + NUM_GRAPHS) * 3 * MIB
     assert gpu.taken == GIB, "the runner is gone, and its graphs with it"
 
@@ -64,19 +64,19 @@ def test_what_capturing_gives_back_is_not_taken_from_the_graphs() -> None:
     def make(limits: Limits) -> Tidy:
         return Tidy(gpu, limits, token_bytes=MIB, graph_bytes=3 * MIB)
 
-    found = measure(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
+    found = measure_footprint(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
     assert (found.activations, found.graphs) == (2048 * MIB, (1 + NUM_GRAPHS) * 3 * MIB)
 
 
 def test_a_step_that_leaves_less_than_half_of_the_room_is_too_large() -> None:
     gpu = FakeGpu()
-    found = measure(maker(gpu, []), LIMITS, 3 * GIB, lambda: used(gpu), gpu.release)
+    found = measure_footprint(maker(gpu, []), LIMITS, 3 * GIB, lambda: used(gpu), gpu.release)
     assert (found.num_tokens, found.activations) == (1024, GIB)
 
 
 def test_a_step_that_does_not_fit_at_all_is_too_large() -> None:
     gpu = FakeGpu(total=2 * GIB)
-    found = measure(maker(gpu, [], token_bytes=4 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
+    found = measure_footprint(maker(gpu, [], token_bytes=4 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
     assert (found.num_tokens, found.activations) == (256, GIB)
 
 
@@ -89,7 +89,7 @@ def test_a_real_runner_can_be_measured(tmp_path: Path) -> None:
         return TorchRunner(decoder, KvCache(twin.config, limits.num_blocks, limits.block_size, torch.float32, CPU), CPU)
 
     limits = Limits(vocab_size=97, max_model_len=128, block_size=16, num_blocks=9, max_running=5, max_step_tokens=300)
-    found = measure(make, limits, GIB, lambda: 0, lambda: None)
+    found = measure_footprint(make, limits, GIB, lambda: 0, lambda: None)
     assert (found.activations, found.graphs, found.num_tokens) == (0, 0, 300)
     assert [limits.num_blocks for limits in made] == [1]
 
@@ -97,7 +97,7 @@ def test_a_real_runner_can_be_measured(tmp_path: Path) -> None:
 def test_when_no_step_fits_it_is_said() -> None:
     gpu = FakeGpu(total=GIB)
     with pytest.raises(RunnerFull, match="not even a step of one token"):
-        measure(maker(gpu, []), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
+        measure_footprint(maker(gpu, []), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
 
 
 def test_graphs_that_cannot_be_captured_are_not_counted_on() -> None:
@@ -109,11 +109,11 @@ def test_graphs_that_cannot_be_captured_are_not_counted_on() -> None:
                 raise RunnerFull("CUDA out of memory")
             super().submit(plan)
 
-    found = measure(lambda limits: NoGraphs(gpu, limits), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
+    found = measure_footprint(lambda limits: NoGraphs(gpu, limits), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
     assert found.graphs == 0
 
 
 def test_short_contexts_bound_a_step() -> None:
     gpu, made = FakeGpu(), []
     limits = Limits(vocab_size=9, max_model_len=4, block_size=4, num_blocks=1, max_running=3, max_step_tokens=500)
-    assert measure(maker(gpu, made), limits, 20 * GIB, lambda: used(gpu), gpu.release).num_tokens == 12
+    assert measure_footprint(maker(gpu, made), limits, 20 * GIB, lambda: used(gpu), gpu.release).num_tokens == 12

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.torch.fixed_rows import FixedRowsWeight, Found, equal_counts, in_blocks
+from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts, equal_counts, in_blocks
 from chairlift.runner.torch.ops import TorchOps
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -95,7 +95,7 @@ def test_row_counts_with_other_sums_are_not_used() -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("n", "k"), [(96, 96), (40, 63), (3, 16)])
 def test_other_sums_are_found_though_rounding_hides_nearly_all_of_them(dtype: torch.dtype, n: int, k: int) -> None:
-    found: Found = {}
+    found: RowCounts = {}
     for bias in (None, random(n, seed=2, dtype=dtype)):
         weight = FixedRowsWeight(partial(Library, backwards=(1, 32)), random(n, k, dtype=dtype), bias, found)
         weight.linear(random(1, k, seed=1, dtype=dtype))
@@ -103,7 +103,7 @@ def test_other_sums_are_found_though_rounding_hides_nearly_all_of_them(dtype: to
 
 
 def test_a_table_is_tried_as_a_table() -> None:
-    found: Found = {}
+    found: RowCounts = {}
     for is_table in (False, True):
         weight = FixedRowsWeight(LibraryForTables, random(50, 64, dtype=torch.bfloat16), None, found)
         if is_table:

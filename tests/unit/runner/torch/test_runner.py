@@ -210,7 +210,7 @@ def test_logits_after_wrong_drafts_are_not_shown(runner: TorchRunner, twin: Twin
     carry_out(runner, step([chunk(tokens[:5], 0, 5, [0, 1], own, is_sampled=False)]))
     first = best(twin, tokens)
     shown: list[tuple[int, torch.Tensor]] = []
-    runner.logits_seen = lambda _, positions, logits: shown.extend(zip(positions, logits.clone(), strict=True))
+    runner.on_logits = lambda _, positions, logits: shown.extend(zip(positions, logits.clone(), strict=True))
     carry_out(runner, drafted(own, tokens, [first, (best(twin, [*tokens, first]) + 1) % 97, 5]))
     assert [position for position, _ in shown] == [5, 6]
     torch.testing.assert_close(shown[1][1], twin.reference_logits([*tokens, first])[-1], atol=1e-4, rtol=1e-4)

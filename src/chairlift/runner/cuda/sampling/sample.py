@@ -17,8 +17,8 @@ from chairlift.runner.cuda.sampling.sampling_rows import CHANGE_WIDTH, DRAW_WIDT
 from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.machine.to_device import to_device
 from chairlift.runner.sampling.sampler import CANDIDATES, choose
-from chairlift.runner.sampling.sampling_table import MAX_ATTEMPTS, SAMPLE
 from chairlift.runner.sampling.scores import Measure, measure
+from chairlift.runner.sampling.table import MAX_ATTEMPTS, SAMPLE
 from chairlift.runner.torch.ops import TorchOps
 
 _MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts

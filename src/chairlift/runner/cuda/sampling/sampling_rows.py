@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from chairlift.runner.cuda.step.columns import Columns, Words
 from chairlift.runner.sampling.noise import uniforms
-from chairlift.runner.sampling.sampling_table import (
+from chairlift.runner.sampling.table import (
     FAST,
     IS_CHOSEN,
     IS_PENALISED,

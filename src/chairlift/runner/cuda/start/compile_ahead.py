@@ -24,7 +24,7 @@ from chairlift import runner
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.ops import Ops
-from chairlift.runner.weights.assemble import Keeping
+from chairlift.runner.weights.assemble import WeightFormat
 
 if TYPE_CHECKING:
     from chairlift.runner.cuda.start.dry_run import MakeRunner
@@ -36,20 +36,20 @@ _log = logging.getLogger(__name__)
 class CompileAhead:
     def __init__(
         self, make_runner: "MakeRunner", config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
-        keeping: Keeping, limits: Limits, capability: tuple[int, int],
+        weight_format: WeightFormat, limits: Limits, capability: tuple[int, int],
     ) -> None:  # fmt: skip
         """Begins, unless it has been done before."""
         # Every key of the cache holds a sum over the whole compiler: in a thread, as weights are loaded next.
         threading.Thread(target=triton_key, daemon=True).start()
         target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
         self._compiling: Future[Any] | None = None
-        self._mark = _mark(config, type(ops), vars(ops), dtype, kv_dtype, keeping, limits, target)
+        self._mark = _mark(config, type(ops), vars(ops), dtype, kv_dtype, weight_format, limits, target)
         if self._mark.exists():
             return
         try:
             from chairlift.runner.cuda.start.dry_run import kernels_of_start
 
-            kernels = kernels_of_start(make_runner, config, ops, dtype, kv_dtype, keeping, limits, target)
+            kernels = kernels_of_start(make_runner, config, ops, dtype, kv_dtype, weight_format, limits, target)
         except Exception as error:
             _log.warning("kernels are compiled one by one: %s", error)
             return

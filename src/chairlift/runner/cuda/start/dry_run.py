@@ -29,7 +29,7 @@ from chairlift.runner.memory import measure
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Ops
 from chairlift.runner.start import warm_up
-from chairlift.runner.weights.assemble import Assembly, Keeping
+from chairlift.runner.weights.assemble import Assembly, WeightFormat
 from chairlift.runner.weights.transfer import Transfer
 
 MakeRunner = Callable[[Decoder, KvCache, torch.device, Limits], Runner]
@@ -41,14 +41,14 @@ _NO_GPU = -1  # Triton launches without asking what this process has compiled fo
 @torch.inference_mode()
 def kernels_of_start(
     make_runner: MakeRunner, config: ModelConfig, ops: Ops, dtype: torch.dtype, kv_dtype: torch.dtype,
-    keeping: Keeping, limits: Limits, target: GPUTarget,
+    weight_format: WeightFormat, limits: Limits, target: GPUTarget,
 ) -> list[str]:  # fmt: skip
     """Each as Triton's own words for a launch, in the order of first launches."""
     config = replace(config, layers=config.kinds_of_layers)
     ops = deepcopy(ops)  # what they may learn about a device they would learn about none
     limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
     with _noting(target) as noted, _Idle():
-        weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, keeping, _Nowhere(list))
+        weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, weight_format, _Nowhere(list))
         kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
         assert isinstance(runner, CudaRunner)

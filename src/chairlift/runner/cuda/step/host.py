@@ -15,7 +15,7 @@ from chairlift.runner.cuda.step.layout import Notes, lay_out
 from chairlift.runner.cuda.step.request_slots import Rows
 from chairlift.runner.cuda.step.step_input import StepInput, words
 from chairlift.runner.sampling.prompt_targets import prompt_targets
-from chairlift.runner.sampling.sampling_table import SamplingTable
+from chairlift.runner.sampling.table import SamplingTable
 
 _NO_MOVES = words((), 2)
 _NO_SCORES = words((), 3), np.zeros(0, np.int32)

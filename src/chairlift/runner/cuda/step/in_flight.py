@@ -14,8 +14,8 @@ from chairlift.core.score import TokenScore
 from chairlift.runner.cuda.step.pinned import in_turns
 from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.machine.to_device import on_host
-from chairlift.runner.sampling.scores import told
-from chairlift.runner.torch.runner import waiting
+from chairlift.runner.sampling.scores import to_scores
+from chairlift.runner.torch.runner import device_lost_on_error
 from chairlift.runner.torch.step_result import Scores
 
 
@@ -43,13 +43,13 @@ class InFlight:
     done: torch.cuda.Event
 
     def answer(self) -> Answer:
-        with waiting():
+        with device_lost_on_error():
             self.done.synchronize()
         tokens: list[int] = self.tokens.numpy().tolist()
         scores: dict[int, TokenScore] = {}
         if self.measured is not None:
             places: list[int] = self.step.sampling.scored.tolist()
-            found = told(self.measured, [tokens[i] for i in places], self.step.sampling.num_top.tolist())
+            found = to_scores(self.measured, [tokens[i] for i in places], self.step.sampling.num_top.tolist())
             scores = dict(zip(places, found, strict=True))
         return Answer(tokens, scores, self.prompt_scores)
 

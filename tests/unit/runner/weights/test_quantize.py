@@ -12,8 +12,8 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import pick_kv_dtype
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.start.load import load_runner
-from chairlift.runner.start.weight_dtype import pick_keeping
 from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.weights.quantize import pick_weight_format
 from fakes.model_world import CONFIG, SHAPE
 from fakes.tiny_model import write_tiny_model
 
@@ -42,7 +42,7 @@ def test_an_older_gpu_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InvalidConfig, match=r"8\.9 .* this one has 8\.6; use --kv-dtype auto$"):
         pick_kv_dtype("fp8", "triton", torch.bfloat16)
     with pytest.raises(InvalidConfig, match=r"8\.9 .* this one has 8\.6; use --quantize none$"):
-        pick_keeping("fp8", "triton", torch.bfloat16, CONFIG, TorchOps())
+        pick_weight_format("fp8", "triton", torch.bfloat16, CONFIG, TorchOps())
 
 
 @pytest.mark.usefixtures("hopper")
@@ -59,7 +59,7 @@ def test_an_older_gpu_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatc
 )
 def test_products_that_fp8_does_not_have_are_refused(dtype: torch.dtype, config: ModelConfig, complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
-        pick_keeping("fp8", "triton", dtype, config, TorchOps())
+        pick_weight_format("fp8", "triton", dtype, config, TorchOps())
 
 
 @pytest.mark.usefixtures("hopper")

@@ -15,7 +15,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget, check_weights
-from chairlift.runner.memory.measure import measure
+from chairlift.runner.memory.measure import measure_footprint
 from chairlift.runner.memory.sizing import with_step
 
 SHARE = 0.9  # that may be used where nobody says otherwise
@@ -44,7 +44,7 @@ class GpuMemory:
         self._release()
         weights = max(0, self._used() - self._others)
         room = int(self._share * self._total) - self._others - weights
-        footprint = measure(make, limits, room, self._used, self._release)
+        footprint = measure_footprint(make, limits, room, self._used, self._release)
         self._release()
         budget = Budget(self._total, self._others, weights, footprint.activations, footprint.graphs)
         fitting = with_step(limits, footprint.num_tokens)

@@ -17,7 +17,7 @@ from chairlift.runner.machine import hardware
 from chairlift.runner.machine.devices import find_device
 from chairlift.serving.parent import serve
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 XPU, MPS = torch.device("xpu"), torch.device("mps")
 # The same requests on a CPU and on a device that torch knows as `npu`, with blocks that are swapped out and back.
 BOTH = """

@@ -24,7 +24,7 @@ _MAX_GATHERED = 1 << 26  # values of keys that decodes gather at once
 Tiles = tuple[int, int]  # the first position that is read, and the first beyond
 
 
-def attend_apart(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
+def exact_attention(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
     """As `TorchOps.attention`."""
     window = spec.window
     out = torch.empty_like(q)  # [T, heads, head_dim]

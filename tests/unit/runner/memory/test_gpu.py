@@ -9,7 +9,7 @@ from chairlift.config.model import uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.kernels import check_exact, pick_kernels
-from chairlift.runner.memory.gpu_memory import GpuMemory
+from chairlift.runner.memory.gpu import GpuMemory
 from chairlift.runner.memory.measure import NUM_GRAPHS
 from fakes.gpu import GIB, MIB, FakeGpu, maker
 

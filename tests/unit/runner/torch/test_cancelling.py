@@ -3,7 +3,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from chairlift.runner.start.cancelling import cancelling
+from chairlift.runner.torch.cancelling import cancelling
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)

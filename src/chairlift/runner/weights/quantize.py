@@ -10,7 +10,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import why_not_fp8
 from chairlift.runner.machine import hardware
 from chairlift.runner.ops import Ops
-from chairlift.runner.weights.assemble import Keeping
+from chairlift.runner.weights.assemble import WeightFormat
 
 STORED = "stored"
 _INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # of a weight, its share of the scales included
@@ -32,17 +32,17 @@ def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig)
     return name
 
 
-def pick_keeping(quantize: str, kernels: str, dtype: torch.dtype, config: ModelConfig, ops: Ops) -> Keeping:
+def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: ModelConfig, ops: Ops) -> WeightFormat:
     if quantize == "fp8":
-        return Keeping(layers=_fp8_weight(kernels, dtype, config))
+        return WeightFormat(layers=_fp8_weight(kernels, dtype, config))
     if quantize in ("int8", "int4"):
         from chairlift.runner.native.ops import NativeOps
         from chairlift.runner.native.quantised import INT4, INT8
 
         assert isinstance(ops, NativeOps)
         ends = partial(ops.rounded_weight, INT8)  # 4 bits cost too much there
-        return Keeping(ends if quantize == "int8" else partial(ops.rounded_weight, INT4), ends)
-    return Keeping(as_stored=quantize == STORED)
+        return WeightFormat(ends if quantize == "int8" else partial(ops.rounded_weight, INT4), ends)
+    return WeightFormat(as_stored=quantize == STORED)
 
 
 def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:

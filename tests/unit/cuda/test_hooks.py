@@ -13,9 +13,9 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step.graph_key import Keys
 from chairlift.runner.cuda.step.graphs import Graphs
+from chairlift.runner.hooks import LogitsRecorder, ShowsLogits
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.runner import TorchRunner
-from chairlift.runner.watch import SeenRows, Watched
 from fakes.clocks import CountingClock
 from unit.cuda.test_runner import CPU, GROUPS, LIMITS, Event_, Pairs
 
@@ -25,8 +25,8 @@ SWAP = Preemption(mode="swap", num_host_blocks=20)
 def rows_of(kind: Any) -> dict[tuple[int, int], np.ndarray]:
     kv = KvCache(Pairs().config, LIMITS.num_blocks, LIMITS.block_size, torch.float32, CPU, SWAP.num_host_blocks)
     runner = kind(Pairs(), kv, CPU, *[LIMITS][: kind is CudaRunner])
-    assert isinstance(runner, Watched)
-    seen = runner.logits_seen = SeenRows({request.id for group in GROUPS for request in group})
+    assert isinstance(runner, ShowsLogits)
+    seen = runner.on_logits = LogitsRecorder({request.id for group in GROUPS for request in group})
     engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=SWAP), runner, CountingClock())
     for group in GROUPS:
         engine.add(group)

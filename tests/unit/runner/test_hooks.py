@@ -7,10 +7,10 @@ import torch
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
+from chairlift.runner.hooks import LogitsRecorder, ShowsLogits
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
-from chairlift.runner.watch import SeenRows, Watched
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from fakes.model_world import CONFIG
@@ -27,8 +27,8 @@ def runner() -> TorchRunner:
 
 
 def rows_of(runner: TorchRunner, plan: StepPlan, wanted: set[int]) -> dict[tuple[int, int], np.ndarray]:
-    seen = SeenRows({RequestId(id) for id in wanted})
-    runner.logits_seen = seen
+    seen = LogitsRecorder({RequestId(id) for id in wanted})
+    runner.on_logits = seen
     runner.submit(plan)
     runner.collect()
     return {(found.request, found.position): found.row for found in seen.take()}
@@ -57,4 +57,4 @@ def test_samples_of_one_prompt_are_shown_one_row_each(runner: TorchRunner) -> No
 
 
 def test_a_runner_says_that_it_can_be_watched(runner: TorchRunner) -> None:
-    assert isinstance(runner, Watched)
+    assert isinstance(runner, ShowsLogits)

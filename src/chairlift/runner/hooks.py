@@ -17,7 +17,7 @@ from chairlift.runner.model import OnLayer
 _MAX_IN_FLIGHT = 8  # steps whose rows have not arrived; bounds the memory that they are on their way to
 
 
-class LogitsSeen(Protocol):
+class LogitsHook(Protocol):
     def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
         """Row i of logits [S, vocab] follows the token at positions[i], from 0, of requests[i]. They change afterwards:
         what is kept is copied before this returns, or on a GPU is on its way in the stream's order."""
@@ -25,20 +25,20 @@ class LogitsSeen(Protocol):
 
 
 @runtime_checkable
-class Watched(Runner, Protocol):
+class ShowsLogits(Runner, Protocol):
     """A runner that shows the logits of every sample, as they are before anything is asked of them."""
 
-    logits_seen: LogitsSeen | None
+    on_logits: LogitsHook | None
 
 
 @runtime_checkable
-class Layered(Runner, Protocol):
+class ShowsLayers(Runner, Protocol):
     """A runner whose steps may take long, as on a CPU, and which tells of each layer before it computes that."""
 
     on_layer: OnLayer
 
 
-class Seen(NamedTuple):
+class LogitsRow(NamedTuple):
     request: RequestId
     position: int
     row: NDArray[np.floating]  # [vocab]
@@ -50,13 +50,13 @@ class _InFlight(NamedTuple):
     arrived: torch.cuda.Event | None
 
 
-class SeenRows:
+class LogitsRecorder:
     """Keeps the rows of the wanted requests. On a GPU it waits for nothing while steps are launched."""
 
     def __init__(self, wanted: Collection[RequestId]) -> None:
         self._wanted = wanted
         self._in_flight: deque[_InFlight] = deque()
-        self._kept: list[Seen] = []
+        self._kept: list[LogitsRow] = []
 
     def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
         places = [i for i, request in enumerate(requests) if request in self._wanted]
@@ -72,7 +72,7 @@ class SeenRows:
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._land()
 
-    def take(self, is_waiting: bool = True) -> Iterator[Seen]:
+    def take(self, is_waiting: bool = True) -> Iterator[LogitsRow]:
         """Everything seen since it was last asked; unless it is waiting, only what has arrived."""
         while self._in_flight and (is_waiting or self._has_landed()):
             self._land()
@@ -89,4 +89,6 @@ class SeenRows:
             arrived.synchronize()
         # Out of pinned memory, which is scarce.
         values = rows.numpy().copy() if arrived is not None else rows.numpy()
-        self._kept += [Seen(request, position, row) for (request, position), row in zip(owners, values, strict=True)]
+        self._kept += [
+            LogitsRow(request, position, row) for (request, position), row in zip(owners, values, strict=True)
+        ]
