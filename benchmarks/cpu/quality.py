@@ -32,10 +32,10 @@ from chairlift.core.params import SamplingParams  # noqa: E402
 from chairlift.llm import LLM  # noqa: E402
 from chairlift.text.find import load_tokenizer  # noqa: E402
 from chairlift.text.tokenizer import Tokenizer  # noqa: E402
-from chairlift.verify.answer import Answers  # noqa: E402
 from chairlift.verify.cases import greedy  # noqa: E402
-from chairlift.verify.figures import Figures  # noqa: E402
-from chairlift.verify.opened import Asked, Opened, prompts_for  # noqa: E402
+from chairlift.verify.deviation import Deviation  # noqa: E402
+from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for  # noqa: E402
+from chairlift.verify.output import Outputs  # noqa: E402
 
 HERE = Path(__file__).parent
 TEXT = HERE.parents[1] / "tests" / "data" / "ropeways.txt"
@@ -44,7 +44,7 @@ Windows = list[list[int]]
 
 class Quality(NamedTuple):
     perplexity: float
-    answers: Answers
+    outputs: Outputs
 
 
 def main() -> None:
@@ -80,8 +80,8 @@ def measure(args: argparse.Namespace, windows: Windows, options: dict[str, str])
     perplexity = perplexity_of(llm, windows)
     del llm
     gc.collect()
-    opened = Opened.open(resolve({"model": args.model, **options}))
-    prompts = prompts_for(opened.model, Asked(num_prompts=args.prompts, num_tokens=args.tokens))
+    opened = OpenedModel.open(resolve({"model": args.model, **options}))
+    prompts = prompts_for(opened.model, PromptSpec(num_prompts=args.prompts, num_tokens=args.tokens))
     return Quality(perplexity, opened.as_configured(greedy(prompts, args.tokens)))
 
 
@@ -108,18 +108,18 @@ def llama_perplexity(python: str, model: str, windows: Windows) -> float:
 
 
 def row(name: str, quality: Quality, first: Quality) -> str:
-    figures = Figures()
-    figures.add_answers(first.answers, quality.answers)
-    same_tokens = 1 - figures.num_other_tokens / figures.num_tokens
+    deviation = Deviation()
+    deviation.add_outputs(first.outputs, quality.outputs)
+    same_tokens = 1 - deviation.num_other_tokens / deviation.num_tokens
     cells: Sequence[str] = (
         name,
         f"{quality.perplexity:.4f}",
         f"{quality.perplexity / first.perplexity:.4f}",
         f"{same_tokens:.1%}",
-        str(figures.num_texts - figures.num_other_texts),
-        f"{figures.max_error:.3f}",
-        f"{figures.mean_error:.4f}",
-        f"{figures.mean_kl:.2e}",
+        str(deviation.num_texts - deviation.num_other_texts),
+        f"{deviation.max_error:.3f}",
+        f"{deviation.mean_error:.4f}",
+        f"{deviation.mean_kl:.2e}",
     )
     return f"| {' | '.join(cells)} |"
 

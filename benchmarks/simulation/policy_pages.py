@@ -15,9 +15,9 @@ from pathlib import Path
 
 from chairlift.core.attributes import Attributes
 from chairlift.report.frame import picture
-from chairlift.sim.comparison.compare import Row, compare, to_text
+from chairlift.sim.comparison.compare import VariantReport, compare, to_text
 from chairlift.sim.comparison.picture import charts
-from chairlift.sim.comparison.vary import cases, parse_vary
+from chairlift.sim.comparison.vary import parse_vary, variants
 from chairlift.sim.profile import DEFAULT, Profile, load_profile
 from chairlift.telemetry.report import Slo
 from chairlift.workload.item import Item
@@ -36,10 +36,10 @@ class Page:
     def show(
         self, name: str, title: str, items: Items, vary: Sequence[str], arrivals: str = "none",
         profile: Profile | None = None, **options: str,
-    ) -> list[Row]:  # fmt: skip
+    ) -> list[VariantReport]:  # fmt: skip
         """Prints the table and draws the picture of one comparison."""
         started = time.perf_counter()
-        wanted = cases(parse_vary(vary), arrivals, options, None, {})
+        wanted = variants(parse_vary(vary), arrivals, options, None, {})
         rows = list(compare(wanted, items, profile or self._profile, slo=SLO))
         (self._pictures / f"{name}.svg").write_text(picture(title, charts(rows)))
         seconds = time.perf_counter() - started
@@ -101,7 +101,7 @@ class Page:
             heavy = row.report.users["heavy"]
             others = [share for name, share in row.report.users.items() if name != "heavy"]
             mean = sum(share.ttft_mean_s for share in others) / len(others)
-            print(f"  {row.case.label:<16}{heavy.ttft_mean_s:8.3f}{mean:8.3f}")
+            print(f"  {row.variant.label:<16}{heavy.ttft_mean_s:8.3f}{mean:8.3f}")
 
     def mixed_users(self) -> list[Item]:
         rng = random.Random("users")

@@ -22,7 +22,7 @@ from chairlift.build import find_model, let_threads_sleep, load, rules_of
 from chairlift.config.settings import Settings
 from chairlift.sim.profile import Profile
 from chairlift.telemetry.report import Report
-from chairlift.tune.evaluate import Evaluator, Outcome, Work
+from chairlift.tune.evaluate import Evaluation, Evaluator, Work
 from chairlift.tune.knobs import Choice, changes, default_choice, knobs_of, shown, with_choice
 from chairlift.tune.tuning import Tuning
 from chairlift.workload.file import read
@@ -68,7 +68,7 @@ class Machine:
         return replace(profile, max_running=self._usual.max_running, max_step_tokens=self._usual.max_step_tokens)
 
 
-def searched(profile: Profile, items: list[Item], minutes: float) -> tuple[Tuning, Outcome]:
+def searched(profile: Profile, items: list[Item], minutes: float) -> tuple[Tuning, Evaluation]:
     """The tuning, and what is held against the defaults."""
     work = Work(Settings(), {0: profile}, tuple(items), "none")
     tuning = Tuning(work, knobs_of(Settings(), profile, items), 60.0 * minutes)
@@ -81,7 +81,7 @@ def searched(profile: Profile, items: list[Item], minutes: float) -> tuple[Tunin
 
 
 def predicted(profile: Profile, items: list[Item], choice: Choice) -> Report:
-    report = Evaluator(Work(Settings(), {0: profile}, tuple(items), "none")).outcome(choice).report
+    report = Evaluator(Work(Settings(), {0: profile}, tuple(items), "none")).evaluate(choice).report
     assert report is not None
     return report
 

@@ -13,8 +13,8 @@ from chairlift.core.request import Request
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
-from chairlift.verify.answer import Answers
-from chairlift.verify.drive import Guest
+from chairlift.verify.drive import ScriptedRequest
+from chairlift.verify.output import Outputs
 from fakes.exact_world import CONFIGS, ExactWorld, compared, other_ids
 from fakes.requests import make_samples, make_search
 from fakes.row_dependent import RowDependentOps
@@ -55,7 +55,7 @@ def world_of(kind: Kind) -> ExactWorld:
 
 
 @cache
-def expected_of(world: ExactWorld) -> Answers:
+def expected_of(world: ExactWorld) -> Outputs:
     return world.alone(REQUESTS)
 
 
@@ -66,89 +66,91 @@ def world(request: pytest.FixtureRequest) -> ExactWorld:
     return world_of(request.param)
 
 
-def guests(spread: int = 0, seed: int = 0) -> list[Guest]:
+def script(spread: int = 0, seed: int = 0) -> list[ScriptedRequest]:
     rng = random.Random(seed)
-    return [Guest(group, comes=rng.randint(0, spread)) for group in rng.sample(GROUPS, len(GROUPS))]
+    return [ScriptedRequest(group, arrives=rng.randint(0, spread)) for group in rng.sample(GROUPS, len(GROUPS))]
 
 
-def neighbours(count: int, seed: int = 1, goes: bool = False) -> list[Guest]:
+def neighbours(count: int, seed: int = 1, is_aborted: bool = False) -> list[ScriptedRequest]:
     rng = random.Random(seed)
     made = []
     for i in range(count):
         prompt = [rng.randrange(301) for _ in range(rng.randint(1, 150))]
         group = make_samples(5000 + 10 * i, prompt, n=1 + i % 2, max_output=rng.randint(2, 12), logprobs=i % 30)
-        made.append(Guest(group, comes=rng.randint(0, 8), goes=rng.randint(1, 6) if goes else None))
+        made.append(
+            ScriptedRequest(group, arrives=rng.randint(0, 8), aborted_after=rng.randint(1, 6) if is_aborted else None)
+        )
     return made
 
 
-def check(world: ExactWorld, among: list[Guest], proof: str = "", **rules: object) -> None:
-    outcome = world.among(among, REQUESTS, **rules)  # type: ignore[arg-type]
-    figures = compared(expected_of(world), outcome.answers)
-    assert figures.num_rows == 9 * len(REQUESTS)
-    assert (figures.num_differing, figures.num_other_texts) == (0, 0)
-    assert not proof or outcome.happened[proof] > 0, outcome.happened
+def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **rules: object) -> None:
+    result = world.among(among, REQUESTS, **rules)  # type: ignore[arg-type]
+    deviation = compared(expected_of(world), result.outputs)
+    assert deviation.num_rows == 9 * len(REQUESTS)
+    assert (deviation.num_differing, deviation.num_other_texts) == (0, 0)
+    assert not proof or result.happened[proof] > 0, result.happened
 
 
 @pytest.mark.parametrize("max_running", [2, 5, 9])
 def test_batch_size_and_arrival_order(world: ExactWorld, max_running: int) -> None:
-    check(world, guests(6, max_running) + neighbours(8), max_running=max_running, prefix_cache=False)
+    check(world, script(6, max_running) + neighbours(8), max_running=max_running, prefix_cache=False)
 
 
 @pytest.mark.parametrize("max_step_tokens", [9, 10, 23, 64, 130])
 def test_chunk_boundaries(world: ExactWorld, max_step_tokens: int) -> None:
-    check(world, guests(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
+    check(world, script(3) + neighbours(3), "prompts cut", max_step_tokens=max_step_tokens, prefix_cache=False)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy(world: ExactWorld, policy: str) -> None:
-    check(world, guests(6) + neighbours(6), policy=policy, max_running=4, max_step_tokens=70)
+    check(world, script(6) + neighbours(6), policy=policy, max_running=4, max_step_tokens=70)
 
 
 @pytest.mark.parametrize("prefill", PREFILLS)
 def test_every_prefill_rule(world: ExactWorld, prefill: str) -> None:
-    check(world, guests(6) + neighbours(6), prefill=prefill, max_running=5, max_step_tokens=70)
+    check(world, script(6) + neighbours(6), prefill=prefill, max_running=5, max_step_tokens=70)
 
 
 def test_a_prefix_cache_cold_and_warm(world: ExactWorld) -> None:
-    check(world, guests(12), "prefixes found", max_running=3)
-    check(world, guests(6), "prefixes found", first=other_ids(guests() + neighbours(5)))
+    check(world, script(12), "prefixes found", max_running=3)
+    check(world, script(6), "prefixes found", first=other_ids(script() + neighbours(5)))
 
 
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
 def test_preemption_for_want_of_memory(world: ExactWorld, preemption: str, proof: str) -> None:
-    check(world, guests(4) + neighbours(6), proof, preemption=preemption, num_blocks=23, prefix_cache=False)
+    check(world, script(4) + neighbours(6), proof, preemption=preemption, num_blocks=23, prefix_cache=False)
 
 
 def test_neighbours_that_are_aborted(world: ExactWorld) -> None:
-    check(world, guests(6) + neighbours(9, goes=True))
+    check(world, script(6) + neighbours(9, is_aborted=True))
 
 
 def test_steps_under_way(world: ExactWorld) -> None:
-    check(world, guests(6) + neighbours(6), depth=2)
+    check(world, script(6) + neighbours(6), depth=2)
 
 
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
 def test_a_request_that_steps_off_ten_times(world: ExactWorld, preemption: str, proof: str) -> None:
     [request] = make_samples(900, range(100, 190), n=1, max_output=60, temperature=0.8)
-    short = [Guest(make_samples(5000 + i, [i, 7], n=1, max_output=2), comes=2 + 4 * i) for i in range(16)]
+    short = [ScriptedRequest(make_samples(5000 + i, [i, 7], n=1, max_output=2), arrives=2 + 4 * i) for i in range(16)]
     alone = world.alone([request])
     rules = {"policy": "mlfq:quantum=4", "preemption": preemption, "max_running": 1}
-    outcome = world.among([Guest((request,)), *short], [request], **rules)  # type: ignore[arg-type]
-    assert outcome.happened[proof] >= 10
-    figures = compared(alone, outcome.answers)
-    assert (figures.num_rows, figures.num_differing, figures.num_other_texts) == (60, 0, 0)
+    result = world.among([ScriptedRequest((request,)), *short], [request], **rules)  # type: ignore[arg-type]
+    assert result.happened[proof] >= 10
+    deviation = compared(alone, result.outputs)
+    assert (deviation.num_rows, deviation.num_differing, deviation.num_other_texts) == (60, 0, 0)
 
 
 def test_beams_have_the_bits_that_they_have_alone(world: ExactWorld) -> None:
     search = make_search(700, list(range(20, 150)), 3, max_output=9, n=2)
-    alone = world.among([Guest(search)], search, prefix_cache=False).answers
-    outcome = world.among([Guest(search, comes=2), *guests(6), *neighbours(6)], search, max_step_tokens=40)
-    figures = compared(alone, outcome.answers)
-    assert (figures.num_differing, figures.num_other_texts) == (0, 0)
-    assert figures.num_rows >= 9
+    alone = world.among([ScriptedRequest(search)], search, prefix_cache=False).outputs
+    result = world.among([ScriptedRequest(search, arrives=2), *script(6), *neighbours(6)], search, max_step_tokens=40)
+    deviation = compared(alone, result.outputs)
+    assert (deviation.num_differing, deviation.num_other_texts) == (0, 0)
+    assert deviation.num_rows >= 9
 
 
 def test_a_sum_that_depends_on_the_rows_is_found() -> None:
     world = ExactWorld(CONFIGS["llama"], torch.float32, RowDependentOps())
-    figures = compared(world.alone(REQUESTS), world.among(guests(6) + neighbours(6), REQUESTS).answers)
-    assert figures.num_differing > 0
+    deviation = compared(world.alone(REQUESTS), world.among(script(6) + neighbours(6), REQUESTS).outputs)
+    assert deviation.num_differing > 0

@@ -19,9 +19,9 @@ from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.telemetry.lines import Rules
-from chairlift.verify.answer import Answers, Key
-from chairlift.verify.drive import Guest, OtherDepth, Outcome, drive
-from chairlift.verify.figures import Figures
+from chairlift.verify.deviation import Deviation
+from chairlift.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
+from chairlift.verify.output import Outputs, SampleKey
 
 SHAPE: dict[str, Any] = {
     "architecture": "LlamaForCausalLM", "hidden_size": 96, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2,
@@ -64,17 +64,17 @@ class ExactWorld:
         cache = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, dtype, cpu, _NUM_HOST_BLOCKS)
         self.runner = TorchRunner(model, cache, cpu)
 
-    def alone(self, requests: Sequence[Request]) -> Answers:
-        answers: Answers = {}
+    def alone(self, requests: Sequence[Request]) -> Outputs:
+        outputs: Outputs = {}
         for request in requests:
-            answers |= self.among([Guest((request,))], [request], prefix_cache=False).answers
-        return answers
+            outputs |= self.among([ScriptedRequest((request,))], [request], prefix_cache=False).outputs
+        return outputs
 
     def among(
-        self, guests: Sequence[Guest], wanted: Sequence[Request], depth: int = 1, first: Sequence[Guest] = (),
-        policy: str = "fcfs", prefill: str = "mixed", preemption: str = "recompute", prefix_cache: bool = True,
-        **limits: int,
-    ) -> Outcome:  # fmt: skip
+        self, script: Sequence[ScriptedRequest], wanted: Sequence[Request], depth: int = 1,
+        first: Sequence[ScriptedRequest] = (), policy: str = "fcfs", prefill: str = "mixed",
+        preemption: str = "recompute", prefix_cache: bool = True, **limits: int,
+    ) -> WorldResult:  # fmt: skip
         """first: what the same engine has run before, for a cache that is warm."""
         host = 0 if preemption == "recompute" else _NUM_HOST_BLOCKS
         swap = Preemption(mode=preemption, num_host_blocks=host)
@@ -82,20 +82,20 @@ class ExactWorld:
         engine = make_engine(OtherDepth(self.runner, depth), replace(LIMITS, **limits), rules)
         if first:
             drive(engine, self.runner, first, {})
-        return drive(engine, self.runner, guests, {request.id: key_of(request) for request in wanted})
+        return drive(engine, self.runner, script, {request.id: key_of(request) for request in wanted})
 
 
-def key_of(request: Request) -> Key:
-    return Key(request.id, request.sample_index)
+def key_of(request: Request) -> SampleKey:
+    return SampleKey(request.id, request.sample_index)
 
 
-def compared(expected: Answers, found: Answers) -> Figures:
-    figures = Figures()
-    figures.add_answers(expected, found)
-    return figures
+def compared(expected: Outputs, found: Outputs) -> Deviation:
+    deviation = Deviation()
+    deviation.add_outputs(expected, found)
+    return deviation
 
 
-def other_ids(guests: Sequence[Guest], by: int = 10_000) -> list[Guest]:
+def other_ids(script: Sequence[ScriptedRequest], by: int = 10_000) -> list[ScriptedRequest]:
     return [
-        guest._replace(samples=tuple(replace(r, id=RequestId(r.id + by)) for r in guest.samples)) for guest in guests
+        entry._replace(samples=tuple(replace(r, id=RequestId(r.id + by)) for r in entry.samples)) for entry in script
     ]

@@ -8,9 +8,9 @@ import torch
 
 from chairlift.config.options import resolve
 from chairlift.verify.batch import against_batch
-from chairlift.verify.opened import Asked
+from chairlift.verify.opened import PromptSpec
 from chairlift.verify.reference import against_reference
-from chairlift.verify.report import Report, Verdict
+from chairlift.verify.report import Verdict, VerifyReport
 
 pytestmark = [
     pytest.mark.gpu,
@@ -34,9 +34,9 @@ def nothing(name: str, done: int, total: int) -> None:
     pass
 
 
-def batches(model: str, exact: bool) -> Report:
+def batches(model: str, exact: bool) -> VerifyReport:
     options = {"model": model, "load_format": "dummy", "device": "cuda", "exact": exact}
-    return against_batch(resolve(options), Asked(num_prompts=20, num_tokens=32), nothing)
+    return against_batch(resolve(options), PromptSpec(num_prompts=20, num_tokens=32), nothing)
 
 
 def test_exact_passes_over_10000_rows_and_its_control_differs(model: str) -> None:
@@ -44,8 +44,10 @@ def test_exact_passes_over_10000_rows_and_its_control_differs(model: str) -> Non
     assert report.verdict is Verdict.PASS, report.to_text()
     assert report.total.num_rows >= 10_000
     assert report.total.num_differing == 0
-    assert all(line.is_reached for line in report.lines if not line.is_control), report.to_text()
-    assert report.lines[-1].figures.num_differing > 0
+    assert all(comparison.is_reached for comparison in report.comparisons if not comparison.is_control), (
+        report.to_text()
+    )
+    assert report.comparisons[-1].deviation.num_differing > 0
 
 
 def test_without_it_batches_change_bits(model: str) -> None:
@@ -55,5 +57,5 @@ def test_without_it_batches_change_bits(model: str) -> None:
 
 def test_the_engine_is_within_the_tolerance_of_the_references(model: str) -> None:
     options = {"model": model, "load_format": "dummy", "device": "cuda"}
-    report = against_reference(resolve(options), Asked(), nothing)
+    report = against_reference(resolve(options), PromptSpec(), nothing)
     assert report.verdict is Verdict.PASS, report.to_text()

@@ -36,27 +36,27 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.sim.comparison.compare import Row, compare, to_json, to_text
-    from chairlift.sim.comparison.vary import cases, parse_vary
+    from chairlift.sim.comparison.compare import VariantReport, compare, to_json, to_text
+    from chairlift.sim.comparison.vary import parse_vary, variants
     from chairlift.sim.profile import DEFAULT, load_profile
     from chairlift.telemetry.report import Slo
 
     varied = parse_vary(options.vary)
-    wanted = cases(varied, options.arrivals, flags_of(options), options.config, os.environ)
+    wanted = variants(varied, options.arrivals, flags_of(options), options.config, os.environ)
     profile = load_profile(options.profile or DEFAULT)
     if options.model is not None:
         profile.check_model(options.model)
     slo = None if options.slo is None else Slo.parse(options.slo)
     seed = number(options, "seed", whole(0))
-    rows: list[Row] = []
+    rows: list[VariantReport] = []
     with progress() as watch:
         for row in compare(wanted, lambda: items_from(options), profile, seed, slo, watch):
             rows.append(row)
             if watch is not None:
-                print(f"\r{len(rows)} of {len(wanted)}: {row.case.label}", file=sys.stderr)
+                print(f"\r{len(rows)} of {len(wanted)}: {row.variant.label}", file=sys.stderr)
     for row in rows:
         for failure in row.report.rule_failures:
-            print(f"chairlift: warning: {row.case.label}: {failure}; the plain one took its place", file=sys.stderr)
+            print(f"chairlift: warning: {row.variant.label}: {failure}; the plain one took its place", file=sys.stderr)
     print(json.dumps(to_json(rows)) if options.json else to_text(rows))
     if options.out is not None:
         _write(rows, options.title or _title(options, list(varied)), options.out)

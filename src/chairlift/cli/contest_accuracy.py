@@ -33,7 +33,7 @@ def run(options: argparse.Namespace, settings: "Settings") -> int:
     let_threads_sleep()
     from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject
     from chairlift.verify.baseline import check_new
-    from chairlift.verify.opened import Asked
+    from chairlift.verify.opened import PromptSpec
     from chairlift.verify.store import against_folder, save
 
     if options.save is not None:
@@ -41,11 +41,11 @@ def run(options: argparse.Namespace, settings: "Settings") -> int:
     elif not options.against.is_dir():
         raise InvalidConfig(f"--against {options.against}: no such folder")
     prompts, _ = gather(options, settings, NUM_PROMPTS)
-    judged, asked = ContestSubject(settings, prompts), Asked(prompts=[text for text, _ in prompts])
+    judged, spec = ContestSubject(settings, prompts), PromptSpec(prompts=[text for text, _ in prompts])
     if options.save is not None:
-        report = save(options.save, judged, asked, _nothing)
+        report = save(options.save, judged, spec, _nothing)
     else:
-        report = against_folder(options.against, judged, asked, _nothing)
+        report = against_folder(options.against, judged, spec, _nothing)
     print(report.to_text())
     return report.verdict.exit_code
 

@@ -19,7 +19,7 @@ from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.sim.profile import Profile
-    from chairlift.tune.report import Found
+    from chairlift.tune.report import TuneReport
     from chairlift.tune.search import Search
     from chairlift.tune.tuning import Tuning
     from chairlift.tune.verify import Verification
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     show_warnings(settings)
     from chairlift.tune.evaluate import Work
     from chairlift.tune.knobs import knobs_of
-    from chairlift.tune.report import Found
+    from chairlift.tune.report import TuneReport
     from chairlift.tune.targets import Targets
     from chairlift.tune.tuning import Tuning
     from chairlift.workload.arrivals import parse_arrivals
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         is_partial = True
     about = f"{profile.name} ({profile.model} on {profile.device})"
     name = Path(options.workload).name
-    return _conclude(options, Found(tuning, name, about, options.arrivals, verification, unverified, is_partial))
+    return _conclude(options, TuneReport(tuning, name, about, options.arrivals, verification, unverified, is_partial))
 
 
 def _profiles(
@@ -168,7 +168,7 @@ def _verify(tuning: "Tuning", verification: "Verification") -> str:
     return ""
 
 
-def _conclude(options: argparse.Namespace, found: "Found") -> int:
+def _conclude(options: argparse.Namespace, found: "TuneReport") -> int:
     from chairlift.tune.files import write, yaml_of
 
     try:

@@ -16,8 +16,8 @@ from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.config.settings import Settings
-    from chairlift.verify.opened import Asked
-    from chairlift.verify.report import Report
+    from chairlift.verify.opened import PromptSpec
+    from chairlift.verify.report import VerifyReport
 
 _EPILOG = """\
 exit codes: 0 pass; 1 fail; 2 proves nothing (a control found no difference,
@@ -66,16 +66,16 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.build import let_threads_sleep
 
     let_threads_sleep()
-    from chairlift.verify.opened import Asked
+    from chairlift.verify.opened import PromptSpec
 
-    asked = Asked(
+    spec = PromptSpec(
         prompts=None if options.prompts is None else gather([], options.prompts),
         num_prompts=number(options, "num_prompts", whole(1, 100_000)),
         num_tokens=number(options, "tokens", whole(1, 1_000_000)),
         seed=number(options, "seed", whole(0)),
     )
     with _progress() as watch:
-        report = _verify(options, settings, asked, watch)
+        report = _verify(options, settings, spec, watch)
     print(report.to_text())
     if out is not None:
         _write(out, report)
@@ -83,28 +83,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verify(
-    options: argparse.Namespace, settings: "Settings", asked: "Asked", watch: Callable[[str, int, int], None]
-) -> "Report":
+    options: argparse.Namespace, settings: "Settings", spec: "PromptSpec", watch: Callable[[str, int, int], None]
+) -> "VerifyReport":
     if options.against == "reference":
         from chairlift.verify.reference import against_reference
 
-        return against_reference(settings, asked, watch)
+        return against_reference(settings, spec, watch)
     if options.against == "batch":
         if options.url is not None:
             from chairlift.verify.batch_served import against_served_batch
 
-            return against_served_batch(options.url, options.control_url, settings.exact, asked, watch)
+            return against_served_batch(options.url, options.control_url, settings.exact, spec, watch)
         from chairlift.verify.batch import against_batch
 
-        return against_batch(settings, asked, watch)
+        return against_batch(settings, spec, watch)
     from chairlift.verify.store import against_folder, save
-    from chairlift.verify.subject import Here, There
+    from chairlift.verify.subject import LocalSubject, ServedSubject
 
     watch("loading", 0, 0)
-    subject = Here(settings) if options.url is None else There(options.url)
+    subject = LocalSubject(settings) if options.url is None else ServedSubject(options.url)
     if options.save is not None:
-        return save(options.save, subject, asked, watch)
-    return against_folder(Path(options.against), subject, asked, watch)
+        return save(options.save, subject, spec, watch)
+    return against_folder(Path(options.against), subject, spec, watch)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -122,7 +122,7 @@ def _check(options: argparse.Namespace) -> None:
         raise InvalidConfig(f"--against must be {what}, got {options.against!r}, which is no folder")
 
 
-def _write(path: Path, report: "Report") -> None:
+def _write(path: Path, report: "VerifyReport") -> None:
     try:
         path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
     except OSError as error:

@@ -9,13 +9,13 @@ from chairlift.contest.requests import Prompt
 from chairlift.core.params import SamplingParams
 from chairlift.text.find import load_tokenizer
 from chairlift.verify.cases import Case
-from chairlift.verify.opened import Asked
-from chairlift.verify.subject import Here
+from chairlift.verify.opened import PromptSpec
+from chairlift.verify.subject import LocalSubject
 
 NUM_PROMPTS = 500
 
 
-class ContestSubject(Here):
+class ContestSubject(LocalSubject):
     """A model that is here, asked the set and nothing else."""
 
     def __init__(self, settings: Settings, prompts: Sequence[Prompt]) -> None:
@@ -23,7 +23,7 @@ class ContestSubject(Here):
         self._prompts = prompts
         self._tokenizer = settings.tokenizer
 
-    def cases(self, asked: Asked) -> list[Case]:
+    def cases(self, spec: PromptSpec) -> list[Case]:
         encode = load_tokenizer(self._found.source, self._tokenizer).encode
         ends = tuple(token for token in self._found.config.eos_ids if token < self._found.config.vocab_size)
         return [

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from chairlift.core.plan import StepPlan
 
 
-class Shape(NamedTuple):
+class StepShape(NamedTuple):
     """What the cost of a step depends on."""
 
     num_rows: int  # tokens computed
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
     num_swapped: int = 0
 
 
-def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> Shape:
+def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> StepShape:
     num_samples = decode_context = prompt_context = prompt_pairs = 0
     num_decodes = plan.num_decodes
     for _, start, _, _, _, _, _, samples, _ in plan.chunks[:num_decodes]:
@@ -50,7 +50,7 @@ def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> Shape:
         else:
             prompt_context += start + count
             prompt_pairs += pairs
-    return Shape(
+    return StepShape(
         plan.num_tokens,
         len(plan.chunks),
         num_samples,
@@ -75,7 +75,7 @@ class CostModel:
     launch_s: float = 0.0  # what the host needs to launch a step that is not captured
     max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
 
-    def seconds(self, shape: Shape) -> float:
+    def seconds(self, shape: StepShape) -> float:
         seconds = (
             self.step_s
             + self.linear_s(shape.num_rows)
@@ -92,8 +92,8 @@ class CostModel:
         table = self.linear
         if len(table) == 1 or num_rows <= table[0][0]:
             return table[0][1]
-        place = min(bisect_right(table, (num_rows, float("inf"))), len(table) - 1)
-        (low, low_s), (high, high_s) = table[place - 1], table[place]
+        above = min(bisect_right(table, (num_rows, float("inf"))), len(table) - 1)
+        (low, low_s), (high, high_s) = table[above - 1], table[above]
         return low_s + (high_s - low_s) * (num_rows - low) / (high - low)
 
     @property

@@ -8,7 +8,7 @@ makes a queue that a longer workload would show.
 from dataclasses import replace
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.tune.evaluate import Evaluator, Outcome
+from chairlift.tune.evaluate import Evaluation, Evaluator
 from chairlift.tune.knobs import Choice
 from chairlift.workload.arrivals import parse_arrivals
 
@@ -22,7 +22,7 @@ def capacity(evaluator: Evaluator, choice: Choice) -> float:
     """Requests a second; 0 if hardly any rate will do."""
     targets = evaluator.work.targets
     assert targets is not None
-    at_once = Evaluator(replace(evaluator.work, arrivals="none")).outcome(choice)
+    at_once = Evaluator(replace(evaluator.work, arrivals="none")).evaluate(choice)
     high = _rate(at_once)
 
     def is_met(rate: float) -> bool:
@@ -51,10 +51,10 @@ def arrivals_at(arrivals: str, rate: float, num_requests: int, last_arrival_s: f
     return f"poisson:rate={rate:.9g}"
 
 
-def _at(evaluator: Evaluator, choice: Choice, rate: float) -> Outcome:
+def _at(evaluator: Evaluator, choice: Choice, rate: float) -> Evaluation:
     work = evaluator.work
     arrivals = arrivals_at(work.arrivals, rate, len(work.items), work.items[-1].arrival_s)
-    return Evaluator(replace(work, arrivals=arrivals)).outcome(choice)
+    return Evaluator(replace(work, arrivals=arrivals)).evaluate(choice)
 
 
 def check_possible(evaluator: Evaluator, choice: Choice) -> None:
@@ -62,7 +62,7 @@ def check_possible(evaluator: Evaluator, choice: Choice) -> None:
     work = evaluator.work
     assert work.targets is not None
     some = work.items[:: 1 + len(work.items) // _NUM_ALONE]
-    alone = Evaluator(replace(work, items=some, arrivals="closed:concurrency=1")).outcome(choice).report
+    alone = Evaluator(replace(work, items=some, arrivals="closed:concurrency=1")).evaluate(choice).report
     if alone is None:
         return
     for target in work.targets.each:
@@ -73,8 +73,8 @@ def check_possible(evaluator: Evaluator, choice: Choice) -> None:
             )
 
 
-def _rate(outcome: Outcome) -> float:
-    return 0.0 if outcome.report is None else outcome.report.requests_per_s
+def _rate(evaluation: Evaluation) -> float:
+    return 0.0 if evaluation.report is None else evaluation.report.requests_per_s
 
 
 def last_arrival_s(evaluator: Evaluator) -> float:

@@ -6,7 +6,7 @@ A knob matters if putting it back costs half a percent of what the goal counts, 
 from dataclasses import dataclass
 
 from chairlift.telemetry.report import Report
-from chairlift.tune.evaluate import Outcome
+from chairlift.tune.evaluate import Evaluation
 from chairlift.tune.goal import TOLERANCE
 from chairlift.tune.knobs import Value, changes, default_choice
 from chairlift.tune.search import Search
@@ -25,31 +25,31 @@ class Effect:
     why: str  # what moves in the simulated run when it is put back
 
 
-def simplified(search: Search, best: Outcome) -> Outcome:
+def simplified(search: Search, best: Evaluation) -> Evaluation:
     """An outcome as good as the best with fewer knobs turned."""
     now = best
     while turned := changes(now.choice, search.knobs):
         default = default_choice(search.knobs)
         fewer = [{**now.choice, name: default[name]} for name in turned]
         search.run(fewer, is_whole=True)
-        free = [outcome for outcome in map(search.outcome, fewer) if _is_as_good(search, outcome, best)]
+        free = [evaluation for evaluation in map(search.evaluation, fewer) if _is_as_good(search, evaluation, best)]
         if not free:
             break
         # One at a time: what does not matter now may matter once others are gone.
-        now = min(free, key=lambda outcome: search.goal.cost(outcome.point))
+        now = min(free, key=lambda evaluation: search.goal.cost(evaluation.point))
     return now
 
 
-def effects(search: Search, pick: Outcome) -> list[Effect]:
+def effects(search: Search, pick: Evaluation) -> list[Effect]:
     """Of every knob that is turned, the one that matters most first."""
     turned, default = changes(pick.choice, search.knobs), default_choice(search.knobs)
     without = {name: {**pick.choice, name: default[name]} for name in turned}
     alone = {name: {**default, name: value} for name, value in turned.items()}
     search.run([*without.values(), *alone.values()], is_whole=True)
-    plain = search.outcome(default)
+    plain = search.evaluation(default)
     found = []
     for name, value in turned.items():
-        back, single = search.outcome(without[name]), search.outcome(alone[name])
+        back, single = search.evaluation(without[name]), search.evaluation(alone[name])
         loss = 1.0 - 1.0 / (1.0 + search.goal.gain(pick.point, back.point)) if back.is_whole else 1.0
         gain = search.goal.gain(single.point, plain.point) if single.is_whole else 0.0
         why = back.failure or _why(pick.report, back.report)
@@ -57,12 +57,12 @@ def effects(search: Search, pick: Outcome) -> list[Effect]:
     return sorted(found, key=lambda effect: -effect.loss)
 
 
-def _is_as_good(search: Search, outcome: Outcome, best: Outcome) -> bool:
+def _is_as_good(search: Search, evaluation: Evaluation, best: Evaluation) -> bool:
     goal = search.goal
-    if not outcome.is_whole or goal.meets(outcome) < goal.meets(best):
+    if not evaluation.is_whole or goal.meets(evaluation) < goal.meets(best):
         return False
-    is_near = goal.cost(outcome.point) <= goal.cost(best.point) * (1.0 + TOLERANCE)
-    return is_near and goal.other(outcome.point) <= goal.other(best.point) * (1.0 + _OTHER_TOLERANCE)
+    is_near = goal.cost(evaluation.point) <= goal.cost(best.point) * (1.0 + TOLERANCE)
+    return is_near and goal.other(evaluation.point) <= goal.other(best.point) * (1.0 + _OTHER_TOLERANCE)
 
 
 def _why(pick: Report | None, back: Report | None) -> str:

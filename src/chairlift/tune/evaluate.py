@@ -33,7 +33,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Evaluation:
     choice: Choice
     point: Point
     report: Report | None = None  # None: the run was given up, or could not be made
@@ -74,7 +74,7 @@ class Evaluator:
         self._num_output = sum(request.max_output for _, request in self._arriving)
         self._longest = max(len(request.prompt) + request.max_output for _, request in self._arriving)
 
-    def outcome(self, choice: Choice, rivals: Sequence[Point] = ()) -> Outcome:
+    def evaluate(self, choice: Choice, rivals: Sequence[Point] = ()) -> Evaluation:
         work = self.work
         profile = work.profile(choice)
         try:
@@ -82,7 +82,7 @@ class Evaluator:
             limits = profile.limits(settings)
             self._check(limits)
         except InvalidConfig as error:
-            return Outcome(choice, Point(0.0, math.inf), failure=str(error))
+            return Evaluation(choice, Point(0.0, math.inf), failure=str(error))
         scheduler = make_scheduler(limits, rules_of(settings, profile, limits))
         timeline = Timeline(scheduler.pool)
         watch = None if work.targets else _Watch(timeline, self._arriving, self._num_output, rivals)
@@ -90,10 +90,10 @@ class Evaluator:
             simulate(
                 self._arriving, scheduler, profile.cost, timeline, self._arrivals.concurrency, profile.depth, watch
             )
-        except _Hopeless as error:
-            return Outcome(choice, error.bound)
+        except _Dominated as error:
+            return Evaluation(choice, error.bound)
         report = timeline.report()
-        return Outcome(choice, point_of(report, work.targets), report)
+        return Evaluation(choice, point_of(report, work.targets), report)
 
     def _check(self, limits: Limits) -> None:
         if self._longest > min(limits.max_model_len, limits.max_pool_tokens + 1):
@@ -104,7 +104,7 @@ def point_of(report: Report, targets: Targets | None) -> Point:
     return Point(report.output_tokens_per_s, report.e2e_s.mean if targets is None else targets.used(report))
 
 
-class _Hopeless(Exception):
+class _Dominated(Exception):
     def __init__(self, bound: Point) -> None:
         super().__init__(bound)
         self.bound = bound
@@ -131,4 +131,4 @@ class _Watch:
         most = self._num_output / (now - self._started)
         least = self._timeline.latency_so_far_s(now) / self._num_requests
         if any(rival.throughput > most and rival.latency < least for rival in self._rivals):
-            raise _Hopeless(Point(most, least))
+            raise _Dominated(Point(most, least))

@@ -14,10 +14,10 @@ from chairlift.report.frame import picture
 from chairlift.report.page import to_html, to_markdown
 from chairlift.tune.knobs import changes, with_choice
 from chairlift.tune.picture import charts
-from chairlift.tune.report import Found
+from chairlift.tune.report import TuneReport
 
 
-def yaml_of(found: Found) -> str:
+def yaml_of(found: TuneReport) -> str:
     """Every option that is not as it comes: what the user gave, and what tuning changed."""
     tuning = found.tuning
     assert tuning.pick is not None
@@ -28,7 +28,7 @@ def yaml_of(found: Found) -> str:
     return head + (yaml.safe_dump(values, sort_keys=False) if values else "")
 
 
-def write(found: Found, folder: Path) -> list[Path]:
+def write(found: TuneReport, folder: Path) -> list[Path]:
     text = yaml_of(found)
     blocks = list(found.blocks(text))
     contents = {

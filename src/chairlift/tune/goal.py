@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chairlift.telemetry.report import Report
-from chairlift.tune.evaluate import Outcome, Point
+from chairlift.tune.evaluate import Evaluation, Point
 
 TOLERANCE = 0.005
 _ARRIVAL_BOUND = 1.1  # a run that ends within so many times the last arrival does not lag behind
@@ -21,8 +21,8 @@ class Goal:
     is_throughput: bool
     has_targets: bool
 
-    def meets(self, outcome: Outcome) -> bool:
-        return outcome.is_whole and (not self.has_targets or outcome.point.latency <= 1.0)
+    def meets(self, evaluation: Evaluation) -> bool:
+        return evaluation.is_whole and (not self.has_targets or evaluation.point.latency <= 1.0)
 
     def cost(self, point: Point) -> float:
         """What is to be small; relative differences count."""
@@ -35,21 +35,21 @@ class Goal:
         cost = self.cost(point)
         return self.cost(other) / cost - 1.0 if cost > 0 else 0.0
 
-    def best(self, outcomes: Iterable[Outcome]) -> Outcome | None:
+    def best(self, evaluations: Iterable[Evaluation]) -> Evaluation | None:
         """None if no run was whole. If none meets the targets, the one that comes nearest."""
-        whole = [outcome for outcome in outcomes if outcome.is_whole]
-        meeting = [outcome for outcome in whole if self.meets(outcome)]
+        whole = [evaluation for evaluation in evaluations if evaluation.is_whole]
+        meeting = [evaluation for evaluation in whole if self.meets(evaluation)]
         if not whole:
             return None
         if not meeting:
-            return min(whole, key=lambda outcome: outcome.point.latency)
-        least = min(self.cost(outcome.point) for outcome in meeting)
-        near = [outcome for outcome in meeting if self.cost(outcome.point) <= least * (1.0 + TOLERANCE)]
-        return min(near, key=lambda outcome: self.other(outcome.point))
+            return min(whole, key=lambda evaluation: evaluation.point.latency)
+        least = min(self.cost(evaluation.point) for evaluation in meeting)
+        near = [evaluation for evaluation in meeting if self.cost(evaluation.point) <= least * (1.0 + TOLERANCE)]
+        return min(near, key=lambda evaluation: self.other(evaluation.point))
 
-    def ranked(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+    def ranked(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
         """Whole runs, those that meet the targets first, the best first."""
-        whole = [outcome for outcome in outcomes if outcome.is_whole]
+        whole = [evaluation for evaluation in evaluations if evaluation.is_whole]
         return sorted(whole, key=lambda each: (not self.meets(each), self.cost(each.point), self.other(each.point)))
 
     def other(self, point: Point) -> float:
@@ -65,14 +65,14 @@ def goal_of(default: Report, last_arrival_s: float, is_closed: bool, has_targets
     return Goal(not is_bound, has_targets)
 
 
-def front(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def front(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
     """Whole runs than which no other is better at both, in order of latency."""
     whole = sorted(
-        (outcome for outcome in outcomes if outcome.is_whole),
-        key=lambda outcome: (outcome.point.latency, -outcome.point.throughput),
+        (evaluation for evaluation in evaluations if evaluation.is_whole),
+        key=lambda evaluation: (evaluation.point.latency, -evaluation.point.throughput),
     )
-    found: list[Outcome] = []
-    for outcome in whole:
-        if not found or outcome.point.throughput > found[-1].point.throughput:
-            found.append(outcome)
+    found: list[Evaluation] = []
+    for evaluation in whole:
+        if not found or evaluation.point.throughput > found[-1].point.throughput:
+            found.append(evaluation)
     return found

@@ -37,8 +37,8 @@ class Knob:
         """What to try next to a value: its neighbours, or everything else where there is no order."""
         if not self.is_ordered:
             return tuple(each for each in self.values if each != value)
-        place = self.values.index(value)
-        return self.values[max(0, place - 1) : place] + self.values[place + 1 : place + 2]
+        index = self.values.index(value)
+        return self.values[max(0, index - 1) : index] + self.values[index + 1 : index + 2]
 
 
 def knobs_of(
@@ -50,13 +50,13 @@ def knobs_of(
 ) -> tuple[Knob, ...]:
     """`threads`: the numbers that profiles were made for, the default first; none if there is no choice."""
     limits = profile.limits(settings)
-    sizes = _ladder(limits.max_running)
-    enough = [count for count in sizes if count >= len(items)]
+    running = _ladder(limits.max_running)
+    enough = [count for count in running if count >= len(items)]
     if enough:
-        sizes = [count for count in sizes if count <= max(enough[0], limits.max_running)]
+        running = [count for count in running if count <= max(enough[0], limits.max_running)]
     found = (
         Knob("policy", _with(_policies(items), settings.policy), settings.policy),
-        _numbers("max_running", sizes, limits.max_running),
+        _numbers("max_running", running, limits.max_running),
         _numbers("max_step_tokens", _ladder(limits.max_step_tokens), limits.max_step_tokens),
         Knob("max_step_prompts", _with(_STEP_PROMPTS, settings.max_step_prompts), settings.max_step_prompts, True),
         Knob("prefill", _with(_PREFILLS, settings.prefill), settings.prefill),

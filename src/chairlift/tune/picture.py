@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from chairlift.report.chart import PlotSeries, PlotStyle, Point, bars, plot
 from chairlift.report.frame import Chart
-from chairlift.tune.evaluate import Outcome, point_of
+from chairlift.tune.evaluate import Evaluation, point_of
 from chairlift.tune.goal import front
 from chairlift.tune.tuning import Tuning
 from chairlift.tune.verify import Verification
@@ -19,7 +19,7 @@ def charts(tuning: Tuning, verification: Verification | None) -> list[Chart]:
 
 
 def _front(tuning: Tuning, verification: Verification | None) -> Chart:
-    whole = [outcome for outcome in tuning.final if outcome.is_whole]
+    whole = [evaluation for evaluation in tuning.final if evaluation.is_whole]
     best = _points(front(whole))
     stairs = [point for (x, y), (after, _) in pairwise(best) for point in ((x, y), (after, y))]
     series = [
@@ -36,7 +36,7 @@ def _front(tuning: Tuning, verification: Verification | None) -> Chart:
         series.append(
             PlotSeries([(point.latency, point.throughput) for point in measured], "measured", PlotStyle.CROSS)
         )
-    latencies = [outcome.point.latency for outcome in whole]
+    latencies = [evaluation.point.latency for evaluation in whole]
     targets = tuning.work.targets
     across = (
         f"part of the tightest limit that is used ({targets})" if targets else "mean latency, s (arrival to last token)"
@@ -55,5 +55,5 @@ def _effects(tuning: Tuning) -> Chart:
     return bars(f"{what} lost without it", names, {"loss": losses}, " %")
 
 
-def _points(outcomes: Iterable[Outcome]) -> list[Point]:
-    return [(outcome.point.latency, outcome.point.throughput) for outcome in outcomes]
+def _points(evaluations: Iterable[Evaluation]) -> list[Point]:
+    return [(evaluation.point.latency, evaluation.point.throughput) for evaluation in evaluations]

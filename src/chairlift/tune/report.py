@@ -9,7 +9,7 @@ from typing import Any
 
 from chairlift.report.page import Charts, Code, Element, Heading, Paragraph, Table
 from chairlift.telemetry.report import Report
-from chairlift.tune.evaluate import Outcome
+from chairlift.tune.evaluate import Evaluation
 from chairlift.tune.goal import front
 from chairlift.tune.knobs import changes, shown
 from chairlift.tune.picture import charts
@@ -22,7 +22,7 @@ _LENGTH_AWARE = ("shortest-first", "longest-first", "similar-length")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TuneReport:
     tuning: Tuning
     workload: str
     profile: str  # in words
@@ -70,7 +70,7 @@ class Found:
             held = _rate(self.tuning.capacities[0])
             return f"nothing that was tried holds clearly more than their {held} within {self.tuning.work.targets}."
         best = max((self.tuning.goal.gain(o.point, self._default.point) for o in self._ranked()[:1]), default=0.0)
-        count = len(self.tuning.outcomes)
+        count = len(self.tuning.evaluations)
         if best < 0.0005:  # what would be shown as 0.0%
             return f"none of {count} settings is better, simulated."
         return f"the best of {count} settings is {best:.1%} better, simulated."
@@ -88,11 +88,11 @@ class Found:
         return next((verified for verified in self.verification.each if verified.choice == choice), None)
 
     @property
-    def _default(self) -> Outcome:
+    def _default(self) -> Evaluation:
         assert self.tuning.default is not None
         return self.tuning.default
 
-    def _ranked(self) -> list[Outcome]:
+    def _ranked(self) -> list[Evaluation]:
         return self.tuning.goal.ranked(self.tuning.final)
 
     def blocks(self, yaml_text: str) -> Iterator[Element]:
@@ -106,7 +106,7 @@ class Found:
         yield Heading("Throughput against latency")
         alt = "throughput against latency of all settings, and what matters"
         yield Charts(charts(tuning, self.verification), "tune.svg", alt)
-        yield Table(*_figures(self._shown_outcomes(), tuning))
+        yield Table(*_figures(self._shown_evaluations(), tuning))
         if tuning.effects:
             yield Heading("What matters, and why")
             yield Paragraph(
@@ -140,9 +140,9 @@ class Found:
         part = ""
         if tuning.num_searched < len(tuning.work.items):
             part = f" on the first {tuning.num_searched} requests, the best of them on all"
-        given_up = sum(not outcome.is_whole for outcome in tuning.outcomes)
+        given_up = sum(not evaluation.is_whole for evaluation in tuning.evaluations)
         return (
-            f"{len(tuning.work.items)} requests, profile {self.profile}. {len(tuning.outcomes)} settings of "
+            f"{len(tuning.work.items)} requests, profile {self.profile}. {len(tuning.evaluations)} settings of "
             f"{len(tuning.knobs)} options were simulated{part} in {tuning.search_s:.0f} s; {given_up} were given up as "
             "soon as another was certain to be better at both figures. "
             f"What counts is {_what(tuning)}, because {counts}."
@@ -158,13 +158,13 @@ class Found:
                 "always passed by has no bound on its waiting."
             )
 
-    def _shown_outcomes(self) -> list[tuple[str, Outcome]]:
+    def _shown_evaluations(self) -> list[tuple[str, Evaluation]]:
         best = front(self.tuning.final)
         every = max(1, -(-len(best) // _MOST_SHOWN))
         rows = [("the defaults", self._default)]
         if self.tuning.pick is not None and not self.tuning.is_default_fine:
             rows.append(("the pick", self.tuning.pick))
-        return rows + [("front", outcome) for outcome in best[::every]]
+        return rows + [("front", evaluation) for evaluation in best[::every]]
 
     def _effect_rows(self) -> Iterator[Sequence[str]]:
         for effect in self.tuning.effects:
@@ -212,16 +212,16 @@ class Found:
             "slo_met": None if tuning.work.targets is None or tuning.pick is None else tuning.goal.meets(tuning.pick),
             "verdict": self.verdict(),
             "goal": _what(tuning),
-            "configurations": len(tuning.outcomes),
-            "given_up": sum(not outcome.is_whole for outcome in tuning.outcomes),
+            "configurations": len(tuning.evaluations),
+            "given_up": sum(not evaluation.is_whole for evaluation in tuning.evaluations),
             "requests_searched": tuning.num_searched,
             "search_s": tuning.search_s,
             "defaults_are_fine": tuning.is_default_fine,
             "gain": tuning.gain,
-            "default": _outcome_json(self._default, tuning),
-            "pick": _outcome_json(tuning.pick or self._default, tuning),
+            "default": _evaluation_json(self._default, tuning),
+            "pick": _evaluation_json(tuning.pick or self._default, tuning),
             "yaml": yaml_text,
-            "front": [_outcome_json(outcome, tuning) for outcome in front(tuning.final)],
+            "front": [_evaluation_json(evaluation, tuning) for evaluation in front(tuning.final)],
             "effects": [asdict(effect) for effect in tuning.effects],
             "capacity_per_s": None
             if tuning.capacities is None
@@ -237,7 +237,7 @@ class Found:
                     "latency": o.point.latency,
                     "whole": o.is_whole,
                 }
-                for o in tuning.outcomes
+                for o in tuning.evaluations
                 if not o.failure
             ],
         }
@@ -273,15 +273,17 @@ def _rate(rate: float) -> str:
     return f"{rate:.3g} requests a second" if rate else "none"
 
 
-def _figures(outcomes: Sequence[tuple[str, Outcome]], tuning: Tuning) -> tuple[Sequence[str], list[Sequence[str]]]:
+def _figures(
+    evaluations: Sequence[tuple[str, Evaluation]], tuning: Tuning
+) -> tuple[Sequence[str], list[Sequence[str]]]:
     head = (
         "", "settings", "tokens/s", "total s", "latency mean s", "TTFT p50 / p99 s", "TPOT p50 / p99 ms", "steps",
     )  # fmt: skip
     rows: list[Sequence[str]] = []
-    for name, outcome in outcomes:
-        report = outcome.report
+    for name, evaluation in evaluations:
+        report = evaluation.report
         if report is not None:
-            rows.append((name, f"`{shown(changes(outcome.choice, tuning.knobs))}`", *_cells(report)))
+            rows.append((name, f"`{shown(changes(evaluation.choice, tuning.knobs))}`", *_cells(report)))
     return head, rows
 
 
@@ -296,9 +298,9 @@ def _cells(report: Report) -> Sequence[str]:
     )
 
 
-def _outcome_json(outcome: Outcome, tuning: Tuning) -> dict[str, Any]:
-    report = None if outcome.report is None else outcome.report.to_json()
-    return {"changes": changes(outcome.choice, tuning.knobs), "choice": dict(outcome.choice), "report": report}
+def _evaluation_json(evaluation: Evaluation, tuning: Tuning) -> dict[str, Any]:
+    report = None if evaluation.report is None else evaluation.report.to_json()
+    return {"changes": changes(evaluation.choice, tuning.knobs), "choice": dict(evaluation.choice), "report": report}
 
 
 def _verified_json(verification: Verification, verified: Verified, tuning: Tuning) -> dict[str, Any]:

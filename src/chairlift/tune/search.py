@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from chairlift.tune.evaluate import Outcome
+from chairlift.tune.evaluate import Evaluation
 from chairlift.tune.goal import TOLERANCE, Goal, front
 from chairlift.tune.knobs import Choice, Knob, Value, default_choice, valid
 from chairlift.tune.workers import Workers
@@ -38,24 +38,24 @@ class Search:
         self.goal = goal
         self.num_done = 0  # also those of a generation that is under way
         self._watch = watch
-        self._tried: dict[tuple[Value, ...], Outcome] = {}
+        self._tried: dict[tuple[Value, ...], Evaluation] = {}
 
     @property
-    def outcomes(self) -> list[Outcome]:
+    def evaluations(self) -> list[Evaluation]:
         return list(self._tried.values())
 
     @property
-    def best(self) -> Outcome | None:
+    def best(self) -> Evaluation | None:
         return self.goal.best(self._tried.values())
 
-    def put(self, outcome: Outcome) -> None:
-        self._tried[self._key(outcome.choice)] = outcome
+    def put(self, evaluation: Evaluation) -> None:
+        self._tried[self._key(evaluation.choice)] = evaluation
         self.num_done = len(self._tried)
 
     def has(self, choice: Choice) -> bool:
         return self._key(self._valid(choice)) in self._tried
 
-    def outcome(self, choice: Choice) -> Outcome:
+    def evaluation(self, choice: Choice) -> Evaluation:
         """Of one that has been tried."""
         return self._tried[self._key(self._valid(choice))]
 
@@ -63,23 +63,23 @@ class Search:
         """Tries those that are new; `is_whole`: to the end, even if others are better."""
         new = {self._key(choice): choice for choice in map(self._valid, choices)}
         wanted = [choice for key, choice in new.items() if not self._is_known(key, is_whole)]
-        rivals = [] if is_whole else [outcome.point for outcome in front(self._tried.values())]
-        for outcome in self.workers.outcomes(wanted, rivals, self._told):
-            self.put(outcome)
+        rivals = [] if is_whole else [evaluation.point for evaluation in front(self._tried.values())]
+        for evaluation in self.workers.evaluate(wanted, rivals, self._told):
+            self.put(evaluation)
 
     def explore(self, seconds: float, seed: int = 0, least: int = LEAST, patience: int = PATIENCE) -> None:
         """Until so much time has passed, or enough was tried in vain."""
         ends = time.monotonic() + seconds
         self._run_by_generation(_single_changes(self.knobs), ends)
         sampler = _Sampler(self.knobs, seed)
-        for outcome in self.outcomes:
-            sampler.tell(outcome)
+        for evaluation in self.evaluations:
+            sampler.tell(evaluation)
         improved_at, best = len(self._tried), self.best
         while time.monotonic() < ends and (len(self._tried) < least or len(self._tried) < improved_at + patience):
             before = len(self._tried)
             wanted = sampler.ask(GENERATION, self.has)
             self.run(wanted)
-            sampler.tell_asked([self.outcome(choice) for choice in wanted])
+            sampler.tell_asked([self.evaluation(choice) for choice in wanted])
             if self._is_better(self.best, best):
                 improved_at, best = len(self._tried), self.best
             if len(self._tried) == before:  # nothing new is left
@@ -101,16 +101,16 @@ class Search:
             if time.monotonic() < ends:
                 self.run(wanted[start : start + GENERATION])
 
-    def _is_better(self, outcome: Outcome | None, than: Outcome | None) -> bool:
-        if outcome is None or than is None:
-            return outcome is not None
-        if self.goal.meets(outcome) != self.goal.meets(than):
-            return self.goal.meets(outcome)
-        return self.goal.gain(outcome.point, than.point) > TOLERANCE / 5
+    def _is_better(self, evaluation: Evaluation | None, than: Evaluation | None) -> bool:
+        if evaluation is None or than is None:
+            return evaluation is not None
+        if self.goal.meets(evaluation) != self.goal.meets(than):
+            return self.goal.meets(evaluation)
+        return self.goal.gain(evaluation.point, than.point) > TOLERANCE / 5
 
     def _is_known(self, key: tuple[Value, ...], is_whole: bool) -> bool:
-        outcome = self._tried.get(key)
-        return outcome is not None and (outcome.is_whole or bool(outcome.failure) or not is_whole)
+        evaluation = self._tried.get(key)
+        return evaluation is not None and (evaluation.is_whole or bool(evaluation.failure) or not is_whole)
 
     def _valid(self, choice: Choice) -> Choice:
         return valid(choice, self.knobs, self.workers.work.settings)
@@ -182,24 +182,24 @@ class _Sampler:
                 return None, choice
         return None, None
 
-    def tell_asked(self, outcomes: Sequence[Outcome]) -> None:
-        for trial, outcome in zip(self._asked, outcomes, strict=True):
+    def tell_asked(self, evaluations: Sequence[Evaluation]) -> None:
+        for trial, evaluation in zip(self._asked, evaluations, strict=True):
             if trial is None:
-                self.tell(outcome)
-            elif outcome.failure:
+                self.tell(evaluation)
+            elif evaluation.failure:
                 self._study.tell(trial, state=_state("FAIL"))
             else:
-                self._study.tell(trial, outcome.point)
+                self._study.tell(trial, evaluation.point)
         self._asked = []
 
-    def tell(self, outcome: Outcome) -> None:
+    def tell(self, evaluation: Evaluation) -> None:
         """Of a choice that was not asked for."""
         import optuna
 
-        if not outcome.failure:
-            params = {name: self._param(name, value) for name, value in outcome.choice.items()}
+        if not evaluation.failure:
+            params = {name: self._param(name, value) for name, value in evaluation.choice.items()}
             trial = optuna.trial.create_trial(
-                params=params, distributions=self._distributions, values=list(outcome.point)
+                params=params, distributions=self._distributions, values=list(evaluation.point)
             )
             self._study.add_trial(trial)
 

@@ -9,7 +9,7 @@ FIGURES = ("ttft", "tpot", "e2e", "queue")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LatencyTarget:
     figure: str
     share: str
     limit_s: float
@@ -28,11 +28,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    each: tuple[Target, ...]
+    each: tuple[LatencyTarget, ...]
 
     @classmethod
     def parse(cls, text: str) -> "Targets":
-        return cls(tuple(Target(*limit) for limit in parse_slo_limits(text, FIGURES)))
+        return cls(tuple(LatencyTarget(*limit) for limit in parse_slo_limits(text, FIGURES)))
 
     def used(self, report: Report) -> float:
         """The largest part of any limit: at most 1 when all are met."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from chairlift.core.errors import InvalidConfig
 from chairlift.tune.capacity import arrivals_at, capacity, check_possible, last_arrival_s
 from chairlift.tune.effects import Effect, effects, simplified
-from chairlift.tune.evaluate import Evaluator, Outcome, Work
+from chairlift.tune.evaluate import Evaluation, Evaluator, Work
 from chairlift.tune.goal import Goal, front, goal_of
 from chairlift.tune.knobs import Choice, Knob, default_choice
 from chairlift.tune.search import LEAST, PATIENCE, Search
@@ -40,10 +40,10 @@ class Tuning:
     least: int = LEAST  # configurations
     # Filled in as they become known:
     goal: Goal = field(default_factory=lambda: Goal(True, False))
-    default: Outcome | None = None
-    pick: Outcome | None = None
-    outcomes: list[Outcome] = field(default_factory=list)  # all, of the workload or of its first part
-    final: list[Outcome] = field(default_factory=list)  # of the whole workload
+    default: Evaluation | None = None
+    pick: Evaluation | None = None
+    evaluations: list[Evaluation] = field(default_factory=list)  # all, of the workload or of its first part
+    final: list[Evaluation] = field(default_factory=list)  # of the whole workload
     num_searched: int = 0  # requests that the search was made on
     search_s: float = 0.0
     effects: list[Effect] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Tuning:
         evaluator, choice = Evaluator(self.work), default_choice(self.knobs)
         check_possible(evaluator, choice)
         last_s = last_arrival_s(evaluator)
-        default = evaluator.outcome(choice)
+        default = evaluator.evaluate(choice)
         if not last_s or default.report is None or default.point.latency > 1.0:
             return
         held = capacity(evaluator, choice)
@@ -89,22 +89,24 @@ class Tuning:
         contenders = [self.default, self.pick]
         if self.is_raised:
             ranked = self.goal.ranked(self.final)[:_CONTENDERS]
-            contenders += [outcome for outcome in ranked if outcome.choice not in (each.choice for each in contenders)]
-        rates = search.workers.map(capacity, [(outcome.choice,) for outcome in contenders])
-        place = 1
+            contenders += [
+                evaluation for evaluation in ranked if evaluation.choice not in (each.choice for each in contenders)
+            ]
+        rates = search.workers.map(capacity, [(evaluation.choice,) for evaluation in contenders])
+        best = 1
         if self.is_raised:
             # The default has no knob turned, and the pick few: who holds but little more is not worth it.
-            place = next(i for i, rate in enumerate(rates) if rate >= max(rates) / (1.0 + FINE))
-            self.pick = contenders[place]
+            best = next(i for i, rate in enumerate(rates) if rate >= max(rates) / (1.0 + FINE))
+            self.pick = contenders[best]
             self.effects = effects(search, self.pick)
-            self.final = search.outcomes
-        self.capacities = (rates[0], rates[place])
+            self.final = search.evaluations
+        self.capacities = (rates[0], rates[best])
 
     def _begin(self, workers: Workers) -> float:
         """How the default fares, and so what counts; the processor time of one simulation."""
         choice = default_choice(self.knobs)
         started = time.process_time()
-        default = workers.evaluator.outcome(choice)
+        default = workers.evaluator.evaluate(choice)
         cost_s = time.process_time() - started
         if default.report is None:
             raise InvalidConfig(default.failure)
@@ -114,7 +116,7 @@ class Tuning:
         if self.is_raised:  # nobody need meet the targets at that rate: who comes nearest holds most
             self.goal = Goal(is_throughput=False, has_targets=False)
         self.default = self.pick = default
-        self.outcomes, self.final = [default], [default]
+        self.evaluations, self.final = [default], [default]
         return cost_s
 
     def _num_affordable(self, cost_s: float, num_workers: int) -> int:
@@ -134,9 +136,9 @@ class Tuning:
             with Workers(self.work.first(count), self.num_workers) as fewer:
                 part = Search(fewer, self.knobs, self.goal, watch)
                 self._explore(part)
-            best = self.goal.ranked(part.outcomes)[:_FINALISTS] + front(part.outcomes)[:_FINALISTS]
-            whole.run([outcome.choice for outcome in best], is_whole=True)
-        self.final = whole.outcomes
+            best = self.goal.ranked(part.evaluations)[:_FINALISTS] + front(part.evaluations)[:_FINALISTS]
+            whole.run([evaluation.choice for evaluation in best], is_whole=True)
+        self.final = whole.evaluations
         self.pick = whole.best
         return whole
 
@@ -147,26 +149,26 @@ class Tuning:
             search.polish(_POLISH_SHARE * self.seconds)
         except KeyboardInterrupt:
             if is_part and search.has(default_choice(self.knobs)):  # then this is all there is
-                self.default = search.outcome(default_choice(self.knobs))
+                self.default = search.evaluation(default_choice(self.knobs))
                 is_part = False
             raise
         finally:
-            self.outcomes = search.outcomes
+            self.evaluations = search.evaluations
             if not is_part:
-                self.final, self.pick = search.outcomes, search.best or self.default
+                self.final, self.pick = search.evaluations, search.best or self.default
 
     def _conclude(self, search: Search) -> None:
         best = search.best
         if best is not None:
             self.pick = simplified(search, best)
             self.effects = effects(search, self.pick)
-        self.final = search.outcomes
+        self.final = search.evaluations
         if self.num_searched == len(self.work.items):
-            self.outcomes = search.outcomes
+            self.evaluations = search.evaluations
 
     def choose(self, choice: Choice) -> None:
         """Takes another one than the best predicted, for what was measured."""
-        self.pick = next(outcome for outcome in self.final if outcome.choice == choice)
+        self.pick = next(evaluation for evaluation in self.final if evaluation.choice == choice)
 
     @property
     def gain(self) -> float:
@@ -194,11 +196,11 @@ class Tuning:
         return self.gain < FINE and (self.is_raised or self.other_gain < FINE)
 
     @property
-    def candidates(self) -> list[Outcome]:
+    def candidates(self) -> list[Evaluation]:
         """Worth a real run, the default first: the pick, and the best with another policy."""
         if self.default is None or self.pick is None:
             return []
-        policies = {outcome.choice.get("policy") for outcome in (self.default, self.pick)}
+        policies = {evaluation.choice.get("policy") for evaluation in (self.default, self.pick)}
         others = [each for each in self.goal.ranked(self.final) if each.choice.get("policy") not in policies]
         pick = [] if self.pick.choice == self.default.choice else [self.pick]
         return [self.default, *pick, *others[:1]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chairlift.telemetry.report import Report
-from chairlift.tune.evaluate import Evaluator, Outcome, Point, Work, point_of
+from chairlift.tune.evaluate import Evaluation, Evaluator, Point, Work, point_of
 from chairlift.tune.goal import Goal
 from chairlift.tune.knobs import Choice, shown, with_choice
 from chairlift.tune.real import in_own_process, measured
@@ -67,20 +67,20 @@ class Verification:
         return point_of(report, self.work.targets)
 
 
-def plan(work: Work, goal: Goal, outcomes: Sequence[Outcome], seconds: float) -> Verification:
+def plan(work: Work, goal: Goal, evaluations: Sequence[Evaluation], seconds: float) -> Verification:
     """What to run so that it takes about so long, or as little as tells anything; `outcomes` has the default first."""
-    whole = [Evaluator(work).outcome(outcome.choice).report for outcome in outcomes]
+    whole = [Evaluator(work).evaluate(evaluation.choice).report for evaluation in evaluations]
     longest = (1.0 + _WARM_SHARE) * max(report.total_s for report in whole if report)
     for num_rounds, most in _EXTENTS:
-        num_runs = num_rounds * min(most, len(outcomes))
+        num_runs = num_rounds * min(most, len(evaluations))
         share = (seconds / num_runs - _LOAD_S) / longest  # of the workload
         # Outputs make a request long, and the first of them may be short: a little less than its share.
         count = len(work.items) if share >= 1.0 else int(0.9 * share * len(work.items))
         if count >= min(_FEWEST, len(work.items)):
             break
-    work, outcomes = work.first(max(_FEWEST, count)), outcomes[:most]
-    predicted = [Evaluator(work).outcome(outcome.choice).report for outcome in outcomes]
-    each = tuple(Verified(o.choice, report) for o, report in zip(outcomes, predicted, strict=True) if report)
+    work, evaluations = work.first(max(_FEWEST, count)), evaluations[:most]
+    predicted = [Evaluator(work).evaluate(evaluation.choice).report for evaluation in evaluations]
+    each = tuple(Verified(o.choice, report) for o, report in zip(evaluations, predicted, strict=True) if report)
     return Verification(work, goal, each, num_rounds)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from chairlift.config.processors import num_processors
 from chairlift.core.errors import ChairliftError
-from chairlift.tune.evaluate import Evaluator, Outcome, Point, Work
+from chairlift.tune.evaluate import Evaluation, Evaluator, Point, Work
 from chairlift.tune.knobs import Choice
 
 T = TypeVar("T")
@@ -32,19 +32,19 @@ class Workers:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.count, context, _begin, (work,))
 
-    def outcomes(
+    def evaluate(
         self, choices: Sequence[Choice], rivals: Sequence[Point] = (), done: Done | None = None
-    ) -> list[Outcome]:
-        return self.map(_outcome, [(choice, tuple(rivals)) for choice in choices], done)
+    ) -> list[Evaluation]:
+        return self.map(_evaluate, [(choice, tuple(rivals)) for choice in choices], done)
 
     def map(self, task: Callable[..., T], each: Sequence[tuple[Any, ...]], done: Done | None = None) -> list[T]:
         """`task(evaluator, *arguments)` for each; a function that can be found by its name."""
         if self._pool is None:
-            return [_told(task(self.evaluator, *arguments), done) for arguments in each]
+            return [_counted(task(self.evaluator, *arguments), done) for arguments in each]
         futures: list[Future[T]] = [self._pool.submit(_run, task, arguments) for arguments in each]
-        under_way: set[Future[T]] = set(futures)
-        while under_way:
-            ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+        pending: set[Future[T]] = set(futures)
+        while pending:
+            ended, pending = wait(pending, return_when=FIRST_COMPLETED)
             for _ in ended if done else ():
                 done()  # type: ignore[misc]
         try:
@@ -60,14 +60,14 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _told(result: T, done: Done | None) -> T:
+def _counted(result: T, done: Done | None) -> T:
     if done is not None:
         done()
     return result
 
 
-def _outcome(evaluator: Evaluator, choice: Choice, rivals: tuple[Point, ...]) -> Outcome:
-    return evaluator.outcome(choice, rivals)
+def _evaluate(evaluator: Evaluator, choice: Choice, rivals: tuple[Point, ...]) -> Evaluation:
+    return evaluator.evaluate(choice, rivals)
 
 
 def _begin(work: Work) -> None:

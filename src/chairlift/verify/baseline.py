@@ -17,14 +17,14 @@ from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.verify import contest
-from chairlift.verify.answer import Answer, Answers, Key, Row, mark
 from chairlift.verify.cases import Case
+from chairlift.verify.output import Logits, Outputs, SampleKey, SampleOutput, summarise
 
 FILE = "verify.json"
 FORMAT, FORMAT_VERSION = "chairlift-verify", 1
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class StoredSample(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a request."""
 
     request: int  # place among the prompts
@@ -45,11 +45,11 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = ""  # empty: not known, as over HTTP
     about: dict[str, Any] = {}  # the rest of what the bits depend on, for the record
     every: int = contest.EVERY
-    requests: list[Kept]
+    requests: list[StoredSample]
 
     def cases(self) -> list[Case]:
         """What to run again."""
-        lead = {kept.request: kept for kept in reversed(self.requests)}
+        lead = {stored.request: stored for stored in reversed(self.requests)}
         try:
             return [
                 Case(tuple(lead[i].prompt), msgspec.convert(lead[i].params, SamplingParams)) for i in range(len(lead))
@@ -58,18 +58,18 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidConfig(f"{FILE}: requests cannot be run again: {error}") from error
 
 
-def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Sequence[Case], answers: Answers) -> int:
+def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Sequence[Case], outputs: Outputs) -> int:
     """Writes the files; how many rows of logits those have. The index comes last: what has none is not whole."""
     try:
         (folder / contest.FOLDER).mkdir(parents=True, exist_ok=True)
         started = int(time.time())
-        kept = [_keep(folder, started + i, key, cases[key.case], answers) for i, key in enumerate(sorted(answers))]
-        baseline = Baseline(chairlift=VERSION, model=model, dtype=dtype, about=about, requests=kept)
+        stored = [_keep(folder, started + i, key, cases[key.case], outputs) for i, key in enumerate(sorted(outputs))]
+        baseline = Baseline(chairlift=VERSION, model=model, dtype=dtype, about=about, requests=stored)
         text = json.dumps(msgspec.to_builtins(baseline), indent=1)
         (folder / FILE).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidConfig(f"{folder}: cannot be written: {error.strerror or error}") from error
-    return sum(len(one.files) for one in kept)
+    return sum(len(one.files) for one in stored)
 
 
 def check_new(folder: Path) -> None:
@@ -78,34 +78,34 @@ def check_new(folder: Path) -> None:
         raise InvalidConfig(f"--save {folder}: is there already; name a new folder, or remove it")
 
 
-def keep(answer: Answer, position: int, row: Row) -> None:
+def keep(output: SampleOutput, position: int, row: Logits) -> None:
     """What a baseline holds of a row: its mark, and at every 100th position all of it."""
-    mark(answer, position, row)
+    summarise(output, position, row)
     if position % contest.EVERY == 0:
-        answer.rows[position] = row
+        output.rows[position] = row
 
 
-def _keep(folder: Path, stamp: int, key: Key, case: Case, answers: Answers) -> Kept:
-    answer = answers[key]
+def _keep(folder: Path, stamp: int, key: SampleKey, case: Case, outputs: Outputs) -> StoredSample:
+    output = outputs[key]
     files = {}
-    for position, row in sorted(answer.rows.items()):
-        path = contest.path_of(folder, stamp, contest.name_of(case.prompt, answer.tokens, position))
+    for position, row in sorted(output.rows.items()):
+        path = contest.path_of(folder, stamp, contest.name_of(case.prompt, output.tokens, position))
         contest.write(path, row)
         files[str(position)] = path.name
-    marks = [answer.marks[len(case.prompt) - 1 + i] for i in range(len(answer.tokens))]
-    return Kept(
+    summaries = [output.summaries[len(case.prompt) - 1 + i] for i in range(len(output.tokens))]
+    return StoredSample(
         request=key.case,
         sample=key.sample,
         prompt=list(case.prompt),
-        params=_told(case.params),
-        tokens=answer.tokens,
-        logprobs=[one.logprob for one in marks],
-        digests=[one.digest for one in marks if one.digest],
+        params=_changed(case.params),
+        tokens=output.tokens,
+        logprobs=[one.logprob for one in summaries],
+        digests=[one.digest for one in summaries if one.digest],
         files=files,
     )
 
 
-def _told(params: SamplingParams) -> dict[str, Any]:
+def _changed(params: SamplingParams) -> dict[str, Any]:
     """Only what is not as usual."""
     plain = SamplingParams()
     names = [f.name for f in fields(SamplingParams)]
@@ -123,23 +123,25 @@ def load(folder: Path) -> Baseline:
     if baseline.format != FORMAT or baseline.version != FORMAT_VERSION:
         found = f"{baseline.format} version {baseline.version}"
         raise InvalidConfig(f"{path}: must be {FORMAT} version {FORMAT_VERSION}, is {found}")
-    for kept in baseline.requests:
-        _check(path, kept)
+    for stored in baseline.requests:
+        _check(path, stored)
     return baseline
 
 
-def _check(path: Path, kept: Kept) -> None:
-    where, count = f"{path}: request {kept.request}, sample {kept.sample}", len(kept.tokens)
-    if len(kept.logprobs) != count or len(kept.digests) not in (0, count):
-        raise InvalidConfig(f"{where}: {count} tokens, {len(kept.logprobs)} logprobs and {len(kept.digests)} digests")
-    for position, name in kept.files.items():
+def _check(path: Path, stored: StoredSample) -> None:
+    where, count = f"{path}: request {stored.request}, sample {stored.sample}", len(stored.tokens)
+    if len(stored.logprobs) != count or len(stored.digests) not in (0, count):
+        raise InvalidConfig(
+            f"{where}: {count} tokens, {len(stored.logprobs)} logprobs and {len(stored.digests)} digests"
+        )
+    for position, name in stored.files.items():
         if not position.isdigit() or Path(name).name != name:
             raise InvalidConfig(
                 f"{where}: files must name files in {contest.FOLDER} by position, has {position}: {name}"
             )
 
 
-def others(baseline: Baseline, model: str, dtype: str, version: str = VERSION) -> str:
+def mismatches(baseline: Baseline, model: str, dtype: str, version: str = VERSION) -> str:
     """In what the baseline is of something else and cannot be compared with this; empty: in nothing."""
     facts = (
         ("the model", baseline.model, model),

@@ -14,9 +14,9 @@ from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.verify.cases import Case, check, mixed
-from chairlift.verify.figures import Figures
-from chairlift.verify.opened import Asked, Opened, check_memory, has_graphs, prompts_for, with_room
-from chairlift.verify.report import LEAST_ROWS, Line, Report, Verdict
+from chairlift.verify.deviation import Deviation
+from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, has_graphs, prompts_for, with_room
+from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
 from chairlift.verify.tolerance import Tolerance
 from chairlift.verify.watch import Watch
 from chairlift.verify.worlds import World, worlds
@@ -24,30 +24,32 @@ from chairlift.verify.worlds import World, worlds
 _NUM_CONTROL_CASES, _NUM_CONTROL_WORLDS = 3, 2
 
 
-def against_batch(settings: Settings, asked: Asked, watch: Watch) -> Report:
+def against_batch(settings: Settings, spec: PromptSpec, watch: Watch) -> VerifyReport:
     """Never raises KeyboardInterrupt: what was compared until then is reported."""
     if settings.max_running == 1:
         raise InvalidConfig("--max-running 1: company takes at least 2")
     model = find_model(settings)
-    check_memory(2.5 * asked.num_rows, model.config.vocab_size)  # alone and among others, some with two samples
-    cases = mixed(prompts_for(model, asked), asked.num_tokens, asked.seed)
+    check_memory(2.5 * spec.num_rows, model.config.vocab_size)  # alone and among others, some with two samples
+    cases = mixed(prompts_for(model, spec), spec.num_tokens, spec.seed)
     roomy = with_room(settings, model.config, cases)
     watch("loading", 0, 0)
-    opened = Opened.open(roomy)
+    opened = OpenedModel.open(roomy)
     check(cases, opened.loaded.limits)
-    report = Report("batch", opened.about())
+    report = VerifyReport("batch", opened.about())
     tolerance, kernels = opened.tolerance, opened.loaded.kernels
     try:
-        _compare(opened, cases, asked.seed, report, watch)
+        _compare(opened, cases, spec.seed, report, watch)
         del opened
-        _conclude(roomy, kernels, cases, asked.seed, tolerance, report, watch)
+        _conclude(roomy, kernels, cases, spec.seed, tolerance, report, watch)
     except KeyboardInterrupt:
         report.is_partial = True
         _judge(report, tolerance, settings.exact, has_control=False)
     return report
 
 
-def _compare(opened: Opened, cases: Sequence[Case], seed: int, report: Report, watch: Watch, control: str = "") -> None:
+def _compare(
+    opened: OpenedModel, cases: Sequence[Case], seed: int, report: VerifyReport, watch: Watch, control: str = ""
+) -> None:
     """Adds a line for each world; a control needs one difference and looks no further than where batches are widest."""
     todo = _worlds(opened, seed)[: _NUM_CONTROL_WORLDS if control else None]
     watch("each alone", 0, len(todo) + 1)
@@ -55,22 +57,22 @@ def _compare(opened: Opened, cases: Sequence[Case], seed: int, report: Report, w
     for done, world in enumerate(todo, 1):
         name = f"{control}, {world.name}" if control else world.name
         watch(name, done, len(todo) + 1)
-        outcome = opened.among(world, cases, random.Random(f"{seed} {world.name}"))
-        figures = Figures()
-        figures.add_answers(expected, outcome.answers)
-        happened = {what: count for what, count in outcome.happened.items() if count}
-        report.lines.append(Line(name, figures, happened, world.proof, is_control=bool(control)))
-        if control and figures.num_differing:
+        result = opened.among(world, cases, random.Random(f"{seed} {world.name}"))
+        deviation = Deviation()
+        deviation.add_outputs(expected, result.outputs)
+        happened = {what: count for what, count in result.happened.items() if count}
+        report.comparisons.append(Comparison(name, deviation, happened, world.proof, is_control=bool(control)))
+        if control and deviation.num_differing:
             return
 
 
-def _worlds(opened: Opened, seed: int) -> list[World]:
+def _worlds(opened: OpenedModel, seed: int) -> list[World]:
     loaded = opened.loaded
     return worlds(loaded.limits.max_running, loaded.runner.depth, has_graphs(loaded), random.Random(f"worlds {seed}"))
 
 
 def _conclude(
-    settings: Settings, kernels: str, cases: Sequence[Case], seed: int, tolerance: Tolerance, report: Report,
+    settings: Settings, kernels: str, cases: Sequence[Case], seed: int, tolerance: Tolerance, report: VerifyReport,
     watch: Watch,
 ) -> None:  # fmt: skip
     """The verdict, after a control if it takes one."""
@@ -79,8 +81,8 @@ def _conclude(
     for name, other in _controls(settings, kernels) if not has_control else ():
         gc.collect()
         watch(f"loading {name}", 0, 0)
-        _compare(Opened.open(other), cases[:_NUM_CONTROL_CASES], seed, report, watch, name)
-        if report.lines[-1].figures.num_differing:
+        _compare(OpenedModel.open(other), cases[:_NUM_CONTROL_CASES], seed, report, watch, name)
+        if report.comparisons[-1].deviation.num_differing:
             has_control = True
             break
     _judge(report, tolerance, settings.exact, has_control)
@@ -97,9 +99,11 @@ def _controls(settings: Settings, kernels: str) -> list[tuple[str, Settings]]:
     return controls
 
 
-def _judge(report: Report, tolerance: Tolerance, exact: bool, has_control: bool) -> None:
+def _judge(report: VerifyReport, tolerance: Tolerance, exact: bool, has_control: bool) -> None:
     found = report.total
-    missed = [line.name for line in report.lines if not line.is_reached and not line.is_control]
+    missed = [
+        comparison.name for comparison in report.comparisons if not comparison.is_reached and not comparison.is_control
+    ]
     if missed:
         report.notes.append(f"not reached, so not shown: {', '.join(missed)} (more --num-prompts or --tokens may help)")
     differing = (

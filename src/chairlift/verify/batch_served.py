@@ -8,30 +8,34 @@ import random
 from dataclasses import replace
 
 from chairlift.verify.cases import Case, mixed
-from chairlift.verify.figures import Figures
-from chairlift.verify.opened import Asked
-from chairlift.verify.report import LEAST_ROWS, Line, Report, Verdict
+from chairlift.verify.deviation import Deviation
+from chairlift.verify.opened import PromptSpec
+from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
 from chairlift.verify.served import Served
-from chairlift.verify.subject import There
+from chairlift.verify.subject import ServedSubject
 from chairlift.verify.watch import Watch
 
 _ROUNDS = 3
 _ATOL = 0.5  # of a log-probability, where no bits are promised: what is computed in is not known here
 
 
-def against_served_batch(url: str, control_url: str | None, exact: bool, asked: Asked, watch: Watch) -> Report:
+def against_served_batch(
+    url: str, control_url: str | None, exact: bool, spec: PromptSpec, watch: Watch
+) -> VerifyReport:
     """Never raises KeyboardInterrupt once requests are sent: what was compared until then is reported."""
-    there = There(url)
+    there = ServedSubject(url)
     control = None if control_url is None else Served(control_url)
-    cases = mixed(there.prompts(asked), asked.num_tokens, asked.seed)
-    report = Report("batch", there.about())
+    cases = mixed(there.prompts(spec), spec.num_tokens, spec.seed)
+    report = VerifyReport("batch", there.about())
     has_control = False
     try:
-        _compare(there.served, cases, asked.seed, report, watch)
+        _compare(there.served, cases, spec.seed, report, watch)
         has_control = report.total.num_differing > 0
         if control is not None and not has_control:
-            _compare(control, cases, asked.seed, report, watch, is_control=True)
-            has_control = any(line.is_control and line.figures.num_differing for line in report.lines)
+            _compare(control, cases, spec.seed, report, watch, is_control=True)
+            has_control = any(
+                comparison.is_control and comparison.deviation.num_differing for comparison in report.comparisons
+            )
     except KeyboardInterrupt:
         report.is_partial = True
     _judge(report, exact, has_control)
@@ -39,7 +43,7 @@ def against_served_batch(url: str, control_url: str | None, exact: bool, asked: 
 
 
 def _compare(
-    served: Served, cases: list[Case], seed: int, report: Report, watch: Watch, is_control: bool = False
+    served: Served, cases: list[Case], seed: int, report: VerifyReport, watch: Watch, is_control: bool = False
 ) -> None:
     before = "control, " if is_control else ""
     watch(f"{before}each alone", 0, _ROUNDS + 1)
@@ -49,12 +53,14 @@ def _compare(
     for turn in range(1, _ROUNDS + 1):
         watch(f"{before}all at once", turn, _ROUNDS + 1)
         together = served.together(cases + company * turn, random.Random(f"{seed} {turn}"))
-        figures = Figures()
-        figures.add_answers(alone, together)
-        report.lines.append(Line(f"{before}{len(cases) * (turn + 1)} at once", figures, is_control=is_control))
+        deviation = Deviation()
+        deviation.add_outputs(alone, together)
+        report.comparisons.append(
+            Comparison(f"{before}{len(cases) * (turn + 1)} at once", deviation, is_control=is_control)
+        )
 
 
-def _judge(report: Report, exact: bool, has_control: bool) -> None:
+def _judge(report: VerifyReport, exact: bool, has_control: bool) -> None:
     found = report.total
     texts = f"{found.num_other_texts} of {found.num_texts} texts"
     differing = f"{found.num_differing:,} of {found.num_rows:,} tokens' log-probabilities and {texts}"

@@ -9,7 +9,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.verify.answer import Key
+from chairlift.verify.output import SampleKey
 
 Prompt = str | Sequence[int]
 
@@ -40,11 +40,11 @@ class Case:
     prompt: tuple[int, ...]
     params: SamplingParams
 
-    def requests(self, index: int, first_id: int, max_output: int) -> dict[Key, Request]:
+    def requests(self, index: int, first_id: int, max_output: int) -> dict[SampleKey, Request]:
         """One for each sample, with ids from first_id."""
         assert self.params.seed is not None
         return {
-            Key(index, sample): Request(
+            SampleKey(index, sample): Request(
                 id=RequestId(first_id + sample), prompt=self.prompt, params=self.params, max_output=max_output,
                 seed=self.params.seed, sample_index=sample, stop_ids=frozenset(self.params.stop_token_ids),
             )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.verify.answer import Row
+from chairlift.verify.output import Logits
 
 FOLDER = "file_npy"
 EVERY = 100
@@ -51,11 +51,11 @@ def parse(path: Path) -> tuple[float, Name] | None:
         return None
 
 
-def write(path: Path, row: Row) -> None:
+def write(path: Path, row: Logits) -> None:
     np.save(path, row.astype(np.float32), allow_pickle=False)
 
 
-def read(path: Path) -> Row:
+def read(path: Path) -> Logits:
     try:
         with path.open("rb") as file:
             _refuse_objects(path, file)
@@ -79,6 +79,6 @@ def _refuse_objects(path: Path, file: object) -> None:
         )
 
 
-def is_close(expected: Row, found: Row) -> bool:
+def is_close(expected: Logits, found: Logits) -> bool:
     """As the contest judges."""
     return expected.shape == found.shape and bool(np.allclose(found, expected, rtol=RTOL, atol=ATOL))

@@ -18,13 +18,13 @@ from chairlift.config.model import LayerSpec, ModelConfig, Rotation
 from chairlift.config.tensors import LayerTensors, Part, end_tensors, layer_tensors
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
-from chairlift.verify.answer import Row
+from chairlift.verify.output import Logits
 
 
 def logits_of(
     config: ModelConfig, tensors: TensorSource, dtype: str, device: str, sequences: Sequence[Sequence[int]],
     num_wanted: Sequence[int], watch: Callable[[int, int], None],
-) -> list[list[Row]]:  # fmt: skip
+) -> list[list[Logits]]:  # fmt: skip
     """Of each sequence the logits after its last num_wanted[i] tokens, in order."""
     rounded = getattr(torch, dtype)
     wide = torch.float64 if rounded is torch.float64 else torch.float32
@@ -85,8 +85,8 @@ class _Layer:
 
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
-        lines = x @ self._qkv.T if self._bias is None else x @ self._qkv.T + self._bias
-        heads = lines.reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
+        comparisons = x @ self._qkv.T if self._bias is None else x @ self._qkv.T + self._bias
+        heads = comparisons.reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
         q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])
         q, k = self._norm("q_norm", q), self._norm("k_norm", k)
         if spec.rotation is not None:

@@ -16,20 +16,20 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner
 from chairlift.core.request import FinishReason, Request
 from chairlift.runner.hooks import LogitsRecorder, LogitsRow, ShowsLogits
-from chairlift.verify.answer import Answer, Answers, Keep, Key, keep
+from chairlift.verify.output import Keep, Outputs, SampleKey, SampleOutput, keep
 
 
-class Guest(NamedTuple):
+class ScriptedRequest(NamedTuple):
     """Samples of one prompt."""
 
     samples: tuple[Request, ...]
-    comes: int = 0  # at this step
-    goes: int | None = None  # so many steps later, if it has not ended
+    arrives: int = 0  # at this step
+    aborted_after: int | None = None  # so many steps later, if it has not ended
 
 
 @dataclass(slots=True)
-class Outcome:
-    answers: Answers = field(default_factory=dict)
+class WorldResult:
+    outputs: Outputs = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
 
 
@@ -48,64 +48,70 @@ class OtherDepth:
 
 
 def drive(
-    engine: Engine, runner: ShowsLogits, guests: Sequence[Guest], wanted: dict[RequestId, Key], keep: Keep = keep
-) -> Outcome:
+    engine: Engine,
+    runner: ShowsLogits,
+    script: Sequence[ScriptedRequest],
+    wanted: dict[RequestId, SampleKey],
+    keep: Keep = keep,
+) -> WorldResult:
     """Until all have ended; keeps the answers of the wanted. `runner` is the one that the engine's work reaches."""
-    outcome = Outcome()
+    result = WorldResult()
     seen = LogitsRecorder(wanted)
-    lengths = {request.id: len(request.prompt) for guest in guests for request in guest.samples}
-    outcome.answers = {key: Answer(lengths[request]) for request, key in wanted.items()}
+    lengths = {request.id: len(request.prompt) for entry in script for request in entry.samples}
+    result.outputs = {key: SampleOutput(lengths[request]) for request, key in wanted.items()}
     runner.on_logits = seen
     try:
         unsettled: list[LogitsRow] = []
-        for _ in _run(engine, guests, wanted, outcome):
-            unsettled = _settle([*unsettled, *seen.take(is_waiting=False)], wanted, outcome, keep)
-        _settle([*unsettled, *seen.take()], wanted, outcome, keep)
+        for _ in _run(engine, script, wanted, result):
+            unsettled = _settle([*unsettled, *seen.take(is_waiting=False)], wanted, result, keep)
+        _settle([*unsettled, *seen.take()], wanted, result, keep)
     finally:
         runner.on_logits = None
-    return outcome
+    return result
 
 
-def _settle(rows: list[LogitsRow], wanted: dict[RequestId, Key], outcome: Outcome, keep: Keep) -> list[LogitsRow]:
+def _settle(
+    rows: list[LogitsRow], wanted: dict[RequestId, SampleKey], result: WorldResult, keep: Keep
+) -> list[LogitsRow]:
     """Keeps the rows whose tokens are known; the others. Some stay so: of steps that ran while their text had ended."""
     unsettled = []
     for found in rows:
-        answer = outcome.answers[wanted[found.request]]
-        if answer.has_token_after(found.position):
-            keep(answer, found.position, found.row)
+        output = result.outputs[wanted[found.request]]
+        if output.has_token_after(found.position):
+            keep(output, found.position, found.row)
         else:
             unsettled.append(found)
     return unsettled
 
 
 def _run(
-    engine: Engine, guests: Sequence[Guest], wanted: dict[RequestId, Key], outcome: Outcome
+    engine: Engine, script: Sequence[ScriptedRequest], wanted: dict[RequestId, SampleKey], result: WorldResult
 ) -> Iterator[None]:  # fmt: skip
     """Pauses after every step."""
-    coming = sorted(guests, key=lambda guest: guest.comes)
+    coming = sorted(script, key=lambda entry: entry.arrives)
     going: dict[int, list[RequestId]] = {}
     chunks: Counter[RequestId] = Counter()
     step = 0
     while coming or engine.has_work:
-        while coming and (coming[0].comes <= step or not engine.has_work):
-            guest = coming.pop(0)
-            engine.add(guest.samples)
-            if guest.goes is not None:
-                going.setdefault(step + guest.goes, []).extend(request.id for request in guest.samples)
+        while coming and (coming[0].arrives <= step or not engine.has_work):
+            entry = coming.pop(0)
+            engine.add(entry.samples)
+            if entry.aborted_after is not None:
+                going.setdefault(step + entry.aborted_after, []).extend(request.id for request in entry.samples)
         for request in going.pop(step, ()):
-            outcome.happened["aborted"] += request in engine.scheduler.live
+            result.happened["aborted"] += request in engine.scheduler.live
             engine.abort(request)
         for event in engine.step():
-            _take(event, wanted, outcome, chunks)
-        outcome.happened["full steps"] += len(engine.scheduler.running) >= 0.9 * engine.scheduler.limits.max_running
+            _take(event, wanted, result, chunks)
+        result.happened["full steps"] += len(engine.scheduler.running) >= 0.9 * engine.scheduler.limits.max_running
         step += 1
         yield
-    outcome.happened["prompts cut"] = sum(count > 1 for count in chunks.values())
+    result.happened["prompts cut"] = sum(count > 1 for count in chunks.values())
 
 
-def _take(event: Event, wanted: dict[RequestId, Key], outcome: Outcome, chunks: Counter[RequestId]) -> None:
+def _take(event: Event, wanted: dict[RequestId, SampleKey], result: WorldResult, chunks: Counter[RequestId]) -> None:
     """Of the wanted; of neighbours it matters only that they fail or fork."""
-    happened = outcome.happened
+    happened = result.happened
     match event:
         case Finished(finish=FinishReason.ERROR):
             raise ChairliftError(f"a request failed while it was verified: {event.message}")
@@ -114,7 +120,7 @@ def _take(event: Event, wanted: dict[RequestId, Key], outcome: Outcome, chunks: 
         case _ if event.request not in wanted:
             pass
         case Token():
-            outcome.answers[wanted[event.request]].tokens.append(event.token)
+            result.outputs[wanted[event.request]].tokens.append(event.token)
         case Preempted():
             happened["swapped" if event.is_swapped else "computed again"] += 1
         case Admitted():

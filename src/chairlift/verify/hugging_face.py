@@ -20,7 +20,7 @@ from chairlift.config.tensors import expected_parts, weight_bytes
 from chairlift.runner.machine import hardware
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
-from chairlift.verify.answer import Row
+from chairlift.verify.output import Logits
 
 _CPU = torch.device("cpu")
 _GIB = 2**30
@@ -41,7 +41,7 @@ def why_not(config: ModelConfig) -> str:
 def logits_of(
     model: ResolvedModel, tensors: Callable[[], TensorSource], dtype: str, sequences: Sequence[Sequence[int]],
     num_wanted: Sequence[int], watch: Callable[[int, int], None],
-) -> list[list[Row]]:  # fmt: skip
+) -> list[list[Logits]]:  # fmt: skip
     """Of each sequence the logits after its last num_wanted[i] tokens, in order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -20,11 +20,11 @@ from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.start.load import Loaded
 from chairlift.telemetry.lines import Rules
 from chairlift.text.find import load_tokenizer
-from chairlift.verify.answer import Answers, Keep, Key, keep
 from chairlift.verify.cases import Case, Prompt, fitted, prompts_of, random_prompts
-from chairlift.verify.drive import Guest, OtherDepth, Outcome, drive
+from chairlift.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
+from chairlift.verify.output import Keep, Outputs, SampleKey, keep
 from chairlift.verify.tolerance import Tolerance, tolerance_of
-from chairlift.verify.worlds import World, again, guests_of, limits_in
+from chairlift.verify.worlds import World, again, limits_in, script_of
 
 _BATCH = {"cpu": 16, "cuda": 300}  # the largest where nobody says otherwise
 _HOST_BLOCKS = 128  # for blocks that are swapped out
@@ -32,7 +32,7 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PromptSpec:
     """What to run."""
 
     prompts: Sequence[Prompt] | None = None  # None: those that come along
@@ -46,12 +46,12 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedModel:
     model: ResolvedModel
     loaded: Loaded
 
     @classmethod
-    def open(cls, settings: Settings) -> "Opened":
+    def open(cls, settings: Settings) -> "OpenedModel":
         model = find_model(settings)
         return cls(model, load(model))
 
@@ -79,27 +79,27 @@ class Opened:
             "load_format": "random weights" if settings.load_format == "dummy" else "",
         }
 
-    def as_configured(self, cases: Sequence[Case], keep: Keep = keep) -> Answers:
+    def as_configured(self, cases: Sequence[Case], keep: Keep = keep) -> Outputs:
         """All cases at once under the settings' own rules."""
         engine = make_engine(self.loaded.runner, self.loaded.limits, rules_of(self.model.settings, self.loaded))
-        guests, wanted = _guests(cases)
-        return drive(engine, self.runner, guests, wanted, keep).answers
+        script, wanted = _script(cases)
+        return drive(engine, self.runner, script, wanted, keep).outputs
 
-    def alone(self, cases: Sequence[Case]) -> Answers:
+    def alone(self, cases: Sequence[Case]) -> Outputs:
         """Each sample with the machine to itself."""
-        answers: Answers = {}
-        guests, wanted = _guests(cases)
-        for guest in guests:
-            for request in guest.samples:
+        outputs: Outputs = {}
+        script, wanted = _script(cases)
+        for entry in script:
+            for request in entry.samples:
                 engine = make_engine(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
                 me = {request.id: wanted[request.id]}
-                answers |= drive(engine, self.runner, [Guest((request,))], me).answers
-        return answers
+                outputs |= drive(engine, self.runner, [ScriptedRequest((request,))], me).outputs
+        return outputs
 
-    def among(self, world: World, cases: Sequence[Case], rng: random.Random) -> Outcome:
+    def among(self, world: World, cases: Sequence[Case], rng: random.Random) -> WorldResult:
         """All cases in a world."""
         loaded = self.loaded
-        guests, wanted = guests_of(world, cases, loaded.limits, rng)
+        script, wanted = script_of(world, cases, loaded.limits, rng)
         rules = Rules(
             policy=world.policy,
             prefill=world.prefill,
@@ -111,20 +111,20 @@ class Opened:
         _use_graphs(loaded, world.has_graphs)
         try:
             if world.is_warm:
-                drive(engine, self.runner, again(guests), {})
-            return drive(engine, self.runner, guests, wanted)
+                drive(engine, self.runner, again(script), {})
+            return drive(engine, self.runner, script, wanted)
         finally:
             _use_graphs(loaded, True)
 
 
-def _guests(cases: Sequence[Case]) -> tuple[list[Guest], dict[RequestId, Key]]:
-    guests: list[Guest] = []
-    wanted: dict[RequestId, Key] = {}
+def _script(cases: Sequence[Case]) -> tuple[list[ScriptedRequest], dict[RequestId, SampleKey]]:
+    script: list[ScriptedRequest] = []
+    wanted: dict[RequestId, SampleKey] = {}
     for index, case in enumerate(cases):
         requests = case.requests(index, 1 + len(wanted), case.params.max_tokens or 1)
         wanted |= {request.id: key for key, request in requests.items()}
-        guests.append(Guest(tuple(requests.values())))
-    return guests, wanted
+        script.append(ScriptedRequest(tuple(requests.values())))
+    return script, wanted
 
 
 def has_graphs(loaded: Loaded) -> bool:
@@ -136,20 +136,20 @@ def _use_graphs(loaded: Loaded, is_on: bool) -> None:
         loaded.runner.uses_graphs = is_on  # type: ignore[attr-defined]
 
 
-def prompts_for(model: ResolvedModel, asked: Asked) -> list[list[int]]:
+def prompts_for(model: ResolvedModel, spec: PromptSpec) -> list[list[int]]:
     """As tokens; random ones for random weights, which need no tokenizer."""
     settings, config = model.settings, model.config
     max_model_len = min(settings.max_model_len or config.max_model_len, config.max_model_len)
-    if asked.prompts is None and settings.load_format == "dummy":
-        drawn = random_prompts(config.vocab_size, asked.num_prompts, asked.seed)
-        return fitted(drawn, asked.num_tokens, max_model_len)
-    given = asked.prompts
+    if spec.prompts is None and settings.load_format == "dummy":
+        drawn = random_prompts(config.vocab_size, spec.num_prompts, spec.seed)
+        return fitted(drawn, spec.num_tokens, max_model_len)
+    given = spec.prompts
     if given is not None and not any(isinstance(prompt, str) for prompt in given):
         return [list(prompt) for prompt in given if not isinstance(prompt, str)]
     tokenizer = load_tokenizer(model.source, settings.tokenizer)
     if given is not None:
         return [tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in given]
-    return fitted(prompts_of(tokenizer.encode, asked.num_prompts), asked.num_tokens, max_model_len)
+    return fitted(prompts_of(tokenizer.encode, spec.num_prompts), spec.num_tokens, max_model_len)
 
 
 def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) -> Settings:

@@ -14,34 +14,34 @@ from chairlift.runner.machine import hardware
 from chairlift.runner.start.load import open_tensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.verify import dense, hugging_face
-from chairlift.verify.answer import Answers, Row
 from chairlift.verify.cases import check, greedy
-from chairlift.verify.figures import Figures
-from chairlift.verify.opened import Asked, Opened, check_memory, prompts_for
-from chairlift.verify.report import LEAST_ROWS, Line, Report, Verdict
+from chairlift.verify.deviation import Deviation
+from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
+from chairlift.verify.output import Logits, Outputs
+from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
 from chairlift.verify.rounded import RoundedTensors
 from chairlift.verify.tolerance import Tolerance
 from chairlift.verify.watch import Watch, part
 
-Compute = Callable[[list[list[int]], list[int]], list[list[Row]]]
+Compute = Callable[[list[list[int]], list[int]], list[list[Logits]]]
 
 
-def against_reference(settings: Settings, asked: Asked, watch: Watch) -> Report:
+def against_reference(settings: Settings, spec: PromptSpec, watch: Watch) -> VerifyReport:
     """Never raises KeyboardInterrupt: what was compared until then is reported."""
     model = find_model(settings)
-    check_memory(2 * asked.num_rows, model.config.vocab_size)
-    cases = greedy(prompts_for(model, asked), asked.num_tokens)
+    check_memory(2 * spec.num_rows, model.config.vocab_size)
+    cases = greedy(prompts_for(model, spec), spec.num_tokens)
     watch("loading", 0, 0)
-    opened = Opened.open(settings)
+    opened = OpenedModel.open(settings)
     check(cases, opened.loaded.limits)
-    report, tolerance = Report("reference", opened.about()), opened.tolerance
+    report, tolerance = VerifyReport("reference", opened.about()), opened.tolerance
     loaded = opened.loaded
     try:
         watch("the engine", 0, 0)
-        answers = opened.as_configured(cases)
+        outputs = opened.as_configured(cases)
         prompts = [case.prompt for case in cases]
-        texts = [[*prompts[key.case], *answer.tokens[:-1]] for key, answer in answers.items()]
-        counts = [len(answer.tokens) for answer in answers.values()]
+        texts = [[*prompts[key.case], *output.tokens[:-1]] for key, output in outputs.items()]
+        counts = [len(output.tokens) for output in outputs.values()]
 
         def tensors(device: str) -> TensorSource:
             dtype, where = getattr(torch, loaded.dtype), torch.device(device)
@@ -56,7 +56,7 @@ def against_reference(settings: Settings, asked: Asked, watch: Watch) -> Report:
             model.config, tensors(loaded.device), loaded.dtype, loaded.device, texts, counts,
             part(watch, "our reference"),
         )  # fmt: skip
-        report.lines.append(_line("our own reference", answers, own))
+        report.comparisons.append(_line("our own reference", outputs, own))
         if reason := hugging_face.why_not(model.config):
             report.notes.append(f"not compared with transformers: {reason}")
         else:
@@ -64,29 +64,29 @@ def against_reference(settings: Settings, asked: Asked, watch: Watch) -> Report:
             other = hugging_face.logits_of(
                 model, lambda: tensors("cpu"), loaded.dtype, texts, counts, part(watch, "transformers")
             )
-            report.lines.append(_line("transformers", answers, other))
+            report.comparisons.append(_line("transformers", outputs, other))
     except KeyboardInterrupt:
         report.is_partial = True
     _judge(report, tolerance)
     return report
 
 
-def _line(name: str, answers: Answers, expected: list[list[Row]]) -> Line:
-    figures = Figures()
-    for answer, rows in zip(answers.values(), expected, strict=True):
-        for row, position in zip(rows, sorted(answer.rows), strict=True):
-            figures.add_row(row, answer.rows[position])
-    return Line(name, figures)
+def _line(name: str, outputs: Outputs, expected: list[list[Logits]]) -> Comparison:
+    deviation = Deviation()
+    for output, rows in zip(outputs.values(), expected, strict=True):
+        for row, position in zip(rows, sorted(output.rows), strict=True):
+            deviation.add_row(row, output.rows[position])
+    return Comparison(name, deviation)
 
 
-def _judge(report: Report, tolerance: Tolerance) -> None:
-    for line in report.lines:
-        found = line.figures
+def _judge(report: VerifyReport, tolerance: Tolerance) -> None:
+    for comparison in report.comparisons:
+        found = comparison.deviation
         if found.max_spreads > tolerance.spreads or found.mean_kl > tolerance.kl:
             far = f"{found.max_spreads:.2g} spreads and a mean KL of {found.mean_kl:.2g}"
-            report.settle(Verdict.FAIL, f"{far} from {line.name}, more than {tolerance.in_words()}")
+            report.settle(Verdict.FAIL, f"{far} from {comparison.name}, more than {tolerance.in_words()}")
             return
-    count = max((line.figures.num_rows for line in report.lines), default=0)
+    count = max((comparison.deviation.num_rows for comparison in report.comparisons), default=0)
     if report.is_partial:
         report.settle(Verdict.NOTHING, f"interrupted; until then all {count:,} rows were within the tolerance")
     elif count < LEAST_ROWS:

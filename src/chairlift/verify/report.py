@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from chairlift.config.version import VERSION
-from chairlift.verify.figures import Figures
+from chairlift.verify.deviation import Deviation
 
 LEAST_ROWS = 50  # fewer compared rows are too little to say anything
 
@@ -22,9 +22,9 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class Line:
+class Comparison:
     name: str
-    figures: Figures
+    deviation: Deviation
     happened: dict[str, int] = field(default_factory=dict)  # what the run went through
     proof: str = ""  # which of it makes the line worth anything; empty: the run as such
     is_control: bool = False
@@ -35,27 +35,29 @@ class Line:
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     against: str
     about: dict[str, Any]  # of what: model, dtype, device, ...
-    lines: list[Line] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
     verdict: Verdict = Verdict.NOTHING
     why: str = "interrupted before anything was compared"
     notes: list[str] = field(default_factory=list)
     is_partial: bool = False
 
-    def settle(self, verdict: Verdict, why: str) -> "Report":
+    def settle(self, verdict: Verdict, why: str) -> "VerifyReport":
         self.verdict, self.why = verdict, why
         return self
 
     @property
-    def total(self) -> Figures:
+    def total(self) -> Deviation:
         """Of everything but controls."""
-        return add_up([line.figures for line in self.lines if not line.is_control])
+        return add_up([comparison.deviation for comparison in self.comparisons if not comparison.is_control])
 
     @property
     def first_difference(self) -> str:
-        return next((f"{x.name}: {x.figures.first}" for x in self.lines if x.figures.first and not x.is_control), "")
+        return next(
+            (f"{x.name}: {x.deviation.first}" for x in self.comparisons if x.deviation.first and not x.is_control), ""
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,29 +73,32 @@ class Report:
             "notes": self.notes,
             "total": self.total.to_json(),
             "lines": [
-                {"name": line.name, "control": line.is_control, "reached": line.is_reached}
-                | {"happened": line.happened}
-                | line.figures.to_json()
-                for line in self.lines
+                {"name": comparison.name, "control": comparison.is_control, "reached": comparison.is_reached}
+                | {"happened": comparison.happened}
+                | comparison.deviation.to_json()
+                for comparison in self.comparisons
             ],
         }
 
     def to_text(self) -> str:
         about = ", ".join(str(value) for value in self.about.values() if value not in ("", None, False))
         shown = [f"{self.against}: {about}"]
-        if self.lines:
-            own = [line for line in self.lines if not line.is_control]
-            total = [Line("all", self.total)] if self.against == "batch" and len(own) > 1 else []
-            shown += ["", _table([*own, *total, *(line for line in self.lines if line.is_control)])]
+        if self.comparisons:
+            own = [comparison for comparison in self.comparisons if not comparison.is_control]
+            total = [Comparison("all", self.total)] if self.against == "batch" and len(own) > 1 else []
+            shown += [
+                "",
+                _table([*own, *total, *(comparison for comparison in self.comparisons if comparison.is_control)]),
+            ]
         shown += ["", *self.notes]
         partial = "PARTIAL, " if self.is_partial else ""
         return "\n".join([*shown, f"{partial}{self.verdict.value}: {self.why}"])
 
 
-def add_up(parts: Sequence[Figures]) -> Figures:
-    total = Figures()
+def add_up(parts: Sequence[Deviation]) -> Deviation:
+    total = Deviation()
     for part in parts:
-        for name in Figures.__dataclass_fields__:
+        for name in Deviation.__dataclass_fields__:
             mine, its = getattr(total, name), getattr(part, name)
             if name == "first":
                 total.first = mine or its
@@ -105,8 +110,8 @@ def add_up(parts: Sequence[Figures]) -> Figures:
 _HEADS = ("", "rows", "differing", "max error", "spreads", "mean error", "top-1", "mean KL", "tokens", "texts", "")
 
 
-def _table(lines: Sequence[Line]) -> str:
-    cells = [_HEADS, *(_cells(line) for line in lines)]
+def _table(comparisons: Sequence[Comparison]) -> str:
+    cells = [_HEADS, *(_cells(comparison) for comparison in comparisons)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(_joined(row, widths) for row in cells)
 
@@ -117,11 +122,11 @@ def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([name.ljust(widths[0]), *padded, last]).rstrip()
 
 
-def _cells(line: Line) -> tuple[str, ...]:
-    f = line.figures
-    happened = f"{line.proof} {line.happened.get(line.proof, 0)}" if line.proof else ""
+def _cells(comparison: Comparison) -> tuple[str, ...]:
+    f = comparison.deviation
+    happened = f"{comparison.proof} {comparison.happened.get(comparison.proof, 0)}" if comparison.proof else ""
     return (
-        line.name,
+        comparison.name,
         f"{f.num_rows:,}",
         f"{f.num_differing:,}",
         f"{f.max_error:.2g}",
@@ -131,5 +136,5 @@ def _cells(line: Line) -> tuple[str, ...]:
         f"{f.mean_kl:.2g}",
         f"{f.num_other_tokens:,} of {f.num_tokens:,}" if f.num_tokens else "-",
         f"{f.num_other_texts} of {f.num_texts}" if f.num_texts else "-",
-        happened if line.is_reached else f"NOT REACHED: {happened}",
+        happened if comparison.is_reached else f"NOT REACHED: {happened}",
     )

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from chairlift.core.errors import ChairliftError
-from chairlift.verify.answer import Answer, Answers, Key
 from chairlift.verify.cases import Case
+from chairlift.verify.output import Outputs, SampleKey, SampleOutput
 
 _TOP = 5  # likeliest tokens whose log-probabilities are compared too
 _TIMEOUT_S = 600.0
-_ASKED = ("max_tokens", "temperature", "top_p", "top_k", "seed", "n", "ignore_eos")
+_SENT = ("max_tokens", "temperature", "top_p", "top_k", "seed", "n", "ignore_eos")
 
 
 class Served:
@@ -42,39 +42,39 @@ class Served:
     def encode(self, text: str) -> list[int]:
         return [int(token) for token in self._ask("/tokenize", {"model": self.model, "prompt": text})["tokens"]]
 
-    def alone(self, cases: Sequence[Case]) -> Answers:
+    def alone(self, cases: Sequence[Case]) -> Outputs:
         """Each sample by itself, nothing else of ours under way."""
-        answers: Answers = {}
+        answers: Outputs = {}
         for index, case in enumerate(cases):
             answers |= self._complete(index, case)
         return answers
 
-    def together(self, cases: Sequence[Case], rng: random.Random | None = None) -> Answers:
+    def together(self, cases: Sequence[Case], rng: random.Random | None = None) -> Outputs:
         """All at once, in any order that the source of chance gives."""
         order = list(enumerate(cases))
         if rng is not None:
             rng.shuffle(order)
-        answers: Answers = {}
+        answers: Outputs = {}
         with ThreadPoolExecutor(len(order)) as pool:
             for found in pool.map(lambda each: self._complete(*each), order):
                 answers |= found
         return answers
 
-    def _complete(self, index: int, case: Case) -> Answers:
-        body = {name: getattr(case.params, name) for name in _ASKED} | {
+    def _complete(self, index: int, case: Case) -> Outputs:
+        body = {name: getattr(case.params, name) for name in _SENT} | {
             "model": self.model,
             "prompt": list(case.prompt),
             "logprobs": _TOP,
             "return_token_ids": True,
         }
         choices = self._ask("/v1/completions", body)["choices"]
-        return {Key(index, int(c["index"])): self._answer(case.prompt, c) for c in choices}
+        return {SampleKey(index, int(c["index"])): self._answer(case.prompt, c) for c in choices}
 
-    def _answer(self, prompt: Sequence[int], choice: dict[str, Any]) -> Answer:
+    def _answer(self, prompt: Sequence[int], choice: dict[str, Any]) -> SampleOutput:
         tokens, scores = choice.get("token_ids"), choice.get("logprobs")
         if not isinstance(tokens, list) or not isinstance(scores, dict):
             raise ChairliftError(f"{self.url}: gives no token_ids or no logprobs with its completions")
-        answer = Answer(len(prompt), tokens, is_served=True)
+        answer = SampleOutput(len(prompt), tokens, is_served=True)
         for i, (own, top) in enumerate(zip(scores["token_logprobs"], scores["top_logprobs"], strict=True)):
             answer.rows[len(prompt) - 1 + i] = np.array([own, *sorted(top.values(), reverse=True)], np.float64)
         return answer
@@ -82,11 +82,11 @@ class Served:
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         try:
-            asked = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
+            request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
-            raise ChairliftError(f"{self.url}{path}: {error.code}: {_told(error)}") from error
+            raise ChairliftError(f"{self.url}{path}: {error.code}: {_reason(error)}") from error
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", error)
             raise ChairliftError(f"--url {self.url}: no server answers there ({why})") from error
@@ -95,7 +95,7 @@ class Served:
         return found
 
 
-def _told(error: urllib.error.HTTPError) -> str:
+def _reason(error: urllib.error.HTTPError) -> str:
     try:
         found = json.load(error)
         return str(found.get("error", {}).get("message") or found)

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.verify import contest
-from chairlift.verify.answer import Answer, Answers, Key
-from chairlift.verify.baseline import Baseline, Kept
+from chairlift.verify.baseline import Baseline, StoredSample
 from chairlift.verify.cases import Case
-from chairlift.verify.figures import Figures
-from chairlift.verify.report import LEAST_ROWS, Line, Report, Verdict
+from chairlift.verify.deviation import Deviation
+from chairlift.verify.output import Outputs, SampleKey, SampleOutput
+from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
 
 
 @dataclass(slots=True)
-class Counts:
+class StoredCounts:
     files: int = 0
     far_files: int = 0
     logprobs: int = 0
@@ -28,53 +28,55 @@ class Counts:
     other_digests: int = 0
 
 
-def compare(folder: Path, baseline: Baseline, answers: Answers, report: Report) -> None:
+def compare(folder: Path, baseline: Baseline, outputs: Outputs, report: VerifyReport) -> None:
     """Adds a line and the verdict."""
-    figures, counts = Figures(), Counts()
-    for kept in baseline.requests:
-        key = Key(kept.request, kept.sample)
-        if key not in answers:
-            raise InvalidConfig(f"{folder}: request {kept.request} has no sample {kept.sample} in its params")
-        _compare_one(folder, kept, answers[key], figures, counts)
-    report.lines.append(Line("stored rows", figures))
+    deviation, counts = Deviation(), StoredCounts()
+    for stored in baseline.requests:
+        key = SampleKey(stored.request, stored.sample)
+        if key not in outputs:
+            raise InvalidConfig(f"{folder}: request {stored.request} has no sample {stored.sample} in its params")
+        _compare_one(folder, stored, outputs[key], deviation, counts)
+    report.comparisons.append(Comparison("stored rows", deviation))
     report.notes.append(
         f"{counts.files - counts.far_files} of {counts.files} stored rows and "
         f"{counts.logprobs - counts.far_logprobs:,} of {counts.logprobs:,} log-probabilities within {contest.ATOL:g}; "
         + (f"{counts.digests - counts.other_digests:,} of {counts.digests:,} rows are the same in every bit"
            if counts.digests else "bits were not seen on both sides")
     )  # fmt: skip
-    _judge(report, figures, counts)
+    _judge(report, deviation, counts)
 
 
-def _compare_one(folder: Path, kept: Kept, answer: Answer, figures: Figures, counts: Counts) -> None:
-    first = len(kept.prompt) - 1
-    pairs = list(zip(kept.tokens, answer.tokens, strict=False))
+def _compare_one(
+    folder: Path, stored: StoredSample, output: SampleOutput, deviation: Deviation, counts: StoredCounts
+) -> None:
+    first = len(stored.prompt) - 1
+    pairs = list(zip(stored.tokens, output.tokens, strict=False))
     same = next((i for i, (was, now) in enumerate(pairs) if was != now), len(pairs))
-    was = Answer(len(kept.prompt), kept.tokens)
-    for position, name in kept.files.items():
-        if int(position) <= first + same and int(position) in answer.rows:
+    was = SampleOutput(len(stored.prompt), stored.tokens)
+    for position, name in stored.files.items():
+        if int(position) <= first + same and int(position) in output.rows:
             row = contest.read(folder / contest.FOLDER / name)
             was.rows[int(position)] = row
             counts.files += 1
-            counts.far_files += not contest.is_close(row, answer.rows[int(position)])
-    figures.add_answer(was, replace(answer, rows={position: answer.rows[position] for position in was.rows}))
+            counts.far_files += not contest.is_close(row, output.rows[int(position)])
+    deviation.add_output(was, replace(output, rows={position: output.rows[position] for position in was.rows}))
     # The row in which two texts part is the last of the same text, but its token is another.
     for i in range(same):
-        before, now = kept.logprobs[i], answer.marks[first + i].logprob
+        before, now = stored.logprobs[i], output.summaries[first + i].logprob
         counts.logprobs += 1
         counts.far_logprobs += not abs(before - now) <= contest.ATOL + contest.RTOL * abs(before)
-    for i, bits in enumerate(kept.digests[: same + 1]):
-        mark = answer.marks.get(first + i)
-        if mark is not None and mark.digest:
+    for i, stored_digest in enumerate(stored.digests[: same + 1]):
+        summary = output.summaries.get(first + i)
+        if summary is not None and summary.digest:
             counts.digests += 1
-            counts.other_digests += bits != mark.digest
+            counts.other_digests += stored_digest != summary.digest
 
 
-def _judge(report: Report, figures: Figures, counts: Counts) -> None:
+def _judge(report: VerifyReport, deviation: Deviation, counts: StoredCounts) -> None:
     far = [
         f"{count:,} of {total:,} {what}"
         for count, total, what in (
-            (figures.num_other_texts, figures.num_texts, "texts are others"),
+            (deviation.num_other_texts, deviation.num_texts, "texts are others"),
             (counts.far_files, counts.files, f"stored rows are off by more than {contest.ATOL:g}"),
             (counts.far_logprobs, counts.logprobs, f"log-probabilities are off by more than {contest.ATOL:g}"),
         )
@@ -88,39 +90,39 @@ def _judge(report: Report, figures: Figures, counts: Counts) -> None:
         why = f"{counts.logprobs} tokens are too little, {LEAST_ROWS} is the least"
         report.settle(Verdict.NOTHING, f"{why}; store more with --num-prompts or --tokens")
     else:
-        report.settle(Verdict.PASS, f"{figures.num_texts} texts of {figures.num_tokens:,} tokens, none altered")
+        report.settle(Verdict.PASS, f"{deviation.num_texts} texts of {deviation.num_tokens:,} tokens, none altered")
 
 
-def compare_files(folder: Path, cases: Sequence[Case], answers: Answers, report: Report) -> None:
+def compare_files(folder: Path, cases: Sequence[Case], outputs: Outputs, report: VerifyReport) -> None:
     """With rows that the contest's own check stored: they have names and no index."""
     stored: dict[contest.Name, list[tuple[float, Path]]] = {}
     inside = folder / contest.FOLDER
     for path in sorted((inside if inside.is_dir() else folder).glob("*.npy")):
         if (parsed := contest.parse(path)) is not None:
             stored.setdefault(parsed[1], []).append((parsed[0], path))
-    found: dict[contest.Name, list[tuple[Key, int]]] = {}
-    for key, answer in sorted(answers.items()):
-        for position in sorted(answer.rows):
+    found: dict[contest.Name, list[tuple[SampleKey, int]]] = {}
+    for key, output in sorted(outputs.items()):
+        for position in sorted(output.rows):
             if position % contest.EVERY == 0:
-                name = contest.name_of(cases[key.case].prompt, answer.tokens, position)
+                name = contest.name_of(cases[key.case].prompt, output.tokens, position)
                 found.setdefault(name, []).append((key, position))
-    figures, num_far = Figures(), 0
+    deviation, num_far = Deviation(), 0
     for name in sorted(stored.keys() & found.keys()):
         for (_, path), (key, position) in zip(sorted(stored[name]), found[name], strict=False):
-            row, now = contest.read(path), answers[key].rows[position]
-            figures.add_row(row, now)
+            row, now = contest.read(path), outputs[key].rows[position]
+            deviation.add_row(row, now)
             num_far += not contest.is_close(row, now)
-    report.lines.append(Line("stored rows", figures))
+    report.comparisons.append(Comparison("stored rows", deviation))
     num_stored, num_found = (sum(map(len, side.values())) for side in (stored, found))
-    if figures.num_rows == 0:
+    if deviation.num_rows == 0:
         why = (
             f"none of the {num_stored} stored rows is of these prompts; give the prompts they were made of (--prompts)"
         )
         report.settle(Verdict.NOTHING, why)
-    elif num_far or figures.num_rows != num_stored or num_stored != num_found:
-        why = f"{num_far} of {figures.num_rows} rows are off by more than {contest.ATOL:g}"
+    elif num_far or deviation.num_rows != num_stored or num_stored != num_found:
+        why = f"{num_far} of {deviation.num_rows} rows are off by more than {contest.ATOL:g}"
         report.settle(
-            Verdict.FAIL, f"{why}; {num_stored} rows were stored, {num_found} were made, {figures.num_rows} pair"
+            Verdict.FAIL, f"{why}; {num_stored} rows were stored, {num_found} were made, {deviation.num_rows} pair"
         )
     else:
-        report.settle(Verdict.PASS, f"{figures.num_rows} rows within {contest.ATOL:g}")
+        report.settle(Verdict.PASS, f"{deviation.num_rows} rows within {contest.ATOL:g}")

@@ -10,9 +10,9 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.verify.answer import Key
 from chairlift.verify.cases import Case
-from chairlift.verify.drive import Guest
+from chairlift.verify.drive import ScriptedRequest
+from chairlift.verify.output import SampleKey
 
 _SIZES = (2, 7, 64, 300)
 _POLICIES = ("shortest-first", "longest-first", "mlfq:quantum=4", "fair-share", "longest-prefix", "similar-length")
@@ -26,7 +26,7 @@ _NEIGHBOUR = 1_000_000  # ids from here on are of neighbours
 class World:
     name: str
     batch: int  # requests that share a step, at most
-    proof: str = ""  # what must have happened at least once, as `Outcome.happened` names it
+    proof: str = ""  # what must have happened at least once, as `WorldResult.happened` names it
     step_tokens: int | None = None  # None: as many as the runner takes
     policy: str = "fcfs"
     prefill: str = "mixed"
@@ -76,15 +76,15 @@ def limits_in(world: World, limits: Limits) -> Limits:
     return replace(limits, max_running=batch, max_step_tokens=max(batch, tokens))
 
 
-def guests_of(
+def script_of(
     world: World, cases: Sequence[Case], limits: Limits, rng: random.Random
-) -> tuple[list[Guest], dict[RequestId, Key]]:
+) -> tuple[list[ScriptedRequest], dict[RequestId, SampleKey]]:
     """The cases among neighbours that fill the batch, and who of them is who."""
     num_tokens = max(case.params.max_tokens or 1 for case in cases)
     # Of a size that lets them all be there before the first has ended.
     longest = min(max(len(case.prompt) for case in cases), max(4, 2 * limits.max_step_tokens // world.batch))
-    guests: list[Guest] = []
-    wanted: dict[RequestId, Key] = {}
+    script: list[ScriptedRequest] = []
+    wanted: dict[RequestId, SampleKey] = {}
     order = list(range(len(cases)))
     if world.is_spread:
         rng.shuffle(order)
@@ -92,29 +92,29 @@ def guests_of(
         requests = cases[index].requests(index, 1 + len(wanted), cases[index].params.max_tokens or 1)
         wanted |= {request.id: key for key, request in requests.items()}
         samples = tuple(requests.values())
-        guests += map(Guest, [samples] if world.is_together else [(request,) for request in samples])
-    least = len(guests) if world.has_aborts or world.has_beams else 4 * world.batch if world.is_interrupted else 0
-    for i in range(max(least, world.batch - len(guests))):
+        script += map(ScriptedRequest, [samples] if world.is_together else [(request,) for request in samples])
+    least = len(script) if world.has_aborts or world.has_beams else 4 * world.batch if world.is_interrupted else 0
+    for i in range(max(least, world.batch - len(script))):
         if world.is_interrupted:
             neighbour = _neighbour(i, 3, 2, limits, rng)
-            guests.append(Guest((neighbour,), comes=2 + rng.randrange(2 * num_tokens)))
+            script.append(ScriptedRequest((neighbour,), arrives=2 + rng.randrange(2 * num_tokens)))
             continue
         if world.has_beams:
-            guests.append(Guest(_search(_BEAMS * i, longest, num_tokens, limits, rng)))
+            script.append(ScriptedRequest(_search(_BEAMS * i, longest, num_tokens, limits, rng)))
             continue
-        goes = rng.randrange(1, num_tokens) if world.has_aborts and num_tokens > 1 else None
-        guests.append(Guest((_neighbour(i, longest, num_tokens, limits, rng),), goes=goes))
+        aborted_after = rng.randrange(1, num_tokens) if world.has_aborts and num_tokens > 1 else None
+        script.append(ScriptedRequest((_neighbour(i, longest, num_tokens, limits, rng),), aborted_after=aborted_after))
     if world.is_spread:
-        guests = [guest._replace(comes=rng.randrange(num_tokens)) for guest in guests]
-    rng.shuffle(guests)
-    return guests, wanted
+        script = [entry._replace(arrives=rng.randrange(num_tokens)) for entry in script]
+    rng.shuffle(script)
+    return script, wanted
 
 
-def again(guests: Sequence[Guest]) -> list[Guest]:
+def again(script: Sequence[ScriptedRequest]) -> list[ScriptedRequest]:
     """The same under other ids: what is run first where the cache is to be warm."""
     return [
-        guest._replace(samples=tuple(replace(r, id=RequestId(r.id + 2 * _NEIGHBOUR)) for r in guest.samples))
-        for guest in guests
+        entry._replace(samples=tuple(replace(r, id=RequestId(r.id + 2 * _NEIGHBOUR)) for r in entry.samples))
+        for entry in script
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.cli.main import main
 from chairlift.runner.start import load
-from chairlift.verify.opened import Opened
+from chairlift.verify.opened import OpenedModel
 from fakes.row_dependent import RowDependentOps
 from fakes.tiny_model import write_tiny_model
 
@@ -57,7 +57,7 @@ def test_a_stored_run_compares_with_exit_code_0_and_too_little_with_2(tiny: str,
 def test_mistakes_are_one_line_and_exit_code_2_before_anything_is_loaded(
     arguments: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Opened, "open", lambda settings: pytest.fail("loaded"))
+    monkeypatch.setattr(OpenedModel, "open", lambda settings: pytest.fail("loaded"))
     assert main(["verify", *arguments]) == 2
     error = capsys.readouterr().err
     assert complaint in error

@@ -16,7 +16,7 @@ from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
 from chairlift.verify import dense
-from chairlift.verify.answer import Row
+from chairlift.verify.output import Logits
 from fakes.declarations import MAX_LEN, DrawnTensors, random_declaration
 from unit.runner.twins import CPU, chunk, random_tokens, request, run, shuffled_tables
 
@@ -32,7 +32,7 @@ def built(seed: int, ops: Ops, dtype: torch.dtype) -> Decoder:
     return build_model(random_declaration(seed), ops, DrawnTensors(), dtype, CPU, MAX_LEN)
 
 
-def reference(seed: int, dtype: torch.dtype) -> list[list[Row]]:
+def reference(seed: int, dtype: torch.dtype) -> list[list[Logits]]:
     counts = [len(text) for text in TEXTS]
     config = random_declaration(seed)
     return dense.logits_of(config, DrawnTensors(), NAMES[dtype], "cpu", TEXTS, counts, lambda *_: None)

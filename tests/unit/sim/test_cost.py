@@ -2,7 +2,7 @@ import pytest
 
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
-from chairlift.sim.cost import CostModel, Shape, shape_of
+from chairlift.sim.cost import CostModel, StepShape, shape_of
 from fakes.requests import make_request
 
 TABLE = ((1, 10.0), (4, 10.0), (8, 20.0))
@@ -17,7 +17,7 @@ def test_a_shape_counts_what_a_plan_computes() -> None:
     copies = (BlockCopy(BlockId(0), BlockId(1)),)
     plan = StepPlan(1, (chunk(10, 1), chunk(4, 1), chunk(6, 3, 0), chunk(0, 2, 2)), copies, 7, 2, copies * 2, copies)
     shape = shape_of(plan, block_size=4)
-    assert shape == Shape(
+    assert shape == StepShape(
         num_rows=7, num_chunks=4, num_samples=4, decode_context=16, prompt_context=11,
         prompt_pairs=(7 + 8 + 9) + (1 + 2), num_copied=4, num_swapped=12,
     )  # fmt: skip
@@ -51,21 +51,21 @@ def test_every_part_counts() -> None:
         linear=TABLE, step_s=1.0, sample_s=2.0, chunk_s=3.0, kv_token_s=5.0, pair_s=7.0, copy_token_s=11.0,
         swap_token_s=13.0,
     )  # fmt: skip
-    shape = Shape(1, 1, 1, 1, 0, 1, 1, 1)
+    shape = StepShape(1, 1, 1, 1, 0, 1, 1, 1)
     assert cost.seconds(shape) == 10.0 + 1.0 + 2.0 + 3.0 + 5.0 + 7.0 + 11.0 + 13.0
 
 
 def test_prompt_attention_is_bound_by_work_or_by_memory() -> None:
     cost = CostModel(linear=((1, 0.0),), kv_token_s=5.0, pair_s=1.0)
-    assert cost.seconds(Shape(1, 1, 0, 0, 10, 4)) == 50.0
-    assert cost.seconds(Shape(1, 1, 0, 0, 10, 400)) == 400.0
+    assert cost.seconds(StepShape(1, 1, 0, 0, 10, 4)) == 50.0
+    assert cost.seconds(StepShape(1, 1, 0, 0, 10, 400)) == 400.0
 
 
 def test_a_step_with_prompts_takes_no_less_than_its_launch() -> None:
     cost = CostModel(linear=TABLE, pair_s=1.0, launch_s=15.0)
-    assert cost.seconds(Shape(1, 1, 1, 9, 0, 0)) == 10.0
-    assert cost.seconds(Shape(1, 1, 1, 0, 2, 3)) == 15.0
-    assert cost.seconds(Shape(1, 1, 1, 0, 2, 30)) == 40.0
+    assert cost.seconds(StepShape(1, 1, 1, 9, 0, 0)) == 10.0
+    assert cost.seconds(StepShape(1, 1, 1, 0, 2, 3)) == 15.0
+    assert cost.seconds(StepShape(1, 1, 1, 0, 2, 30)) == 40.0
 
 
 def test_a_token_computed_again_costs_its_share_of_a_full_step() -> None:

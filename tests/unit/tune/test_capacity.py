@@ -32,12 +32,12 @@ def test_the_capacity_is_met_and_a_little_more_is_not() -> None:
     assert rate > 0
     for factor, is_met in ((1.0, True), (1.03, False)):
         faster = Evaluator(work(60, f"poisson:rate={factor * rate}", SLO))
-        assert (faster.outcome(CHOICE).point.latency <= 1.0) == is_met
+        assert (faster.evaluate(CHOICE).point.latency <= 1.0) == is_met
 
 
 def test_a_slack_limit_allows_no_more_than_is_served_at_once() -> None:
     rate = capacity(Evaluator(work(60, "poisson:rate=1", "e2e_max=1000s")), CHOICE)
-    at_once = Evaluator(work(60)).outcome(CHOICE).report
+    at_once = Evaluator(work(60)).evaluate(CHOICE).report
     assert at_once is not None
     assert rate == at_once.requests_per_s
 

@@ -1,17 +1,17 @@
 from chairlift.telemetry.report import Report
-from chairlift.tune.evaluate import Evaluator, Outcome, Point
+from chairlift.tune.evaluate import Evaluation, Evaluator, Point
 from chairlift.tune.goal import Goal, front, goal_of
 from fakes.tuned import work
 
-REPORT = Evaluator(work(3)).outcome({}).report
+REPORT = Evaluator(work(3)).evaluate({}).report
 
 
-def outcome(throughput: float, latency: float, report: Report | None = REPORT) -> Outcome:
-    return Outcome({"at": f"{throughput} {latency}"}, Point(throughput, latency), report)
+def evaluation(throughput: float, latency: float, report: Report | None = REPORT) -> Evaluation:
+    return Evaluation({"at": f"{throughput} {latency}"}, Point(throughput, latency), report)
 
 
-FAST, SOON, BOTH, POOR = outcome(100, 5.0), outcome(50, 1.0), outcome(99.8, 3.0), outcome(40, 6.0)
-GIVEN_UP = outcome(1000, 0.0, None)
+FAST, SOON, BOTH, POOR = evaluation(100, 5.0), evaluation(50, 1.0), evaluation(99.8, 3.0), evaluation(40, 6.0)
+GIVEN_UP = evaluation(1000, 0.0, None)
 
 
 def test_the_front_is_what_none_beats_at_both() -> None:

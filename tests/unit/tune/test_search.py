@@ -22,7 +22,7 @@ def every_choice() -> Iterator[Choice]:
 def searched(least: int = 40, num_workers: int = 1, seed: int = 0) -> Search:
     with Workers(work(), num_workers) as workers:
         search = Search(workers, KNOBS, GOAL)
-        search.put(workers.evaluator.outcome(default_choice(KNOBS)))
+        search.put(workers.evaluator.evaluate(default_choice(KNOBS)))
         search.explore(60.0, seed, least, patience=16)
         search.polish(60.0)
     return search
@@ -30,7 +30,7 @@ def searched(least: int = 40, num_workers: int = 1, seed: int = 0) -> Search:
 
 def test_it_finds_the_best_of_all() -> None:
     evaluator = Evaluator(work())
-    truth = max(evaluator.outcome(choice).point.throughput for choice in every_choice() if _is_valid(choice))
+    truth = max(evaluator.evaluate(choice).point.throughput for choice in every_choice() if _is_valid(choice))
     search = searched()
     assert search.best is not None
     assert search.best.point.throughput >= 0.995 * truth
@@ -43,25 +43,25 @@ def _is_valid(choice: Choice) -> bool:
 
 
 def test_the_same_seed_tries_the_same_however_many_processes() -> None:
-    tried = [[outcome.choice for outcome in searched(num_workers=count).outcomes] for count in (1, 2)]
+    tried = [[evaluation.choice for evaluation in searched(num_workers=count).evaluations] for count in (1, 2)]
     assert tried[0] == tried[1]
-    assert tried[0] != [outcome.choice for outcome in searched(seed=1).outcomes]
+    assert tried[0] != [evaluation.choice for evaluation in searched(seed=1).evaluations]
 
 
 def test_nothing_is_tried_twice_and_nothing_that_cannot_be() -> None:
     search = searched(least=1000)  # more than there are
-    choices = [tuple(sorted(outcome.choice.items())) for outcome in search.outcomes]
+    choices = [tuple(sorted(evaluation.choice.items())) for evaluation in search.evaluations]
     assert len(set(choices)) == len(choices) <= 72
-    assert all(_is_valid(outcome.choice) for outcome in search.outcomes)
-    assert not any(outcome.failure for outcome in search.outcomes)
+    assert all(_is_valid(evaluation.choice) for evaluation in search.evaluations)
+    assert not any(evaluation.failure for evaluation in search.evaluations)
 
 
 def test_no_time_is_enough_for_the_default() -> None:
     with Workers(work(), 1) as workers:
         search = Search(workers, KNOBS, GOAL)
-        search.put(workers.evaluator.outcome(default_choice(KNOBS)))
+        search.put(workers.evaluator.evaluate(default_choice(KNOBS)))
         search.explore(0.0)
-        assert len(search.outcomes) == 1
+        assert len(search.evaluations) == 1
         assert search.best is not None
 
 
@@ -70,7 +70,7 @@ def test_knobs_that_do_not_matter_are_put_back() -> None:
         search = Search(workers, KNOBS, GOAL)
         turned = {"policy": "longest-first", "max_running": 8, "max_step_tokens": 64, "admission": "peak"}
         search.run([default_choice(KNOBS), turned], is_whole=True)
-        pick = simplified(search, search.outcome(turned))
+        pick = simplified(search, search.evaluation(turned))
         assert pick.choice == {**turned, "admission": "prompt"}  # memory is plenty
         found = effects(search, pick)
     assert [effect.name for effect in found] == ["max_running", "policy"]
@@ -83,8 +83,8 @@ def test_a_loss_is_of_the_pick_and_a_gain_of_the_default() -> None:
         search = Search(workers, KNOBS, GOAL)
         turned = {**default_choice(KNOBS), "max_running": 8}
         search.run([default_choice(KNOBS), turned], is_whole=True)
-        (effect,) = effects(search, search.outcome(turned))
-        before, after = (search.outcome(c).point.throughput for c in (default_choice(KNOBS), turned))
+        (effect,) = effects(search, search.evaluation(turned))
+        before, after = (search.evaluation(c).point.throughput for c in (default_choice(KNOBS), turned))
     assert (effect.name, effect.value, effect.default) == ("max_running", 8, 16)
     assert effect.loss == pytest.approx(1 - before / after)
     assert effect.gain == pytest.approx(after / before - 1)

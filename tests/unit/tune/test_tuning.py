@@ -9,7 +9,7 @@ from chairlift.config.settings import Settings
 from chairlift.report.page import to_markdown
 from chairlift.tune.evaluate import Evaluator, Work
 from chairlift.tune.files import write, yaml_of
-from chairlift.tune.report import Found
+from chairlift.tune.report import TuneReport
 from chairlift.tune.search import Search
 from chairlift.tune.tuning import FINE, Tuning
 from chairlift.tune.verify import Verification, plan
@@ -27,8 +27,8 @@ def batch() -> Tuning:
     return tuned(work())
 
 
-def found(tuning: Tuning, **more: object) -> Found:
-    return Found(tuning, "small.jsonl", "made up", "as given", **more)  # type: ignore[arg-type]
+def found(tuning: Tuning, **more: object) -> TuneReport:
+    return TuneReport(tuning, "small.jsonl", "made up", "as given", **more)  # type: ignore[arg-type]
 
 
 def test_the_pick_beats_the_default_with_no_knob_too_many(batch: Tuning) -> None:
@@ -78,7 +78,9 @@ def test_where_the_default_meets_the_targets_who_can_hold_more_is_better() -> No
     before, after = tuning.capacities
     assert after > (1 + FINE) * before
     assert tuning.gain == pytest.approx(after / before - 1)
-    at_given = Evaluator(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s")).outcome(tuning.pick.choice)
+    at_given = Evaluator(work(arrivals="poisson:rate=0.5", slo="tpot_p99=12ms,ttft_p50=2s")).evaluate(
+        tuning.pick.choice
+    )
     assert at_given.point.latency <= 1.0
     assert f"capacity, {after:.3g} requests a second" in found(tuning).verdict()
 
@@ -110,7 +112,7 @@ def test_a_long_workload_is_searched_by_its_first_part_and_judged_as_a_whole() -
     assert 100 <= tuning.num_searched < 600
     assert tuning.pick is not None and tuning.pick.report is not None
     assert tuning.pick.report.requests == 600
-    assert all(outcome.report.requests == 600 for outcome in tuning.final if outcome.report)
+    assert all(evaluation.report.requests == 600 for evaluation in tuning.final if evaluation.report)
 
 
 def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:

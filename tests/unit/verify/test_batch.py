@@ -14,11 +14,11 @@ from chairlift.runner.ops import Ops
 from chairlift.runner.start import load
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify.batch import against_batch
-from chairlift.verify.opened import Asked, Opened
-from chairlift.verify.report import Report, Verdict
+from chairlift.verify.opened import OpenedModel, PromptSpec
+from chairlift.verify.report import Verdict, VerifyReport
 from fakes.row_dependent import RowDependentOps
 
-ASKED = Asked(num_prompts=4, num_tokens=6)
+SPEC = PromptSpec(num_prompts=4, num_tokens=6)
 
 
 def settings(model: Path, **options: Any) -> Settings:
@@ -38,8 +38,8 @@ def use(monkeypatch: pytest.MonkeyPatch, when_exact: Callable[[], Ops], else_: C
     monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: when_exact() if exact else else_())
 
 
-def verified(model: Path, asked: Asked = ASKED, **options: Any) -> Report:
-    return against_batch(settings(model, **options), asked, nothing)
+def verified(model: Path, spec: PromptSpec = SPEC, **options: Any) -> VerifyReport:
+    return against_batch(settings(model, **options), spec, nothing)
 
 
 def test_sums_that_depend_on_the_rows_are_found_in_every_world_and_fail_exact(
@@ -49,10 +49,10 @@ def test_sums_that_depend_on_the_rows_are_found_in_every_world_and_fail_exact(
     report = verified(tiny_model, exact=True)
     assert report.verdict is Verdict.FAIL
     assert "in spite of --exact; first in batch of 9: prompt 1, sample 0, position" in report.why
-    assert all(line.is_reached for line in report.lines)
+    assert all(comparison.is_reached for comparison in report.comparisons)
     # Where nothing but samples shares a step now and then, few rows may differ; wide batches must all show it.
-    wide = [line for line in report.lines if line.name.startswith("batch of")]
-    assert all(line.figures.num_differing > 0 for line in wide)
+    wide = [comparison for comparison in report.comparisons if comparison.name.startswith("batch of")]
+    assert all(comparison.deviation.num_differing > 0 for comparison in wide)
 
 
 def test_the_same_sums_are_within_the_tolerance_where_nothing_is_promised(
@@ -62,7 +62,7 @@ def test_the_same_sums_are_within_the_tolerance_where_nothing_is_promised(
     report = verified(tiny_model)
     assert report.verdict is Verdict.PASS
     assert report.total.num_differing > 0
-    assert not any(line.is_control for line in report.lines)
+    assert not any(comparison.is_control for comparison in report.comparisons)
 
 
 def test_exact_passes_when_a_control_shows_that_a_difference_would_be_found(
@@ -72,9 +72,9 @@ def test_exact_passes_when_a_control_shows_that_a_difference_would_be_found(
     report = verified(tiny_model, exact=True)
     assert report.verdict is Verdict.PASS
     assert report.total.num_differing == 0
-    control = report.lines[-1]
+    control = report.comparisons[-1]
     assert control.is_control
-    assert control.figures.num_differing > 0
+    assert control.deviation.num_differing > 0
     assert report.total.num_rows >= 16 * 5 * 6  # controls do not count
 
 
@@ -88,7 +88,7 @@ def test_a_control_without_a_difference_proves_nothing(tiny_model: Path, monkeyp
 
 def test_few_rows_prove_nothing(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, RowDependentOps, RowDependentOps)
-    report = verified(tiny_model, Asked(num_prompts=1, num_tokens=1))
+    report = verified(tiny_model, PromptSpec(num_prompts=1, num_tokens=1))
     assert report.verdict is Verdict.NOTHING
     assert "too little" in report.why
 
@@ -98,7 +98,7 @@ def test_interrupted_early_it_says_so_instead_of_asking_for_more(tiny_model: Pat
         if name == "each alone":
             raise KeyboardInterrupt
 
-    report = against_batch(settings(tiny_model), ASKED, watch)
+    report = against_batch(settings(tiny_model), SPEC, watch)
     assert report.is_partial
     assert report.why.startswith("interrupted")
 
@@ -110,10 +110,10 @@ def test_an_interrupted_run_leaves_what_it_compared(tiny_model: Path, monkeypatc
         if done == 3:
             raise KeyboardInterrupt
 
-    report = against_batch(settings(tiny_model), ASKED, watch)
+    report = against_batch(settings(tiny_model), SPEC, watch)
     assert report.is_partial
     assert report.verdict is Verdict.NOTHING
-    assert len(report.lines) == 2
+    assert len(report.comparisons) == 2
     assert json.loads(json.dumps(report.to_json()))["partial"] is True
     assert "PARTIAL" in report.to_text()
 
@@ -126,6 +126,6 @@ def test_company_of_one_is_refused(tiny_model: Path) -> None:
 def test_more_logits_than_memory_are_refused_before_anything_is_loaded(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Opened, "open", lambda settings: pytest.fail("loaded"))
+    monkeypatch.setattr(OpenedModel, "open", lambda settings: pytest.fail("loaded"))
     with pytest.raises(InvalidConfig, match="give less with --num-prompts or --tokens"):
-        verified(tiny_model, Asked(num_prompts=100_000, num_tokens=500))
+        verified(tiny_model, PromptSpec(num_prompts=100_000, num_tokens=500))

@@ -12,13 +12,13 @@ import pytest
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 from chairlift.verify.batch_served import against_served_batch
-from chairlift.verify.opened import Asked
-from chairlift.verify.report import Report, Verdict
+from chairlift.verify.opened import PromptSpec
+from chairlift.verify.report import Verdict, VerifyReport
 from chairlift.verify.served import Served
 from chairlift.verify.store import against_folder, save
-from chairlift.verify.subject import There
+from chairlift.verify.subject import ServedSubject
 
-ASKED = Asked(num_prompts=4, num_tokens=8)
+SPEC = PromptSpec(num_prompts=4, num_tokens=8)
 
 
 class StandIn(ThreadingHTTPServer):
@@ -102,8 +102,8 @@ def nothing(name: str, done: int, total: int) -> None:
     pass
 
 
-def verified(url: str, control_url: str | None = None, exact: bool = False) -> Report:
-    return against_served_batch(url, control_url, exact, ASKED, nothing)
+def verified(url: str, control_url: str | None = None, exact: bool = False) -> VerifyReport:
+    return against_served_batch(url, control_url, exact, SPEC, nothing)
 
 
 def test_a_difference_fails_exact_and_passes_where_nothing_is_promised(drifting: StandIn) -> None:
@@ -129,11 +129,11 @@ def test_a_large_difference_fails_in_any_case(drifting: StandIn) -> None:
 
 
 def test_what_a_server_says_is_stored_and_compared(steady: StandIn, tmp_path: Path) -> None:
-    asked = Asked(num_prompts=8, num_tokens=8)
-    assert save(tmp_path / "base", There(steady.url), asked, nothing).verdict is Verdict.PASS
-    assert against_folder(tmp_path / "base", There(steady.url), asked, nothing).verdict is Verdict.PASS
+    spec = PromptSpec(num_prompts=8, num_tokens=8)
+    assert save(tmp_path / "base", ServedSubject(steady.url), spec, nothing).verdict is Verdict.PASS
+    assert against_folder(tmp_path / "base", ServedSubject(steady.url), spec, nothing).verdict is Verdict.PASS
     steady.drift = 0.1
-    report = against_folder(tmp_path / "base", There(steady.url), asked, nothing)
+    report = against_folder(tmp_path / "base", ServedSubject(steady.url), spec, nothing)
     assert report.verdict is Verdict.FAIL
     assert "log-probabilities are off" in report.why
 

@@ -10,29 +10,29 @@ import pytest
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.start import load
 from chairlift.verify import baseline
-from chairlift.verify.answer import Answers
-from chairlift.verify.opened import Asked
-from chairlift.verify.report import Report, Verdict
+from chairlift.verify.opened import PromptSpec
+from chairlift.verify.output import Outputs
+from chairlift.verify.report import Verdict, VerifyReport
 from chairlift.verify.store import against_folder, save
-from chairlift.verify.subject import Here
+from chairlift.verify.subject import LocalSubject
 from fakes.row_dependent import RowDependentOps
 from unit.verify.test_batch import nothing, settings
 from unit.verify.test_reference import TooSharp
 
-KEPT = {"request": 0, "sample": 0, "prompt": [1], "params": {}, "tokens": [], "logprobs": []}
-ASKED = Asked(num_prompts=6, num_tokens=12)
+STORED = {"request": 0, "sample": 0, "prompt": [1], "params": {}, "tokens": [], "logprobs": []}
+SPEC = PromptSpec(num_prompts=6, num_tokens=12)
 
 
 @pytest.fixture(scope="module")
 def stored(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stored") / "base"
-    report = save(folder, Here(settings(tiny_model)), ASKED, nothing)
+    report = save(folder, LocalSubject(settings(tiny_model)), SPEC, nothing)
     assert report.verdict is Verdict.PASS
     return folder
 
 
-def compared(folder: Path, model: Path, asked: Asked = ASKED, **options: Any) -> Report:
-    return against_folder(folder, Here(settings(model, **options)), asked, nothing)
+def compared(folder: Path, model: Path, spec: PromptSpec = SPEC, **options: Any) -> VerifyReport:
+    return against_folder(folder, LocalSubject(settings(model, **options)), spec, nothing)
 
 
 def changed(stored: Path, to: Path, **changes: Any) -> Path:
@@ -61,16 +61,16 @@ def test_logits_at_every_100th_position_are_plain_rows_under_the_contests_names(
 
 def test_too_little_to_compare_with_is_told_when_it_is_stored(tiny_model: Path, tmp_path: Path) -> None:
     for num_prompts, note in ((5, []), (4, ["fewer than 50 tokens are too little to compare with"])):
-        asked = Asked(num_prompts=num_prompts, num_tokens=12)
-        report = save(tmp_path / str(num_prompts), Here(settings(tiny_model)), asked, nothing)
+        spec = PromptSpec(num_prompts=num_prompts, num_tokens=12)
+        report = save(tmp_path / str(num_prompts), LocalSubject(settings(tiny_model)), spec, nothing)
         assert [text.partition(";")[0] for text in report.notes] == note
 
 
 def test_only_the_rows_that_are_stored_are_kept_in_memory(tiny_model: Path) -> None:
-    subject = Here(settings(tiny_model))
-    answers = subject.answers(subject.cases(ASKED))
-    assert [sorted(answer.rows) for answer in answers.values()] == [[], [100], [], [100], [], [100]]
-    assert all(len(answer.marks) == 12 for answer in answers.values())
+    subject = LocalSubject(settings(tiny_model))
+    outputs = subject.outputs(subject.cases(SPEC))
+    assert [sorted(output.rows) for output in outputs.values()] == [[], [100], [], [100], [], [100]]
+    assert all(len(output.summaries) == 12 for output in outputs.values())
 
 
 def test_another_policy_and_batch_alter_nothing_in_float32(stored: Path, tiny_model: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_baseline_of_something_else_is_named_and_not_compared(
     report = compared(changed(stored, tmp_path / "other", **{name: "elsewhere"}), tiny_model)
     assert report.verdict is Verdict.NOTHING
     assert "was elsewhere" in report.why
-    assert not report.lines
+    assert not report.comparisons
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_a_baseline_of_something_else_is_named_and_not_compared(
     [
         ({"version": 2}, "must be chairlift-verify version 1"),
         ({"requests": 5}, "not a baseline"),
-        ({"requests": [{**KEPT, "request": 3}]}, "run again"),
-        ({"requests": [{**KEPT, "tokens": [1]}]}, "0 logprobs"),
-        ({"requests": [{**KEPT, "params": {"temperature": -1.0}}]}, "run again"),
+        ({"requests": [{**STORED, "request": 3}]}, "run again"),
+        ({"requests": [{**STORED, "tokens": [1]}]}, "0 logprobs"),
+        ({"requests": [{**STORED, "params": {"temperature": -1.0}}]}, "run again"),
     ],
 )
 def test_a_damaged_index_is_refused_in_one_line(
@@ -148,11 +148,11 @@ def test_a_folder_of_the_contests_own_pairs_by_name(stored: Path, tiny_model: Pa
     (other / baseline.FILE).unlink()
     index = json.loads((stored / baseline.FILE).read_text())
     prompts = [request["prompt"] for request in index["requests"]]
-    report = compared(other, tiny_model, Asked(prompts=prompts, num_tokens=12))
+    report = compared(other, tiny_model, PromptSpec(prompts=prompts, num_tokens=12))
     assert (report.verdict, report.total.num_rows) == (Verdict.PASS, 3)
     next((other / "file_npy").iterdir()).unlink()
-    assert compared(other, tiny_model, Asked(prompts=prompts, num_tokens=12)).verdict is Verdict.FAIL
-    assert compared(other, tiny_model, Asked(prompts=[[1, 2]], num_tokens=12)).verdict is Verdict.NOTHING
+    assert compared(other, tiny_model, PromptSpec(prompts=prompts, num_tokens=12)).verdict is Verdict.FAIL
+    assert compared(other, tiny_model, PromptSpec(prompts=[[1, 2]], num_tokens=12)).verdict is Verdict.NOTHING
     with pytest.raises(InvalidConfig, match="--prompts"):
         compared(other, tiny_model)
 
@@ -161,14 +161,14 @@ def test_a_folder_of_the_contests_own_pairs_by_name(stored: Path, tiny_model: Pa
 def test_an_interrupted_comparison_is_partial(
     stored: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_index: bool
 ) -> None:
-    def interrupt(*_: Any) -> Answers:
+    def interrupt(*_: Any) -> Outputs:
         raise KeyboardInterrupt
 
     other = changed(stored, tmp_path / "other")
     if not has_index:
         (other / baseline.FILE).unlink()
-    monkeypatch.setattr(Here, "answers", interrupt)
-    report = compared(other, tiny_model, Asked(prompts=[[1, 2]], num_tokens=12))
+    monkeypatch.setattr(LocalSubject, "outputs", interrupt)
+    report = compared(other, tiny_model, PromptSpec(prompts=[[1, 2]], num_tokens=12))
     assert (report.is_partial, report.verdict) == (True, Verdict.NOTHING)
     assert report.why.startswith("interrupted")
 

@@ -9,16 +9,16 @@ from chairlift.core.limits import Limits
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.telemetry.lines import Rules
 from chairlift.verify.cases import mixed, random_prompts
-from chairlift.verify.drive import OtherDepth, Outcome, drive
-from chairlift.verify.worlds import World, again, guests_of, limits_in, worlds
+from chairlift.verify.drive import OtherDepth, WorldResult, drive
+from chairlift.verify.worlds import World, again, limits_in, script_of, worlds
 from fakes.ledger import LedgerRunner
 
 VOCAB, NUM_HOST = 500, 256
 CASES = mixed(random_prompts(VOCAB, 6, 0), 12, 0)
 
 
-def run(world: World, limits: Limits) -> Outcome:
-    guests, wanted = guests_of(world, CASES, limits, random.Random(5))
+def run(world: World, limits: Limits) -> WorldResult:
+    script, wanted = script_of(world, CASES, limits, random.Random(5))
     runner = LedgerRunner(limits.num_blocks, limits.block_size, VOCAB, 1, NUM_HOST)
     runner.on_logits = None  # type: ignore[attr-defined]
     rules = Rules(
@@ -27,8 +27,8 @@ def run(world: World, limits: Limits) -> Outcome:
     )  # fmt: skip
     engine = make_engine(OtherDepth(runner, world.depth) if world.depth else runner, limits_in(world, limits), rules)
     if world.is_warm:
-        drive(engine, runner, again(guests), {})  # type: ignore[arg-type]
-    return drive(engine, runner, guests, wanted)  # type: ignore[arg-type]
+        drive(engine, runner, again(script), {})  # type: ignore[arg-type]
+    return drive(engine, runner, script, wanted)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("max_batch", [2, 5, 16, 300])
@@ -38,9 +38,9 @@ def test_every_world_reaches_what_it_is_for_and_changes_no_token(max_batch: int)
     )
     texts = None
     for world in worlds(max_batch, depth=1, has_graphs=True, rng=random.Random(max_batch)):
-        outcome = run(world, limits)
-        assert not world.proof or outcome.happened[world.proof] > 0, world
-        found = {key: answer.tokens for key, answer in outcome.answers.items()}
+        result = run(world, limits)
+        assert not world.proof or result.happened[world.proof] > 0, world
+        found = {key: output.tokens for key, output in result.outputs.items()}
         assert all(len(tokens) == 12 for tokens in found.values())
         texts = texts or found
         assert found == texts, world.name

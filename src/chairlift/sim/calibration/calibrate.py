@@ -108,12 +108,12 @@ class Calibrator:
             cost = replace(cost, chunk_s=cost.chunk_s + host_s(self._limits))
         if self._moving:
             still, copied, swapped = medians[count:]
-            places = self._num_moved * size
+            slots = self._num_moved * size
             # A block is moved out and in again.
             cost = replace(
                 cost,
-                copy_token_s=max(0.0, copied - still) / places,
-                swap_token_s=max(0.0, swapped - still) / (2 * places),
+                copy_token_s=max(0.0, copied - still) / slots,
+                swap_token_s=max(0.0, swapped - still) / (2 * slots),
             )
         measured = tuple(
             {**shape._asdict(), "median_s": median, "min_s": min(each), "max_s": max(each)}

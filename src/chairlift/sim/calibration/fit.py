@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.sim.cost import CostModel, Shape
+from chairlift.sim.cost import CostModel, StepShape
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -34,7 +34,7 @@ class Fit:
         return float(np.max(np.abs(self.errors)))
 
 
-def fit(shapes: Sequence[Shape], seconds: Sequence[float], max_row_pairs: int = 0) -> Fit:
+def fit(shapes: Sequence[StepShape], seconds: Sequence[float], max_row_pairs: int = 0) -> Fit:
     """max_row_pairs: as the shapes were made; where it is 0, every step is launched alike."""
     measured = np.array(seconds)
     has_prompt = np.array([shape.prompt_pairs > 0 for shape in shapes])
@@ -52,7 +52,7 @@ def fit(shapes: Sequence[Shape], seconds: Sequence[float], max_row_pairs: int = 
     return Fit(replace(cost, max_row_pairs=max_row_pairs), tuple(float(error) for error in errors))
 
 
-def _fit(shapes: Sequence[Shape], measured: Array, weights: Array, is_read: Flags, is_launch: Flags) -> CostModel:
+def _fit(shapes: Sequence[StepShape], measured: Array, weights: Array, is_read: Flags, is_launch: Flags) -> CostModel:
     rows, chunks, samples, decodes, prompts, pairs = np.array([shape[:6] for shape in shapes], dtype=float).T
     nodes = np.unique(rows)
     rises = [np.ones(len(rows))]

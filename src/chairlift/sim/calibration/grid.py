@@ -20,17 +20,17 @@ _SHARES = (0.25, 3.5, 0.5, 0.75, 1.25, 0.25, 1.0, 0.5)  # of the mean context, i
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens of one made-up request that a step computes."""
+    """Tokens of one synthetic request that a step computes."""
 
     start: int
     count: int = 1
     has_sample: bool = True  # its last token is reached
 
 
-Step = tuple[Span, ...]  # decodes (one token after a start) first
+StepSpans = tuple[Span, ...]  # decodes (one token after a start) first
 
 
-def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
+def grid(limits: Limits, is_quick: bool = False) -> list[StepSpans]:
     """Shapes that fit the limits, each with blocks of its own for every request."""
     rows, batches = _powers(limits.max_step_tokens), _powers(limits.max_running)
     contexts = (48, 256) if is_quick else (48, 128, 256, 1024)
@@ -52,7 +52,7 @@ def grid(limits: Limits, is_quick: bool = False) -> list[Step]:
     return [step for step in dict.fromkeys(steps) if _fits(step, limits)]
 
 
-def _decodes(count: int, mean: int) -> Step:
+def _decodes(count: int, mean: int) -> StepSpans:
     """With contexts of so many tokens on average."""
     if count < len(_SHARES):
         return (Span(mean - 1),) * count
@@ -76,7 +76,7 @@ def _with_middles(powers: list[int]) -> list[int]:
     return sorted({*powers, *(middle for middle in middles if middle < powers[-1])})
 
 
-def _fits(step: Step, limits: Limits) -> bool:
+def _fits(step: StepSpans, limits: Limits) -> bool:
     size = limits.block_size
     return (
         len(step) <= limits.max_running
@@ -87,7 +87,7 @@ def _fits(step: Step, limits: Limits) -> bool:
 
 
 def plan_of(
-    step: Step,
+    step: StepSpans,
     limits: Limits,
     copies: tuple[BlockCopy, ...] = (),
     swap_outs: tuple[BlockCopy, ...] = (),
@@ -99,7 +99,7 @@ def plan_of(
         end = span.start + span.count
         blocks = [BlockId(num_blocks + i) for i in range(-(-end // limits.block_size))]
         num_blocks += len(blocks)
-        tokens = tuple((7 * index + place) % limits.vocab_size for place in range(end))
+        tokens = tuple((7 * index + position) % limits.vocab_size for position in range(end))
         request = Request(id=RequestId(1 + index), prompt=tokens, params=_PARAMS, max_output=1, seed=0)
         samples = (request,) if span.has_sample else ()
         chunks.append(Chunk(request, span.start, span.count, tokens, end, blocks, len(blocks), samples))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from chairlift.report.text import columns
-from chairlift.sim.comparison.vary import Case
+from chairlift.sim.comparison.vary import Variant
 from chairlift.sim.profile import Profile
 from chairlift.sim.run import run
 from chairlift.telemetry.report import Report, Slo
@@ -14,8 +14,8 @@ from chairlift.workload.arrivals import parse_arrivals
 from chairlift.workload.item import Item
 
 
-class Row(NamedTuple):
-    case: Case
+class VariantReport(NamedTuple):
+    variant: Variant
     report: Report
 
 
@@ -49,20 +49,20 @@ COLUMNS = (
 
 
 def compare(
-    cases: Iterable[Case],
+    variants: Iterable[Variant],
     items: Callable[[], Iterable[Item]],
     profile: Profile,
     seed: int = 0,
     slo: Slo | None = None,
     watch: Callable[[float], None] | None = None,
-) -> Iterator[Row]:
+) -> Iterator[VariantReport]:
     """`items` gives the workload anew for each case."""
-    for case in cases:
-        report = run(case.settings, profile, items(), parse_arrivals(case.arrivals), seed, slo, watch=watch)
-        yield Row(case, report)
+    for variant in variants:
+        report = run(variant.settings, profile, items(), parse_arrivals(variant.arrivals), seed, slo, watch=watch)
+        yield VariantReport(variant, report)
 
 
-def shown_columns(rows: Sequence[Row]) -> list[Column]:
+def shown_columns(rows: Sequence[VariantReport]) -> list[Column]:
     """Without the figures that no row has, and those that nothing happened for in any row."""
     rare = ("goodput_per_s", "preemptions", "swaps", "cache_hit_tokens", "blocks_saved")
     return [column for column in COLUMNS if column.name not in rare or any(column.value(r.report) for r in rows)]
@@ -73,24 +73,24 @@ def cell(column: Column, report: Report) -> str:
     return "" if value is None else f"{value:.{column.digits}f}"
 
 
-def to_text(rows: Sequence[Row]) -> str:
+def to_text(rows: Sequence[VariantReport]) -> str:
     shown = shown_columns(rows)
     lines = [("", *(column.title for column in shown))]
-    lines += [(row.case.label, *(cell(column, row.report) for column in shown)) for row in rows]
-    first = max(len(row.case.label) for row in rows)
+    lines += [(row.variant.label, *(cell(column, row.report) for column in shown)) for row in rows]
+    first = max(len(row.variant.label) for row in rows)
     return "\n".join(columns(*line, first=first, width=13) for line in lines)
 
 
-def to_csv(rows: Sequence[Row]) -> str:
+def to_csv(rows: Sequence[VariantReport]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    varied = list(rows[0].case.varied)
+    varied = list(rows[0].variant.varied)
     writer.writerow([*varied, *(column.name for column in COLUMNS)])
     for row in rows:
         values = (column.value(row.report) for column in COLUMNS)
-        writer.writerow([*row.case.varied.values(), *("" if value is None else value for value in values)])
+        writer.writerow([*row.variant.varied.values(), *("" if value is None else value for value in values)])
     return out.getvalue()
 
 
-def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [{"varied": dict(row.case.varied), "report": row.report.to_json()} for row in rows]
+def to_json(rows: Sequence[VariantReport]) -> list[dict[str, Any]]:
+    return [{"varied": dict(row.variant.varied), "report": row.report.to_json()} for row in rows]

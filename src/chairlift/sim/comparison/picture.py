@@ -14,7 +14,7 @@ from chairlift.report import files, page
 from chairlift.report.chart import PlotSeries, PlotStyle, bars, plot
 from chairlift.report.frame import Chart, picture
 from chairlift.report.page import Charts, Table
-from chairlift.sim.comparison.compare import Column, Row, cell, shown_columns, to_csv, to_json
+from chairlift.sim.comparison.compare import Column, VariantReport, cell, shown_columns, to_csv, to_json
 
 _SPREADS = ("p50", "p90", "p99")
 _LOOKS = ("dotted", "dashed", "")
@@ -27,7 +27,7 @@ class Figure(NamedTuple):
     columns: tuple[Column, ...]  # one, or the percentiles of one figure
 
 
-def figures(rows: Sequence[Row]) -> list[Figure]:
+def figures(rows: Sequence[VariantReport]) -> list[Figure]:
     """What is worth a chart: figures that differ between runs, percentiles of one figure together."""
     found: dict[str, list[Column]] = {}
     for column in shown_columns(rows):
@@ -38,12 +38,12 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
     return [Figure(title, tuple(columns)) for title, columns in found.items()]
 
 
-def axis_of(rows: Sequence[Row]) -> tuple[str, list[float]] | None:
+def axis_of(rows: Sequence[VariantReport]) -> tuple[str, list[float]] | None:
     """The last setting that varies and its value in each row, when those are numbers."""
-    varied = list(rows[0].case.varied)
+    varied = list(rows[0].variant.varied)
     if not varied:
         return None
-    texts = [row.case.varied[varied[-1]] for row in rows]
+    texts = [row.variant.varied[varied[-1]] for row in rows]
     matches = [re.fullmatch(r"(.*?=)?(\d+(?:\.\d+)?(?:e-?\d+)?)\s*([A-Za-z]*)", text) for text in texts]
     found = [match for match in matches if match]
     if len(found) < len(rows) or len({(match[1], match[3]) for match in found}) > 1 or len(set(texts)) < 3:
@@ -54,20 +54,20 @@ def axis_of(rows: Sequence[Row]) -> tuple[str, list[float]] | None:
     ]
 
 
-def charts(rows: Sequence[Row]) -> list[Chart]:
+def charts(rows: Sequence[VariantReport]) -> list[Chart]:
     axis = axis_of(rows)
     return [_curves(rows, figure, *axis) if axis else _bars(rows, figure) for figure in figures(rows)]
 
 
-def _bars(rows: Sequence[Row], figure: Figure) -> Chart:
+def _bars(rows: Sequence[VariantReport], figure: Figure) -> Chart:
     values = {_share(column): [column.value(row.report) or 0.0 for row in rows] for column in figure.columns}
-    return bars(figure.title, [row.case.label for row in rows], values)
+    return bars(figure.title, [row.variant.label for row in rows], values)
 
 
-def _curves(rows: Sequence[Row], figure: Figure, name: str, values: list[float]) -> Chart:
+def _curves(rows: Sequence[VariantReport], figure: Figure, name: str, values: list[float]) -> Chart:
     groups: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
-        groups.setdefault(", ".join(list(row.case.varied.values())[:-1]), []).append(i)
+        groups.setdefault(", ".join(list(row.variant.varied.values())[:-1]), []).append(i)
     looks = _LOOKS[-len(figure.columns) :]
     series = []
     for hue, (group, members) in enumerate(groups.items()):
@@ -86,14 +86,14 @@ def _share(column: Column) -> str:
     return next((share for share in _SPREADS if share in column.name), "")
 
 
-def to_html(rows: Sequence[Row], title: str) -> str:
+def to_html(rows: Sequence[VariantReport], title: str) -> str:
     columns = shown_columns(rows)
-    lines = [(row.case.label, *(cell(column, row.report) for column in columns)) for row in rows]
+    lines = [(row.variant.label, *(cell(column, row.report) for column in columns)) for row in rows]
     table = Table(("", *(column.title for column in columns)), lines)
     return page.to_html(title, [Charts(charts(rows)), table])
 
 
-def write(rows: Sequence[Row], title: str, folder: Path) -> list[Path]:
+def write(rows: Sequence[VariantReport], title: str, folder: Path) -> list[Path]:
     """The table, the picture and the page."""
     contents = {
         "compare.csv": to_csv(rows),

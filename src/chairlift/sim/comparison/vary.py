@@ -15,11 +15,11 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 
 ARRIVALS = "arrivals"  # not a setting of the engine, but as often varied
-MAX_CASES = 1000
+MAX_VARIANTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Variant:
     varied: Mapping[str, str]  # in the order they were given
     settings: Settings
     arrivals: str
@@ -41,8 +41,8 @@ def parse_vary(given: Sequence[str]) -> dict[str, list[str]]:
         varied[name] = _split(values)
         if not equals or not all(varied[name]):
             raise InvalidConfig(f"--vary {text}: must list values, as in {name.replace('_', '-')}=VALUE,VALUE")
-    if math.prod(map(len, varied.values())) > MAX_CASES:
-        raise InvalidConfig(f"--vary asks for more than {MAX_CASES} runs")
+    if math.prod(map(len, varied.values())) > MAX_VARIANTS:
+        raise InvalidConfig(f"--vary asks for more than {MAX_VARIANTS} runs")
     return varied
 
 
@@ -57,18 +57,18 @@ def _split(values: str) -> list[str]:
     return found
 
 
-def cases(
+def variants(
     varied: Mapping[str, Sequence[str]],
     arrivals: str,
     flags: Mapping[str, object],
     config: Path | None,
     environment: Mapping[str, str],
-) -> list[Case]:
+) -> list[Variant]:
     """Every combination, the last name changing fastest; each is checked before any is run."""
     found = []
     for values in itertools.product(*varied.values()):
         chosen = dict(zip(varied, values, strict=True))
         changes = {name: value for name, value in chosen.items() if name != ARRIVALS}
         settings = resolve({**flags, **changes}, config, environment)
-        found.append(Case(chosen, settings, chosen.get(ARRIVALS, arrivals)))
+        found.append(Variant(chosen, settings, chosen.get(ARRIVALS, arrivals)))
     return found

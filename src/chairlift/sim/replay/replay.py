@@ -25,7 +25,7 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.score import TokenScore
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.drive import arrive
-from chairlift.sim.replay.script import Ended, Script
+from chairlift.sim.replay.script import EndOfTrace, TraceScript
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.digest import digest
 from chairlift.telemetry.lines import AbortLine, Add, Commit, Fail, Plan, RollBack, Rules, TraceLine, line_of
@@ -47,7 +47,7 @@ class _Differs(Exception):
 
 def replay(trace: Trace, make: Callable[[Limits, Rules, Drafter | None], Scheduler] = make_scheduler) -> Replayed:
     """On a new scheduler, made with the limits and rules that the trace names and the drafts that it has."""
-    script, header, difference = Script(trace), trace.header, None
+    script, header, difference = TraceScript(trace), trace.header, None
     drafter = _Drafts(script) if header.limits.max_drafts else None
     rerun = _Rerun(script, make(header.limits, header.rules, drafter), header.depth)
     try:
@@ -63,7 +63,7 @@ def replay(trace: Trace, make: Callable[[Limits, Rules, Drafter | None], Schedul
 class _Drafts:
     """Drafts again what the next plan of the script has."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: TraceScript) -> None:
         self._script = script
 
     def draft(self, request: Request, tokens: Sequence[int], count: int) -> Sequence[int]:
@@ -74,7 +74,7 @@ class _Drafts:
 class _Rerun:
     """The runner of the recorded run, and an observer that compares."""
 
-    def __init__(self, script: Script, scheduler: Scheduler, depth: int) -> None:
+    def __init__(self, script: TraceScript, scheduler: Scheduler, depth: int) -> None:
         self.depth = depth
         self.num_steps = self.num_events = 0
         self._script = script
@@ -97,7 +97,7 @@ class _Rerun:
                         raise ValueError("a step ended that was not under way")
             self.happened(self._engine.scheduler.take_events())
             raise _Differs(f"the event was {self._script.take_event()}, now it is None")
-        except Ended:
+        except EndOfTrace:
             pass
 
     def submit(self, plan: StepPlan) -> None:
@@ -117,7 +117,7 @@ class _Rerun:
             case Fail(step=plan.step, message=message):
                 raise RunnerFailed(message)
             case None:
-                raise Ended
+                raise EndOfTrace
         raise ValueError("the oldest step that was under way did not end first")
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
@@ -152,7 +152,7 @@ class _Rerun:
         """What was recorded next, which has happened again; the clock goes on to what follows."""
         line = self._script.peek()
         if line is None:
-            raise Ended
+            raise EndOfTrace
         if not isinstance(line, kind) or line.at != now:
             raise ValueError("another thing was done, or at another time")
         self._script.take()

@@ -10,11 +10,11 @@ from chairlift.telemetry.lines import Input
 from chairlift.telemetry.trace import Trace
 
 
-class Ended(Exception):
+class EndOfTrace(Exception):
     """The trace ends here; the run that wrote it may have been cut off."""
 
 
-class Script:
+class TraceScript:
     def __init__(self, trace: Trace) -> None:
         self._lines = trace.numbered()
         self._inputs: deque[tuple[int, Input]] = deque()
@@ -36,14 +36,14 @@ class Script:
     def take(self) -> Input:
         """The next input, which is then over."""
         if self.peek() is None:
-            raise Ended
+            raise EndOfTrace
         self.number, line = self._inputs.popleft()
         return line
 
     def take_event(self) -> Event:
         while not self._events:
             if not self._read():
-                raise Ended
+                raise EndOfTrace
         self.number, event = self._events.popleft()
         return event
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.attributes import Attributes
-from chairlift.sim.comparison.compare import Row, compare, to_csv, to_json, to_text
+from chairlift.sim.comparison.compare import VariantReport, compare, to_csv, to_json, to_text
 from chairlift.sim.comparison.picture import axis_of, charts, figures, write
-from chairlift.sim.comparison.vary import cases, parse_vary
+from chairlift.sim.comparison.vary import parse_vary, variants
 from chairlift.sim.profile import DEFAULT, load_profile
 from chairlift.telemetry.report import Slo
 from chairlift.workload.item import Item
@@ -24,8 +24,8 @@ def items() -> Iterator[Item]:
         )
 
 
-def rows(*vary: str, slo: Slo | None = None) -> list[Row]:
-    wanted = cases(parse_vary(vary), "none", {"max_running": "8"}, None, {})
+def rows(*vary: str, slo: Slo | None = None) -> list[VariantReport]:
+    wanted = variants(parse_vary(vary), "none", {"max_running": "8"}, None, {})
     return list(compare(wanted, items, load_profile(DEFAULT), slo=slo))
 
 
@@ -50,7 +50,7 @@ def test_blocks_saved_have_a_column_where_prompts_begin_alike() -> None:
             ids = (0, i + 1)  # the first 192 tokens are the same, the rest is its own
             yield Item(prompt_tokens=200, output_tokens=20, hash_ids=ids, hash_block=192, arrival_s=0.5 * (i > 0))
 
-    wanted = cases(parse_vary(["prefix-cache=on,off"]), "trace", {"max_running": "12"}, None, {})
+    wanted = variants(parse_vary(["prefix-cache=on,off"]), "trace", {"max_running": "12"}, None, {})
     found = list(compare(wanted, alike, load_profile(DEFAULT)))
     assert "saved blocks" in to_text(found)
     assert "saved blocks" not in to_text(rows("policy=fcfs"))

@@ -1,16 +1,16 @@
 import pytest
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.sim.comparison.vary import cases, parse_vary
+from chairlift.sim.comparison.vary import parse_vary, variants
 
 
 def test_every_combination_is_a_case_and_the_last_name_changes_fastest() -> None:
     varied = parse_vary(["policy=fcfs,longest-first", "max-running=64,128"])
-    found = cases(varied, "none", {"block_size": "8"}, None, {})
-    assert [(case.settings.policy, case.settings.max_running) for case in found] == [
+    found = variants(varied, "none", {"block_size": "8"}, None, {})
+    assert [(variant.settings.policy, variant.settings.max_running) for variant in found] == [
         ("fcfs", 64), ("fcfs", 128), ("longest-first", 64), ("longest-first", 128),
     ]  # fmt: skip
-    assert {case.settings.block_size for case in found} == {8}
+    assert {variant.settings.block_size for variant in found} == {8}
     assert found[1].label == "fcfs, 128"
 
 
@@ -21,13 +21,13 @@ def test_parameters_stay_with_their_rule() -> None:
 
 
 def test_arrivals_may_vary_too() -> None:
-    found = cases(parse_vary(["arrivals=none,gamma:rate=2,cv=3"]), "trace", {}, None, {})
-    assert [case.arrivals for case in found] == ["none", "gamma:rate=2,cv=3"]
+    found = variants(parse_vary(["arrivals=none,gamma:rate=2,cv=3"]), "trace", {}, None, {})
+    assert [variant.arrivals for variant in found] == ["none", "gamma:rate=2,cv=3"]
 
 
 def test_without_anything_that_varies_there_is_one_case() -> None:
-    (case,) = cases({}, "trace", {}, None, {"CHAIRLIFT_MAX_RUNNING": "7"})
-    assert (case.settings.max_running, case.arrivals, case.label) == (7, "trace", "as it comes")
+    (variant,) = variants({}, "trace", {}, None, {"CHAIRLIFT_MAX_RUNNING": "7"})
+    assert (variant.settings.max_running, variant.arrivals, variant.label) == (7, "trace", "as it comes")
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_what_cannot_vary_is_refused(given: list[str], complaint: str) -> None:
 
 def test_a_bad_value_is_refused_before_anything_runs() -> None:
     with pytest.raises(InvalidConfig, match="--policy must be one of fcfs"):
-        cases(parse_vary(["policy=fcfs,fastest"]), "none", {}, None, {})
+        variants(parse_vary(["policy=fcfs,fastest"]), "none", {}, None, {})

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from chairlift.verify.answer import Answer, Answers, Row
+from chairlift.verify.output import Logits, Outputs, SampleOutput
 
-_NO_ROW: Row = np.empty(0, np.float32)
+_NO_ROW: Logits = np.empty(0, np.float32)
 
 
 @dataclass(slots=True)
-class Figures:
+class Deviation:
     """Of pairs of rows, the first of each being what is expected."""
 
     num_rows: int = 0
@@ -46,7 +46,7 @@ class Figures:
     def same_top(self) -> float | None:
         return self.num_same_top / self.num_whole if self.num_whole else None
 
-    def add_row(self, expected: Row, found: Row, is_vocab: bool = True) -> None:
+    def add_row(self, expected: Logits, found: Logits, is_vocab: bool = True) -> None:
         self.num_rows += 1
         self.num_whole += is_vocab
         if expected.dtype == found.dtype and expected.tobytes() == found.tobytes():
@@ -73,7 +73,7 @@ class Figures:
         self.sum_kl += kl
         self.max_kl = max(self.max_kl, kl)
 
-    def add_answer(self, expected: Answer, found: Answer, name: str = "") -> None:
+    def add_output(self, expected: SampleOutput, found: SampleOutput, name: str = "") -> None:
         a, b = expected.tokens, found.tokens
         same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
         self.num_texts += 1
@@ -92,10 +92,10 @@ class Figures:
             else:
                 self.num_apart += has_both
 
-    def add_answers(self, expected: Answers, found: Answers) -> None:
+    def add_outputs(self, expected: Outputs, found: Outputs) -> None:
         for key in expected:
             if key in found:
-                self.add_answer(expected[key], found[key], f"prompt {key.case + 1}, sample {key.sample}")
+                self.add_output(expected[key], found[key], f"prompt {key.case + 1}, sample {key.sample}")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -116,7 +116,7 @@ class Figures:
         }
 
 
-def _divergence(expected: Row, found: Row) -> float:
+def _divergence(expected: Logits, found: Logits) -> float:
     """Kullback-Leibler, from what is expected to what was found."""
     with np.errstate(invalid="ignore"):
         a, b = _log_softmax(expected), _log_softmax(found)
@@ -125,7 +125,7 @@ def _divergence(expected: Row, found: Row) -> float:
     return max(0.0, kl) if kl == kl else float("inf")
 
 
-def _log_softmax(row: Row) -> Row:
+def _log_softmax(row: Logits) -> Logits:
     shifted = row - row.max()
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
