@@ -10,7 +10,7 @@ import torch
 from chairlift.core.request import Request
 from chairlift.runner.cuda.sampling import sample as sampling
 from chairlift.runner.cuda.sampling.sample import Sampling
-from chairlift.runner.sampling.scores import score, told
+from chairlift.runner.sampling.scores import score, to_scores
 from chairlift.runner.torch.ops import TorchOps
 from fakes.requests import make_request
 from fakes.sampled import Row, sample, shape, step_of
@@ -95,7 +95,7 @@ def test_scores_are_of_the_raw_logits_and_the_shaped_choice() -> None:
     assert measured is not None and step.sampling.scored.tolist() == [0, 2, 3]
     chosen = tokens[[0, 2, 3]].tolist()
     assert chosen[1] == 7
-    assert told(measured, chosen, step.sampling.num_top.tolist()) == score(texts.logits[[0, 2, 3]], chosen, [2, 0, 100])
+    assert to_scores(measured, chosen, step.sampling.num_top.tolist()) == score(texts.logits[[0, 2, 3]], chosen, [2, 0, 100])
 
 
 def test_a_row_that_is_not_a_number_is_scored_without_harm() -> None:
