@@ -95,7 +95,9 @@ def test_scores_are_of_the_raw_logits_and_the_shaped_choice() -> None:
     assert measured is not None and step.sampling.scored.tolist() == [0, 2, 3]
     chosen = tokens[[0, 2, 3]].tolist()
     assert chosen[1] == 7
-    assert to_scores(measured, chosen, step.sampling.num_top.tolist()) == score(texts.logits[[0, 2, 3]], chosen, [2, 0, 100])
+    assert to_scores(measured, chosen, step.sampling.num_top.tolist()) == score(
+        texts.logits[[0, 2, 3]], chosen, [2, 0, 100]
+    )
 
 
 def test_a_row_that_is_not_a_number_is_scored_without_harm() -> None:
