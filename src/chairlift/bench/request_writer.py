@@ -11,8 +11,7 @@ from chairlift.bench.messages import PreparedRequest
 from chairlift.bench.target import Api, Prompt, TargetServer
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
-from chairlift.workload.prompts import Prompts
-from chairlift.workload.words import Words
+from chairlift.workload.prompts import TextPrompts, TokenPrompts
 
 MakePrompt = Callable[[Item, int], Prompt]  # of an item and its place
 CountTokens = Callable[[str], int]
@@ -20,12 +19,12 @@ VOCAB_SIZE = 32_000  # every model's is about as large, or larger
 
 
 def token_prompts(seed: int, vocab_size: int = VOCAB_SIZE) -> MakePrompt:
-    return Prompts(seed, vocab_size).tokens
+    return TokenPrompts(seed, vocab_size).tokens
 
 
 def text_prompts(seed: int, count: CountTokens | None) -> MakePrompt:
     """Text whose tokens `count` finds; without it, a word is taken for a token."""
-    return Words(seed, count or (lambda text: len(text.split()))).text
+    return TextPrompts(seed, count or (lambda text: len(text.split()))).text
 
 
 class RequestWriter:

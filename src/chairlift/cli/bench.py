@@ -1,4 +1,4 @@
-"""`chairlift bench`: a load on a server, and what its clients see."""
+"""`chairlift bench`: a load on a server, measured at its clients."""
 
 import argparse
 import os
@@ -8,10 +8,10 @@ from errno import EACCES
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.simulate import add_request_flags, items_from, number
+from chairlift.cli.flags import parsed, writing
+from chairlift.cli.simulate import add_request_flags, items_from
 from chairlift.cli.tokenizer import tokenizer_at
-from chairlift.config.values import number as any_number
-from chairlift.config.values import whole
+from chairlift.config.values import seconds, whole
 from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
 
@@ -20,50 +20,53 @@ if TYPE_CHECKING:
     from chairlift.bench.result import BenchResult
     from chairlift.bench.target import TargetServer
 
+HELP = "put a load on a server and measure what its clients see"
+DESCRIPTION = (
+    "Send a workload to any OpenAI-compatible or llm-serving server and measure every streamed answer. docs/bench.md "
+    "has the formula of each figure."
+)
+EPILOG = (
+    "exit codes: 0 all answered; 1 some failed, the server went away, or none met the SLO; 2 a mistake; 130 "
+    "interrupted, what was measured is written"
+)
 APIS = ("auto", "completions", "chat", "llm-serving")
-_SAME = ("workload", "arrivals", "limit", "divide_lengths", "max_length", "seed")  # what two runs should have in common
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "bench",
-        help="put a load on a server and measure what its clients see",
-        description="Send a workload to any OpenAI-compatible or llm-serving server and measure every streamed answer. "
-        "docs/bench.md has the formula of each figure.",
-        epilog="exit codes: 0 all answered; 1 some failed, the server went away, or none met the SLO; 2 a mistake; 130 "
-        "interrupted, what was measured is written",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the server (default: %(default)s)")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server (default: %(default)s)")
     parser.add_argument(
         "--api", choices=APIS, default="auto",
-        help="completions (prompts as token ids), chat, or llm-serving; auto asks the server (default: %(default)s)",
+        help="API to use: completions (prompts as token ids), chat, llm-serving, or auto: ask the server (default: "
+        "%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--model", metavar="NAME", help="as the server calls it (default: its first)")
-    parser.add_argument("--api-key", metavar="KEY", help="default: the variable OPENAI_API_KEY")
+    parser.add_argument("--model", metavar="NAME", help="model, as the server names it (default: the server's first)")
+    parser.add_argument("--api-key", metavar="KEY", help="key to send (default: the variable OPENAI_API_KEY)")
     add_request_flags(parser, is_required=False)
     parser.add_argument(
         "--prompts", choices=("ids", "text"),
-        help="what made-up prompts are: token ids (default for completions) or words, counted by --tokenizer if given",
+        help="kind of synthetic prompts: token ids (default for completions) or text, counted by --tokenizer if given",
     )  # fmt: skip
     parser.add_argument(
-        "--vocab-size", default="32000", metavar="N", help="of made-up token ids (default: %(default)s)"
+        "--vocab-size", default="32000", metavar="N", help="draw synthetic token ids below N (default: %(default)s)"
     )
     parser.add_argument(
         "--ignore-eos", action=argparse.BooleanOptionalAction, default=True,
         help="ask for answers of exactly the workload's lengths (default: on)",
     )  # fmt: skip
-    parser.add_argument("--warmup", default="0", metavar="N", help="requests before the run, not counted")
+    parser.add_argument(
+        "--warmup", default="0", metavar="N", help="requests to send before the run, not counted (default: %(default)s)"
+    )
     parser.add_argument("--clients", metavar="N", help="client processes (default: one for every four cores)")
-    parser.add_argument("--timeout", default="600", metavar="S", help="seconds for a request (default: %(default)s)")
+    parser.add_argument(
+        "--timeout", default="600", metavar="S", help="seconds to wait for an answer (default: %(default)s)"
+    )
     parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write bench.json, bench.csv and bench.html")
-    parser.add_argument("--title", metavar="TEXT", help="of the page (default: the model and the workload)")
-    parser.add_argument("--json", action="store_true", help="the JSON of bench.json instead of a table")
+    parser.add_argument("--title", metavar="TEXT", help="title of the page (default: the model and the workload)")
+    parser.add_argument("--json", action="store_true", help="print the JSON of bench.json instead of a table")
     parser.add_argument(
         "--diff", nargs=2, type=Path, metavar=("A.json", "B.json"), help="compare two results; nothing is sent"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,27 +95,30 @@ def _measure(options: argparse.Namespace) -> "BenchResult":
     from chairlift.workload.arrivals import parse_arrivals
 
     slo = None if options.slo is None else Slo.parse(options.slo)
-    seed, num_warm_up = number(options, "seed", whole(0)), number(options, "warmup", whole(0, 10**6))
-    clients = None if options.clients is None else number(options, "clients", whole(1, 256))
-    timeout_s = number(options, "timeout", _seconds)
+    seed, num_warm_up = parsed(options, "seed", whole(0)), parsed(options, "warmup", whole(0, 10**6))
+    clients = parsed(options, "clients", whole(1, 256))
+    timeout_s = parsed(options, "timeout", seconds)
     arrivals = parse_arrivals(options.arrivals)
     items = list(arrivals.apply(items_from(options), seed))
     if not items:
         raise InvalidConfig(f"{options.workload}: there are no requests in it that are to be kept")
     target, peer = _find(options)
-    asking = RequestWriter(target, _make(options, target, seed), _make(options, target, -1 - seed))
+    writer = RequestWriter(target, _make(options, target, seed), _make(options, target, -1 - seed))
     load = LoadPlan(
         target=target,
         peer=peer,
-        trial=asking.trial(items),
-        requests=asking.requests(items),
-        warm_up=asking.warm_up(items, num_warm_up),
+        trial=writer.trial(items),
+        requests=writer.requests(items),
+        warm_up=writer.warm_up(items, num_warm_up),
         concurrency=arrivals.concurrency,
         num_clients=num_clients(clients, len(items), arrivals.concurrency),
         timeout_s=timeout_s,
     )
     if options.out is not None:
-        _open(options.out)  # better refused now than after an hour's run
+        with writing(f"--out {options.out}"):  # refused now, not after an hour's run
+            options.out.mkdir(parents=True, exist_ok=True)
+            if not os.access(options.out, os.W_OK):
+                raise PermissionError(EACCES, os.strerror(EACCES))
     display = Display(sys.stderr)
     try:
         measured = run_load(load, display.show)
@@ -140,7 +146,7 @@ def _make(options: argparse.Namespace, target: "TargetServer", seed: int) -> "Ma
     if options.prompts == "ids" and not takes_ids:
         raise InvalidConfig(f"--prompts ids: the {target.api} API takes text alone")
     if takes_ids and options.prompts != "text":
-        return token_prompts(seed, number(options, "vocab_size", whole(2, 65536)))
+        return token_prompts(seed, parsed(options, "vocab_size", whole(2, 65536)))
     if options.tokenizer is None:
         return text_prompts(seed, None)
     tokenizer = tokenizer_at(options.tokenizer)
@@ -148,13 +154,15 @@ def _make(options: argparse.Namespace, target: "TargetServer", seed: int) -> "Ma
 
 
 def _about(options: argparse.Namespace, target: "TargetServer") -> dict[str, Any]:
+    from chairlift.bench.diff import MUST_MATCH
+
     return {
         "chairlift": VERSION,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "url": target.url,
         "api": str(target.api),
         "model": target.model,
-    } | {name: getattr(options, name) for name in _SAME}
+    } | {name: getattr(options, name) for name in MUST_MATCH}
 
 
 def _title(result: "BenchResult") -> str:
@@ -162,28 +170,13 @@ def _title(result: "BenchResult") -> str:
     return f"{about['model']}: {Path(about['workload']).name}, arrivals {about['arrivals']}"
 
 
-def _open(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(EACCES, os.strerror(EACCES))
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> InvalidConfig:
-    return InvalidConfig(f"--out {folder}: cannot be written: {error.strerror or error}")
-
-
 def _write(result: "BenchResult", title: str, folder: Path) -> None:
     from chairlift.bench.page import to_html
 
     contents = {"bench.json": result.to_json(), "bench.csv": result.to_csv(), "bench.html": to_html(result, title)}
-    try:
+    with writing(f"--out {folder}"):
         for name, content in contents.items():
             (folder / name).write_text(content)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
     print(f"wrote {', '.join(str(folder / name) for name in contents)}", file=sys.stderr)
 
 
@@ -196,10 +189,3 @@ def _exit_code(result: "BenchResult") -> int:
     if figures.good == 0:
         print(f"chairlift: no request was answered in full within {figures.slo}", file=sys.stderr)
     return 1 if result.stopped or figures.failed or figures.good == 0 else 0
-
-
-def _seconds(value: object) -> float:
-    seconds = any_number(value)
-    if not seconds > 0.0:
-        raise ValueError("must be a number of seconds above 0")
-    return seconds

@@ -1,18 +1,20 @@
-"""`chairlift chat`: a conversation in the terminal, answers streamed as they are made.
+"""`chairlift chat`: a conversation in the terminal, with streamed answers.
 
-Always: a question whose answer failed or never began leaves no trace in the conversation, so the next one can succeed.
+Always: a question whose answer failed or never began is not kept in the conversation, so the next one can succeed.
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
-from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.flags import add_option_flags, warned_settings
 from chairlift.cli.sampling import add_sampling_flags, given
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 
+HELP = "hold a conversation in this terminal"
+DESCRIPTION = "Hold a conversation in this terminal, without a server."
 _PROMPT = "> "
 _GREETING = "Ask away. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
 
@@ -21,26 +23,18 @@ class Streams(Protocol):
     def stream(self, prompt: list[dict[str, str]], params: SamplingParams, /) -> Iterator[str]: ...
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "chat",
-        help="hold a conversation in this terminal",
-        description="Hold a conversation in this terminal, without a server.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--system", metavar="TEXT", help="instructions that come before the conversation")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--system", metavar="TEXT", help="system message before the conversation (default: none)")
     add_sampling_flags(parser, without=("n", "best_of"))  # there is one answer
     add_option_flags(parser, "model", "engine")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    settings = settings_from(options)
-    show_warnings(settings)
+    settings = warned_settings(options)
     from chairlift.llm import LLM
 
     if sys.stdin.isatty():
-        import readline  # noqa: F401  (gives `input` line editing and history)
+        import readline  # noqa: F401  (gives `input` line editing and recall)
     llm = LLM.from_settings(settings)
     Conversation(llm, llm.default_params(**given(options)), options.system, sys.stdout).hold(input)
     return 0
@@ -87,7 +81,7 @@ class Conversation:
             self._say(f"[{error}; /reset starts anew]\n")
             return
         finally:
-            # An answer that was stopped half-way must give its memory back now, not when it is collected.
+            # An answer that was stopped half-way frees its memory now, not when it is collected.
             if close := getattr(stream, "close", None):
                 close()
         self._say("\n")

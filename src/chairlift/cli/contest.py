@@ -1,17 +1,13 @@
-"""`chairlift contest`: the llm-serving contest's load client, which counts what gets lost."""
+"""`chairlift contest`: the llm-serving contest's load client, counting every lost request, and its accuracy check."""
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from chairlift.cli import contest_accuracy as accuracy
 from chairlift.cli.contest_prompts import gather, named_tokenizer
-from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
-from chairlift.cli.simulate import number, positive
+from chairlift.cli.flags import add_option_flags, parsed, positive, progress, warned_settings
 from chairlift.config.values import whole
 from chairlift.core.errors import InvalidConfig
 
@@ -21,46 +17,44 @@ if TYPE_CHECKING:
     from chairlift.contest.outcome import ContestOutcome, ContestRun
     from chairlift.contest.requests import ContestRequest
 
+HELP = "the llm-serving contest's load client, counting what gets lost"
+DESCRIPTION = (
+    "Send a llm-serving server the contest's requests as its own client does, and count every answer; or, with "
+    "--accuracy, put a model through its accuracy check."
+)
 _NEEDED = {"-X": "qps", "-P": "port", "-O": "out_dir"}
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "contest",
-        help="the llm-serving contest's load client, counting what gets lost",
-        description="Send a llm-serving server the contest's requests as its own client does, and count every answer; "
-        "or, with --accuracy, put a model through its accuracy check.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("-X", "--qps", metavar="RATE", help="requests a second")
-    parser.add_argument("-P", "--port", metavar="N", help="the server's port")
-    parser.add_argument("-O", "--out_dir", type=Path, metavar="DIR", help="where results and log go")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-X", "--qps", metavar="RATE", help="rate of requests, per second")
+    parser.add_argument("-P", "--port", metavar="N", help="port of the server")
+    parser.add_argument("-O", "--out_dir", type=Path, metavar="DIR", help="write results and log to this folder")
+    times = "send S times RATE requests (default: %(default)s)"
+    parser.add_argument("-T", "--test_time", "--test-time", default="3600", metavar="S", help=times)
     parser.add_argument(
-        "-T",
-        "--test_time",
-        "--test-time",
-        default="3600",
-        metavar="S",
-        help="S times RATE requests are sent (default: %(default)s)",
+        "--data", metavar="FILE", help="Alpaca JSON or any workload (default: synthetic, of the contest's lengths)"
     )
+    parser.add_argument("--host", default="127.0.0.1", metavar="NAME", help="host of the server (default: %(default)s)")
     parser.add_argument(
-        "--data", metavar="FILE", help="Alpaca JSON, or any workload (default: made up, of the contest's lengths)"
+        "--timeout", default="3600", metavar="S", help="seconds to wait for an answer (default: %(default)s)"
     )
-    parser.add_argument("--host", default="127.0.0.1", metavar="NAME", help="the server's (default: %(default)s)")
-    parser.add_argument("--timeout", default="3600", metavar="S", help="for an answer (default: %(default)s)")
-    parser.add_argument("--seed", default="0", metavar="N", help="of all that is drawn (default: %(default)s)")
-    accuracy.add_flags(parser)
+    parser.add_argument("--seed", default="0", metavar="N", help="seed of all random draws (default: %(default)s)")
+    section = parser.add_argument_group("accuracy", "The model is run here; nothing is sent to a server.")
+    section.add_argument(
+        "--accuracy", action="store_true", help="store or compare the logits of the first 500 prompts of --data"
+    )
+    section.add_argument("--save", type=Path, metavar="DIR", help="store them in this new folder")
+    section.add_argument("--against", type=Path, metavar="DIR", help="compare with this folder, ours or the contest's")
     add_option_flags(parser, "model", "engine")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     named_tokenizer(options)
-    settings = settings_from(options)
-    show_warnings(settings)
+    settings = warned_settings(options)
     if options.accuracy:
-        return accuracy.run(options, settings)
-    accuracy.refuse_flags(options)
+        return _check_accuracy(options, settings)
+    if options.save is not None or options.against is not None:
+        raise InvalidConfig("--save and --against are for --accuracy")
     missing = [flag for flag, name in _NEEDED.items() if getattr(options, name) is None]
     if missing:
         raise InvalidConfig(
@@ -69,9 +63,32 @@ def run(options: argparse.Namespace) -> int:
     return _load(options, settings)
 
 
+def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
+    if (options.save is None) == (options.against is None):
+        raise InvalidConfig("--accuracy: give a new folder with --save, or one to compare with with --against")
+    from chairlift.build import let_threads_sleep
+
+    let_threads_sleep()
+    from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject
+    from chairlift.verify.baseline import check_new
+    from chairlift.verify.opened import PromptSpec
+    from chairlift.verify.store import against_folder, save
+
+    if options.save is not None:
+        check_new(options.save)
+    elif not options.against.is_dir():
+        raise InvalidConfig(f"--against {options.against}: no such folder")
+    prompts, _ = gather(options, settings, NUM_PROMPTS)
+    compare = save if options.save is not None else against_folder
+    spec = PromptSpec(prompts=[text for text, _ in prompts])
+    report = compare(options.save or options.against, ContestSubject(settings, prompts), spec, lambda *_: None)
+    print(report.to_text())
+    return report.verdict.exit_code
+
+
 def _load(options: argparse.Namespace, settings: "Settings") -> int:
-    rate, seconds = number(options, "qps", positive), number(options, "test_time", whole(1))
-    timeout_s = number(options, "timeout", positive)
+    rate, seconds = parsed(options, "qps", positive), parsed(options, "test_time", whole(1))
+    timeout_s = parsed(options, "timeout", positive)
     import uvloop
 
     from chairlift.bench.probe import find_peer
@@ -81,22 +98,23 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
     from chairlift.contest.requests import timed_requests
     from chairlift.contest.route import check_route
 
-    address = Address(options.host, number(options, "port", whole(1, 65535)))
+    address = Address(options.host, parsed(options, "port", whole(1, 65535)))
     num = max(1, int(seconds * rate))
     prompts, num_cases = gather(options, settings, num)
-    requests = timed_requests(prompts, rate, num, number(options, "seed", whole(0)))
+    requests = timed_requests(prompts, rate, num, parsed(options, "seed", whole(0)))
     open_folder(options.out_dir)
     peer = find_peer(address)
     check_route(address)
     with ContestLog(options.out_dir) as log:
         _begin(log, requests, num_cases, rate)
-        with _progress(num) as advance:
+        with progress(lambda bar: bar.update(), total=num, unit=" answers") as advance:
 
-            def told(outcome: "ContestOutcome") -> None:
+            def on_end(outcome: "ContestOutcome") -> None:
                 log.ended(outcome, num)
-                advance()
+                if advance is not None:
+                    advance()
 
-            result = uvloop.run(ContestClient(address, peer, timeout_s, told).run(requests))
+            result = uvloop.run(ContestClient(address, peer, timeout_s, on_end).run(requests))
         path = write_files(options.out_dir, rate, result)
         log.say(result.in_words())
         log.say(_last_line(result))
@@ -118,23 +136,12 @@ def _last_line(result: "ContestRun") -> str:
 
 
 def _report(result: "ContestRun", path: Path) -> int:
+    from chairlift.contest.client import INTERRUPTED
+
     for reason, count in result.reasons():
         print(f"chairlift: {count} requests: {reason}", file=sys.stderr)
     print(f"{path}: {result.in_words()}")
     print(_last_line(result))
-    from chairlift.contest.client import INTERRUPTED
-
     if result.stopped == INTERRUPTED:
         return 130
     return 1 if result.stopped or result.num_lost else 0
-
-
-@contextmanager
-def _progress(num: int) -> Iterator[Callable[[], object]]:
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from tqdm import tqdm
-
-    with tqdm(total=num, unit=" answers", leave=False) as bar:
-        yield bar.update

@@ -3,20 +3,15 @@
 import argparse
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 
+HELP = "show this machine, versions, and what would be used"
+DESCRIPTION = "Show this machine, what is installed, and what a run here would use."
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "doctor",
-        help="show this machine, versions, and what would be used",
-        description="Show this machine, what is installed, and what a run here would use.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         machine, choices = _machine_facts()
     except (ImportError, OSError) as error:
-        # A torch that cannot be loaded is just what one runs this command to find out.
+        # A torch that cannot be loaded is a finding of this command, not an error.
         machine, choices = {}, {"nothing": f"torch cannot be loaded: {' '.join(str(error).split())}"}
     report = {
         "machine": machine,
@@ -48,7 +43,7 @@ def format_report(report: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
-    """What is here, and what would be chosen of it and why."""
+    """What is here, and what a run would use of it and why."""
     from chairlift.runner.kernels import fastest, pick_kernels, why_missing
     from chairlift.runner.machine import hardware
     from chairlift.runner.memory.gpu import SHARE

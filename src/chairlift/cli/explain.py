@@ -2,22 +2,17 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 
+HELP = "say where one request's time went"
+DESCRIPTION = "Break down the latency of one request, from a trace that serve, generate or simulate wrote."
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "explain",
-        help="say where one request's time went",
-        description="Say in words where a request's time went, from a trace that serve, generate or simulate wrote.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("trace", type=Path, metavar="TRACE")
-    parser.add_argument("request", metavar="REQUEST", help="its number, or `slowest`")
-    parser.set_defaults(run=run)
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace file that --trace wrote")
+    parser.add_argument("request", metavar="REQUEST", help="number of the request, or `slowest`")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,13 +1,19 @@
-"""Flags from the option table, and the settings they resolve to together with file and environment."""
+"""Flags from the option table, the settings they resolve to together with file and environment, and a command's own
+flags: their values, files and progress."""
 
 import argparse
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chairlift.config.options import DEFAULTS, OPTIONS, Group, Option, resolve
 from chairlift.config.settings import Settings
+from chairlift.config.values import Parser
+from chairlift.core.errors import InvalidConfig
 
 _TITLES: dict[Group, str] = {
     "model": "model",
@@ -18,9 +24,9 @@ _TITLES: dict[Group, str] = {
 
 
 def add_option_flags(parser: argparse.ArgumentParser, *groups: Group, without: Collection[str] = ()) -> None:
-    """Adds --config and every option of these groups, but for those that the command has itself."""
+    """Adds --config and every option of these groups, except those that the command defines itself."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="options from a YAML file, ours or one written for llm-serving"
+        "--config", type=Path, metavar="FILE", help="read options from this YAML file, ours or llm-serving's"
     )
     added = []
     for group in groups:
@@ -36,14 +42,57 @@ def settings_from(options: argparse.Namespace) -> Settings:
     return resolve(flags_of(options), options.config, os.environ)
 
 
+def warned_settings(options: argparse.Namespace) -> Settings:
+    """The settings, with their warnings printed."""
+    settings = settings_from(options)
+    for warning in settings.warnings:
+        print(f"chairlift: warning: {warning}", file=sys.stderr)
+    return settings
+
+
 def flags_of(options: argparse.Namespace) -> dict[str, object]:
-    """Options as flags gave them; a flag of the command's own that is called the same is none."""
+    """The options given as flags; a command's own flag of the same name is not one."""
     return {name: getattr(options, name) for name in options.option_names}
 
 
-def show_warnings(settings: Settings) -> None:
-    for warning in settings.warnings:
-        print(f"chairlift: warning: {warning}", file=sys.stderr)
+def parsed(options: argparse.Namespace, name: str, parse: Parser) -> Any:
+    """The value of a command's own flag; None where it was not given."""
+    given = getattr(options, name)
+    try:
+        return None if given is None else parse(given)
+    except ValueError as error:
+        raise InvalidConfig(f"--{name.replace('_', '-')} {error}, got {given!r}") from error
+
+
+def positive(value: object) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < 1e9:
+        raise ValueError("must be a number above 0")
+    return number
+
+
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """An OSError becomes the user's mistake, named by `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidConfig(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def progress(advance: Callable[..., object], **look: Any) -> Iterator[Any]:
+    """On a terminal, a function that calls `advance` with a progress bar and its arguments; None elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(leave=False, **look) as bar:
+        yield partial(advance, bar)
 
 
 def _add_flag(section: argparse._ArgumentGroup, option: Option) -> None:

@@ -1,42 +1,40 @@
-"""`chairlift generate`: text for many prompts at once, without a server, in the order the prompts came."""
+"""`chairlift generate`: completions of many prompts in one batch, without a server, in the order of the prompts."""
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
+from chairlift.cli.flags import add_option_flags, warned_settings
 from chairlift.cli.prompts import Prompt, gather
 from chairlift.cli.sampling import add_sampling_flags, given
 
 if TYPE_CHECKING:
     from chairlift.llm import Completion
 
+HELP = "continue prompts given here or in a file"
+DESCRIPTION = "Continue prompts, without a server; answers come in the order of the prompts."
 _MAX_TOKENS = 256
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "generate",
-        help="continue prompts given here or in a file",
-        description="Continue prompts, without a server; answers come in the order of the prompts.",
-        allow_abbrev=False,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "prompts", nargs="*", metavar="PROMPT", help="text to continue (default: --file, else standard input)"
     )
-    parser.add_argument("prompts", nargs="*", metavar="PROMPT", help="without any: --file, or standard input")
-    parser.add_argument("--file", type=Path, metavar="FILE", help='one prompt per line, or JSON lines with "prompt"')
+    parser.add_argument(
+        "--file", type=Path, metavar="FILE", help='read prompts: one per line, or JSON lines with "prompt"'
+    )
     parser.add_argument("--chat", action="store_true", help="ask each prompt as a question, in the model's chat format")
-    parser.add_argument("--json", action="store_true", help="one JSON object per answer instead of its text")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per answer instead of its text")
     add_sampling_flags(parser, max_tokens=_MAX_TOKENS)
     add_option_flags(parser, "model", "engine", "record")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     prompts = gather(options.prompts, options.file)
-    settings = settings_from(options)
-    show_warnings(settings)
+    settings = warned_settings(options)
     from chairlift.llm import LLM
 
     llm = LLM.from_settings(settings)

@@ -1,4 +1,4 @@
-"""What is installed here, as text to show."""
+"""Installed versions and the embedded model, as text to show."""
 
 import platform
 from importlib import metadata
@@ -7,17 +7,7 @@ from chairlift.config.source import EMBEDDED_NAME, embedded_path
 from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
 
-_PACKAGES = (
-    "torch",
-    "numpy",
-    "tokenizers",
-    "safetensors",
-    "gguf",
-    "msgspec",
-    "pyzmq",
-    "starlette",
-    "uvicorn",
-)
+_PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "msgspec", "pyzmq", "starlette", "uvicorn")
 
 
 def version_facts() -> dict[str, str]:

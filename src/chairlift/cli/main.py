@@ -1,6 +1,6 @@
 """The command line: picks the subcommand and turns a user's mistake into one line and exit code 2.
 
-Nothing heavy is imported here or by the subcommand files at import time, so that help and mistakes are quick.
+Neither this module nor a command's module imports anything heavy, so help and mistakes are quick.
 """
 
 import argparse
@@ -8,38 +8,26 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from chairlift.cli import (
-    bench,
-    calibrate,
-    chat,
-    compare,
-    contest,
-    doctor,
-    explain,
-    generate,
-    plan,
-    policies,
-    replay,
-    serve,
-    simulate,
-    trace,
-    tune,
-    verify,
-)
 from chairlift.config.options import did_you_mean
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 
+# In the order of the help. Each is a module of this package with HELP, DESCRIPTION, perhaps EPILOG, add_flags and run.
+_COMMANDS = (
+    "serve", "chat", "generate", "plan", "bench", "contest", "simulate", "calibrate", "compare", "tune", "trace",
+    "explain", "replay", "verify", "policies", "doctor",
+)  # fmt: skip
 _DESCRIPTION = """\
-Serve a language model over HTTP, or talk to one here. Without --model, it is
-a small one that comes along."""
+Serve a language model over HTTP, or use one in this terminal; without --model,
+the small one that is installed with it."""
 _EPILOG = """\
 examples:
   chairlift serve --model Qwen/Qwen3-0.6B   a model from the Hugging Face hub
   chairlift COMMAND --help                  the options of a command
 
-Every option can also stand in a YAML file (--config) or in the environment
+Every option can also be set in a YAML file (--config) or in the environment
 (CHAIRLIFT_MAX_RUNNING for --max-running); a flag wins over both.
 """
 
@@ -61,40 +49,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output is gone; without this Python complains again when it flushes at exit.
+        # The reader of the output is gone; without this Python complains again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
 
 def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog="chairlift",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        prog="chairlift", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (
-        serve,
-        chat,
-        generate,
-        plan,
-        bench,
-        contest,
-        simulate,
-        calibrate,
-        compare,
-        tune,
-        trace,
-        explain,
-        replay,
-        verify,
-        policies,
-        doctor,
-    ):
-        command.add_command(commands)
-    for subparser in commands.choices.values():
-        subparser.set_defaults(command=subparser)
+    for name in _COMMANDS:
+        module = import_module(f"chairlift.cli.{name}")
+        epilog = getattr(module, "EPILOG", "")
+        style = raw if "\n" in epilog else argparse.HelpFormatter
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.DESCRIPTION,
+            epilog=epilog,
+            formatter_class=style,
+            allow_abbrev=False,
+        )
+        module.add_flags(command)
+        command.set_defaults(run=module.run, command=command)
     return parser

@@ -1,12 +1,11 @@
-"""`chairlift plan`: what serving a model would take of a device's memory, before anything is loaded."""
+"""`chairlift plan`: the device memory that serving a model would need, before anything is loaded."""
 
 import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, settings_from, show_warnings
-from chairlift.cli.simulate import number
+from chairlift.cli.flags import add_option_flags, parsed, warned_settings
 from chairlift.config.values import num_bytes
 from chairlift.core.errors import InvalidConfig
 
@@ -15,29 +14,22 @@ if TYPE_CHECKING:
     from chairlift.config.source import Source
     from chairlift.runner.memory.forecast import Forecast
 
+HELP = "show what a model would take of a device's memory"
+DESCRIPTION = "Show what serving a model would take of a device's memory, before anything is loaded."
+EPILOG = "--device may also name a GPU that is not here: h200, h100, a100, l4, rtx-4090 and others."
 _HERE = ("auto", "cpu", "cuda")  # what --device names on every command
 _SMALLEST = 64 * 2**20  # bytes of a device
-_LENGTHS = (32768, 8192, 2048, 512)  # of requests that are counted, beside the longest
+_LENGTHS = (32768, 8192, 2048, 512)  # request lengths to count, besides the longest
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "plan",
-        help="show what a model would take of a device's memory",
-        description="Show what serving a model would take of a device's memory, before anything is loaded.",
-        epilog="--device may also name a GPU that is not here: h200, h100, a100, l4, rtx-4090 and others.",
-        allow_abbrev=False,
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    what = "folder, config.json, .gguf file or hub name (default: the embedded SmolLM2)"
+    parser.add_argument("which", nargs="?", metavar="MODEL", help=what)
     parser.add_argument(
-        "which",
-        nargs="?",
-        metavar="MODEL",
-        help="folder, config.json, .gguf file or hub name (default: the embedded SmolLM2)",
+        "--device-memory", metavar="SIZE", help="memory of the device, such as 80GB; of a CPU what is free"
     )
-    parser.add_argument("--device-memory", metavar="SIZE", help="of the device, such as 80GB; of a CPU what is free")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     add_option_flags(parser, "model", "engine")
-    parser.set_defaults(run=run)
 
 
 def _device_bytes(value: object) -> int:
@@ -51,15 +43,14 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.runner.machine.devices import NAMES, find_device
     from chairlift.runner.memory.forecast import forecast
 
-    memory = None if options.device_memory is None else number(options, "device_memory", _device_bytes)
+    memory = parsed(options, "device_memory", _device_bytes)
     named = options.device if options.device in NAMES else None
     if named is not None:
         options.device = "cuda"
     elif options.device is not None and options.device not in _HERE:
         raise InvalidConfig(f"--device must be one of {', '.join((*_HERE, *NAMES))}, got {options.device!r}")
     options.model = options.which or options.model
-    settings = settings_from(options)
-    show_warnings(settings)
+    settings = warned_settings(options)
     source, config = _model(settings.model)
     found = forecast(settings, source, config, find_device(named or settings.device, memory))
     print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
@@ -67,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _model(named: str | None) -> "tuple[Source, ModelConfig]":
-    """Of weights nothing is looked for: a description is enough."""
+    """The weights are not needed, only their description."""
     from chairlift.config.hf import load_hf_file
     from chairlift.config.source import Source, load_model_config, locate
 
@@ -127,20 +118,17 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
         ("weights", budget.weights, f"{found.num_parameters / 1e6:,.1f} million parameters in {found.dtype}"),
         ("activations", budget.activations, step),
         ("KV cache", budget.kv, f"{tokens}, in {limits.num_blocks:,} blocks of {limits.block_size}"),
-        ("free", budget.free, "" if found.share is None else _beyond(budget.total, found.share)),
+        ("free", budget.free, ""),
     ]
     if found.share is not None:
-        rows.insert(1, ("others", budget.others, "the driver, and whoever else is on the device"))
+        rows[-1] = ("free", budget.free, f"{size(round((1.0 - found.share) * budget.total))} of it beyond --memory")
+        rows.insert(1, ("others", budget.others, "the driver and other processes on the device"))
         rows.insert(3, ("graphs", budget.graphs, "captured steps"))
     return rows
 
 
-def _beyond(total: int, share: float) -> str:
-    return f"{size(round((1.0 - share) * total))} of it beyond --memory"
-
-
 def num_at_once(found: "Forecast", length: int) -> int:
-    """Requests of so many tokens, prompt and answer, that the cache holds and that may run."""
+    """Requests of this many tokens, prompt and answer, that the cache holds and max_running allows."""
     limits = found.limits
     return min(limits.max_running, limits.num_blocks // -(-length // limits.block_size))
 

@@ -1,4 +1,4 @@
-"""`chairlift policies`: every scheduling rule in a line, with its parameters."""
+"""`chairlift policies`: every scheduling rule in one line, with its parameters."""
 
 import argparse
 import json
@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from chairlift.config.rules import AFTER_PREEMPT, RULE_KINDS, parameters, summary
 
-_OWN = "package.module:Class"
+HELP = "list the scheduling rules"
+DESCRIPTION = "List the rules for --policy, --prefill and --admission, with their parameters and defaults."
 
 
 class Rule(NamedTuple):
@@ -15,15 +16,8 @@ class Rule(NamedTuple):
     parameters: dict[str, Any]  # with their defaults
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "policies",
-        help="list the scheduling rules",
-        description="List the rules for --policy, --prefill and --admission, with their parameters and defaults.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,5 +46,5 @@ def _as_text(rules: dict[str, list[Rule]]) -> str:
             lines.append(f"  {rule.name:<{width}}  {rule.summary}" + (f" ({own})" if own else ""))
         lines.append("")
     lines.append("any --prefill also takes after_preempt=wait: admit nothing in a step that preempts")
-    lines.append(f"a rule of your own is {_OWN}[:key=value,...]; see docs/add-a-policy.md")
+    lines.append("a rule of your own is package.module:Class[:key=value,...]; see docs/add-a-policy.md")
     return "\n".join(lines)

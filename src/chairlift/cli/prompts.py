@@ -1,4 +1,4 @@
-"""Prompts for `generate`: from arguments, from a file or from standard input.
+"""Prompts for `generate` and `verify`: from arguments, a file or standard input.
 
 A file holds one prompt per line, or JSON lines with "prompt" (text, or a list of token ids). Empty lines are skipped.
 """

@@ -2,23 +2,19 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+
+HELP = "check that a recorded run is planned the same again"
+DESCRIPTION = (
+    "Run a trace again in the simulator, with its arrivals, measured durations and tokens, and compare every plan."
+)
+EPILOG = "exit codes: 0 all equal; 1 a plan or an event differs; 2 a mistake"
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "replay",
-        help="check that a recorded run is planned the same again",
-        description="Run a trace again in the simulator, with its arrivals, measured durations and tokens, and compare "
-        "every plan.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("trace", type=Path, metavar="TRACE")
-    parser.set_defaults(run=run)
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="trace file that --trace wrote")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit code 1 when a plan or an event differs."""
     from chairlift.sim.replay.replay import replay
     from chairlift.telemetry.trace import Trace
 

@@ -1,6 +1,6 @@
-"""Sampling flags of `chat` and `generate`, one for each field of `SamplingParams` that they can show at work.
+"""Sampling flags of `chat` and `generate`: one per field of `SamplingParams` whose effect they show.
 
-What is not given comes from the model's own suggestions.
+Flags that are not given take the model's suggestion.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from chairlift.core.params import PARAMS
 _NOT_SHOWN = ("logprobs", "prompt_logprobs")  # by these commands
 _SUGGESTED = tuple(field.name for field in fields(SamplingDefaults))
 _UNTIL = "until the model stops or its context is full"
-# type: (of what is given, its name, what is done with it); there is no flag for a field of another type
+# field type: (type, metavar, action) of the flag; fields of other types have no flag
 _FLAGS: dict[object, tuple[type, str, str]] = {
     int: (int, "N", "store"), float: (float, "X", "store"), tuple[str, ...]: (str, "TEXT", "append"),
     tuple[int, ...]: (int, "N", "append"),
@@ -25,7 +25,7 @@ _FLAGS: dict[object, tuple[type, str, str]] = {
 def add_sampling_flags(
     parser: argparse.ArgumentParser, max_tokens: int | None = None, without: Collection[str] = ()
 ) -> None:
-    """`max_tokens`: where the flag is not given."""
+    """`max_tokens`: the default of --max-tokens."""
     section = parser.add_argument_group("sampling (default: what the model suggests)")
     for name, param in PARAMS.items():
         if name not in (*_NOT_SHOWN, *without):
@@ -34,7 +34,7 @@ def add_sampling_flags(
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `SamplingParams` that were asked for."""
+    """The fields of `SamplingParams` that were given."""
     return {name: value for name in PARAMS if (value := getattr(options, name, None)) is not None}
 
 

@@ -1,4 +1,4 @@
-"""The tokenizer that counts a workload's texts: one that is named, or the embedded model's."""
+"""The tokenizer that counts a workload's texts: the one that is named, or the embedded model's."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -14,12 +14,9 @@ if TYPE_CHECKING:
     from chairlift.workload.item import Message
 
 
-def add_tokenizer_flag(parser: argparse.ArgumentParser, default: str = "the embedded model's") -> None:
-    parser.add_argument(
-        "--tokenizer",
-        metavar="PATH",
-        help=f"counts the tokens of texts: a file, a model's folder or `llama2` (default: {default})",
-    )
+def add_tokenizer_flag(parser: argparse.ArgumentParser) -> None:
+    what = "tokenizer that counts texts: a file, a model's folder or `llama2` (default: the embedded model's)"
+    parser.add_argument("--tokenizer", metavar="PATH", help=what)
 
 
 def tokenizer_at(named: str | None) -> "Tokenizer":
@@ -35,12 +32,8 @@ def tokenizer_at(named: str | None) -> "Tokenizer":
     return load_tokenizer(Source("folder", path, path.name))
 
 
-def encoder_with(named: str | None, output_tokens: int) -> "Callable[[], PromptEncoder]":
-    return encoder_by(lambda: tokenizer_at(named), output_tokens)
-
-
 def encoder_by(load: "Callable[[], Tokenizer]", output_tokens: int) -> "Callable[[], PromptEncoder]":
-    """Loads the tokenizer when the first text comes, and once."""
+    """Loads the tokenizer once, at the first text."""
 
     @cache
     def load_encoder() -> "PromptEncoder":

@@ -4,13 +4,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, flags_of, settings_from, show_warnings
-from chairlift.cli.simulate import add_request_flags, items_from, number, positive
+from chairlift.cli.flags import add_option_flags, flags_of, parsed, positive, progress, warned_settings, writing
+from chairlift.cli.simulate import add_request_flags, items_from
 from chairlift.config.extras import check_extra
 from chairlift.config.options import DEFAULTS
 from chairlift.config.settings import Settings
@@ -24,52 +23,49 @@ if TYPE_CHECKING:
     from chairlift.tune.tuning import Tuning
     from chairlift.tune.verify import Verification
 
+HELP = "find the settings that suit a workload"
+DESCRIPTION = (
+    "Search scheduling rules and limits for a workload in the simulator, run the best few for real, and write a YAML "
+    "for serve --config with a report. Options given below are not varied."
+)
+EPILOG = "exit codes: 0 found; 1 no setting meets --slo; 2 a mistake; 130 interrupted, what was found is written"
 _CALIBRATION_SHARE = 0.2  # of the time
 _SEARCH_SHARE = 0.5  # of what is left then; the rest is for real runs
-_REACH = 2  # times the usual numbers of requests and tokens a step: how far a search goes
+_REACH = 2  # the search goes up to this many times the usual requests and tokens of a step
 
 
-def add_command(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "tune",
-        help="find the settings that suit a workload",
-        description="Search scheduling rules and limits for a workload in the simulator, run the best few for real, "
-        "and write a YAML for serve --config with a report. Options that are given below stay as they are given.",
-        epilog="exit codes: 0 found; 1 no setting meets --slo; 2 a mistake; 130 interrupted, what was found is written",
-        allow_abbrev=False,
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
     add_request_flags(parser)
     parser.add_argument(
-        "--profile", metavar="FILE", help="a profile's file or built-in name (default: the model is calibrated here)"
+        "--profile", metavar="FILE", help="profile: a file or a built-in name (default: calibrate the model here)"
     )
     parser.add_argument(
         "--slo", metavar="LIMITS",
-        help="what must be met: ttft, tpot, e2e or queue of each request, or with _mean, _p50, _p90 or _p99, as in "
+        help="limits to meet: ttft, tpot, e2e or queue of each request, or with _mean, _p50, _p90 or _p99, as in "
         "ttft_p99=500ms,tpot_p50=30ms",
     )  # fmt: skip
-    parser.add_argument("--minutes", default="5", metavar="M", help="to take at most, about (default: %(default)s)")
+    parser.add_argument("--minutes", default="5", metavar="M", help="minutes to take, about (default: %(default)s)")
     parser.add_argument("--no-verify", action="store_true", help="simulate only")
     parser.add_argument(
         "--out", type=Path, default=Path("chairlift-tune"), metavar="FOLDER",
-        help="for tuned.yaml, tune.html, tune.md, tune.svg and tune.json (default: %(default)s)",
+        help="folder for tuned.yaml, tune.html, tune.md, tune.svg and tune.json (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="the JSON of tune.json instead of a summary")
+    parser.add_argument("--json", action="store_true", help="print the JSON of tune.json instead of a summary")
     add_option_flags(parser, "engine", "model", without=("tokenizer",))
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     check_extra("tune", "tune")
-    settings = settings_from(options)
-    show_warnings(settings)
+    settings = warned_settings(options)
     from chairlift.tune.evaluate import Work
     from chairlift.tune.knobs import knobs_of
     from chairlift.tune.report import TuneReport
     from chairlift.tune.targets import Targets
     from chairlift.tune.tuning import Tuning
+    from chairlift.tune.verify import plan
     from chairlift.workload.arrivals import parse_arrivals
 
-    seconds = 60.0 * number(options, "minutes", positive)
+    seconds = 60.0 * parsed(options, "minutes", positive)
     ends = time.monotonic() + seconds
     targets = None if options.slo is None else Targets.parse(options.slo)
     parse_arrivals(options.arrivals)
@@ -82,14 +78,14 @@ def run(options: argparse.Namespace) -> int:
     profiles, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
     profile = next(iter(profiles.values()))
     knobs = knobs_of(settings, profile, items, list(profiles) if len(profiles) > 1 else (), fixed)
-    work = Work(settings, profiles, items, options.arrivals, number(options, "seed", whole(0)), targets)
+    work = Work(settings, profiles, items, options.arrivals, parsed(options, "seed", whole(0)), targets)
     tuning = Tuning(work, knobs, (1.0 if unverified else _SEARCH_SHARE) * max(1.0, ends - time.monotonic()))
     verification, is_partial = None, False
     try:
-        with _progress() as watch:
+        with progress(_advance, unit=" settings") as watch:
             tuning.run(_say, watch)
         if not unverified:
-            verification = _planned(tuning, ends)
+            verification = plan(tuning.work, tuning.goal, tuning.candidates, ends - time.monotonic())
             unverified = _verify(tuning, verification)
     except KeyboardInterrupt:
         if tuning.default is None:
@@ -103,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 def _profiles(
     options: argparse.Namespace, settings: Settings, has_threads: bool, seconds: float
 ) -> "tuple[dict[int, Profile], str]":
-    """The model's profile for each number of threads, and why nothing will be measured."""
+    """The model's profile for each number of threads, and why nothing will be measured, if so."""
     from chairlift.build import find_model, let_threads_sleep
 
     let_threads_sleep()
@@ -120,7 +116,7 @@ def _profiles(
 
 
 def _why_not(profile: "Profile", settings: Settings) -> str:
-    """Empty if a profile is of the model and the machine at hand."""
+    """Why a profile cannot be measured here; empty if it is of this model and machine."""
     from chairlift.build import find_model
     from chairlift.tune.real import device_here, is_same_device
 
@@ -132,8 +128,6 @@ def _why_not(profile: "Profile", settings: Settings) -> str:
 
 
 def _calibrated(settings: Settings, has_threads: bool, seconds: float) -> "dict[int, Profile]":
-    from dataclasses import replace
-
     from chairlift.runner.machine import hardware
     from chairlift.tune.real import calibrated, in_own_process
 
@@ -149,14 +143,8 @@ def _calibrated(settings: Settings, has_threads: bool, seconds: float) -> "dict[
     return profiles
 
 
-def _planned(tuning: "Tuning", ends: float) -> "Verification":
-    from chairlift.tune.verify import plan
-
-    return plan(tuning.work, tuning.goal, tuning.candidates, ends - time.monotonic())
-
-
 def _verify(tuning: "Tuning", verification: "Verification") -> str:
-    """Why not everything was measured: what was found before is worth keeping."""
+    """Why not everything was measured; a failed run does not lose what was found."""
     from chairlift.tune.verify import carry_out
 
     try:
@@ -171,10 +159,8 @@ def _verify(tuning: "Tuning", verification: "Verification") -> str:
 def _conclude(options: argparse.Namespace, found: "TuneReport") -> int:
     from chairlift.tune.files import write, yaml_of
 
-    try:
+    with writing(options.out):
         paths = write(found, options.out)
-    except OSError as error:
-        raise InvalidConfig(f"{options.out}: cannot be written: {error.strerror or error}") from error
     text = yaml_of(found)
     print(json.dumps(found.to_json(text)) if options.json else f"{found.verdict().replace('`', '')}\n\n{text}")
     _say(f"wrote {', '.join(map(str, paths))}")
@@ -185,30 +171,17 @@ def _conclude(options: argparse.Namespace, found: "TuneReport") -> int:
 
 
 def _check_folder(folder: Path) -> None:
-    """Better known now than after minutes of searching."""
+    """Refused before minutes of searching."""
     if folder.exists() and not folder.is_dir():
         raise InvalidConfig(f"--out {folder}: is a file, not a folder")
     if not folder.absolute().parent.is_dir():
         raise InvalidConfig(f"--out {folder}: cannot be written: there is no folder to make it in")
 
 
-@contextmanager
-def _progress() -> "Iterator[Callable[[Search], None] | None]":
-    """On a terminal: how many settings were tried, and how good the best is."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(unit=" settings", leave=False) as bar:
-
-        def watch(search: "Search") -> None:
-            bar.update(search.num_done - bar.n)
-            best = search.best
-            if best is not None:
-                bar.set_postfix_str(f"best {best.point.throughput:.0f} tokens/s", refresh=False)
-
-        yield watch
+def _advance(bar: Any, search: "Search") -> None:
+    bar.update(search.num_done - bar.n)
+    if search.best is not None:
+        bar.set_postfix_str(f"best {search.best.point.throughput:.0f} tokens/s", refresh=False)
 
 
 def _say(text: str) -> None:

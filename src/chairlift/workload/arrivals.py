@@ -1,6 +1,6 @@
-"""When the requests of a workload come: as recorded, all at once, or drawn at a rate; or as soon as others have ended.
+"""Arrival times of a workload's requests: as recorded, all at once, drawn at a rate, or in a closed loop.
 
-Always: arrivals never decrease; the same seed gives the same times. Nothing is held but the item at hand.
+Always: arrivals never decrease; the same seed gives the same times. Items are not kept.
 """
 
 import math
@@ -13,27 +13,29 @@ from chairlift.workload.item import Item
 
 Gap = Callable[[random.Random, float], float]  # at a time
 
-ARRIVALS = ("trace", "none", "poisson", "gamma", "constant", "ramp", "closed")
+_KEYS = {
+    "trace": ("scale",), "none": (), "poisson": ("rate",), "gamma": ("rate", "cv"), "constant": ("rate",),
+    "ramp": ("from", "to", "over"), "closed": ("concurrency",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     gap: Gap | None = None  # seconds to the next request; None: the recorded times
     scale: float = 1.0  # of the recorded times: 0.5 is twice as fast
-    concurrency: int = 0  # 0: an open loop; else the next request comes when fewer than these are under way
+    concurrency: int = 0  # 0: an open loop; else the most requests in flight
 
     def apply(self, items: Iterable[Item], seed: int) -> Iterator[Item]:
         if self.gap is None:
-            return items_scaled(items, self.scale)
+            return _scaled(items, self.scale)
         return _drawn(items, self.gap, random.Random(f"arrivals {seed}"))
 
 
 def parse_arrivals(text: str, origin: str = "--arrivals") -> Arrivals:
     """`trace[:scale=S]`, `none`, `poisson:rate=R`, `gamma:rate=R,cv=C`, `constant:rate=R`, `ramp:from=R,to=R,over=S` or
     `closed:concurrency=N`."""
-    spec = parse_spec(text, origin, ARRIVALS)
-    keys = {"trace": ("scale",), "none": (), "gamma": ("rate", "cv"), "closed": ("concurrency",)}
-    spec.expect(("from", "to", "over") if spec.name == "ramp" else keys.get(spec.name, ("rate",)))
+    spec = parse_spec(text, origin, tuple(_KEYS))
+    spec.expect(_KEYS[spec.name])
     if spec.name == "trace":
         return Arrivals(scale=spec.positive("scale", 1.0))
     if spec.name == "none":
@@ -54,11 +56,11 @@ def _steady(spec: Spec) -> Gap:
 
 
 def _ramp(spec: Spec) -> Gap:
-    """A Poisson process whose rate changes evenly from one to another and then stays."""
+    """A Poisson process whose rate changes linearly from one to another, then stays."""
     first, last, over = spec.positive("from"), spec.positive("to"), spec.positive("over")
 
     def gap(rng: random.Random, now: float) -> float:
-        # In its own time a Poisson process has rate 1: the next request is so many expected ones away.
+        # In units of expected requests a Poisson process has rate 1: the next request is `ahead` of them away.
         ahead = rng.expovariate(1.0)
         rate = last + (first - last) * max(0.0, 1.0 - now / over)
         left = max(0.0, over - now)
@@ -71,7 +73,7 @@ def _ramp(spec: Spec) -> Gap:
     return gap
 
 
-def items_scaled(items: Iterable[Item], scale: float) -> Iterator[Item]:
+def _scaled(items: Iterable[Item], scale: float) -> Iterator[Item]:
     for item in items:
         yield item if scale == 1.0 else replace(item, arrival_s=item.arrival_s * scale)
 

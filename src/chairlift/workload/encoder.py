@@ -1,4 +1,4 @@
-"""What a workload of written prompts needs to become lengths: a tokenizer, as functions, and a length for answers."""
+"""How written prompts become lengths: a tokenizer, as functions, and a default length for answers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ OUTPUT_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class PromptEncoder:
-    encode: Callable[[str], Sequence[int]]  # without the tokens that a server puts before it
+    encode: Callable[[str], Sequence[int]]  # without special tokens
     encode_chat: Callable[[Sequence[Message]], Sequence[int]]
-    output_tokens: int = OUTPUT_TOKENS  # of an answer whose length nobody wrote down
+    output_tokens: int = OUTPUT_TOKENS  # of an answer without a recorded length
 
 
 def no_encoder() -> PromptEncoder:

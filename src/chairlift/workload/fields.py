@@ -1,4 +1,4 @@
-"""Typed reading of a workload's rows. Every mistake is a ValueError with the field, the rule and what was found."""
+"""Typed reading of a workload's rows. A mistake is a ValueError with the field, the rule and the value found."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def seconds(row: Row, key: str) -> float | None:
 
 
 def hash_ids(row: Row, prompt_tokens: int, block: int) -> tuple[int, ...]:
-    """One for each begun block of the prompt, or none."""
+    """One for each block of the prompt, the last perhaps partial; or none."""
     value = row.get("hash_ids")
     if value is None:
         return ()

@@ -30,7 +30,7 @@ def read(
     max_length: int | None = None,
     load_encoder: LoadEncoder = no_encoder,
 ) -> Iterator[Item]:
-    """The first `limit` requests of at most `max_length` tokens in all; lengths are divided first, none below 1."""
+    """The first `limit` requests of at most `max_length` tokens in all, after their lengths are divided (least: 1)."""
     count = num_empty = num_long = 0
     for item in _in_order(path, load_encoder):
         if item is None:
@@ -54,7 +54,7 @@ def read(
 
 def divided(item: Item, by: float) -> Item:
     if item.prompt is not None:
-        raise InvalidConfig("prompts that were written cannot be made shorter; --max-length leaves long ones out")
+        raise InvalidConfig("written prompts cannot be made shorter; --max-length leaves long ones out")
     return replace(
         item,
         prompt_tokens=max(1, round(item.prompt_tokens / by)),
@@ -64,7 +64,7 @@ def divided(item: Item, by: float) -> Item:
 
 
 def _in_order(path: Path, load_encoder: LoadEncoder) -> Iterator[Item | None]:
-    """None for a row with nothing to ask or to answer."""
+    """Items with arrivals from the start; None for a row without a prompt or an answer."""
     file_format: FileFormat | None = None
     start: float | None = None
     last = 0.0
@@ -92,7 +92,7 @@ def _format(path: Path, row: Row) -> FileFormat:
         known = ", ".join(f"{file_format.name} ({file_format.field})" for file_format in FORMATS)
         found = ", ".join(str(key)[:40] for key in list(row)[:8]) or "none"
         raise InvalidConfig(
-            f"{path}: no workload that is known: its first row has the fields {found}; known are, by their fields: "
-            f"{known}; prompts as plain lines are in a file that ends in .txt"
+            f"{path}: not a known workload format: its first row has the fields {found}; known formats, by field: "
+            f"{known}; prompts as plain lines need a file name that ends in .txt"
         )
     return file_format

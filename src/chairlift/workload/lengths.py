@@ -1,4 +1,4 @@
-"""Workloads made from numbers alone: `lengths:prompt=512,output=16-128,count=1000`, where LOW-HIGH draws evenly."""
+"""Workloads from lengths alone: `lengths:prompt=512,output=16-128,count=1000`, where LOW-HIGH is drawn uniformly."""
 
 import random
 import re
@@ -16,7 +16,7 @@ def is_lengths(text: str) -> bool:
 
 
 def parse_lengths(text: str, seed: int, origin: str = "--workload") -> Iterator[Item]:
-    """Checks the text at once; items are drawn as they are needed."""
+    """Checks the text at once; items are drawn one at a time."""
     spec = parse_spec(text, origin, (NAME,))
     spec.expect(("prompt", "output", "count"))
     return _items(_range(spec, "prompt"), _range(spec, "output"), spec.count("count"), random.Random(f"lengths {seed}"))

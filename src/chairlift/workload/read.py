@@ -1,5 +1,6 @@
-"""A workload by what an option says: a file of any format, the contest's lengths, or lengths to draw."""
+"""A workload from the value of --workload: a file of any format, the contest's lengths, or drawn lengths."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -27,8 +28,5 @@ def load_items(
         return read(path, limit, divide_lengths, max_length, load_encoder)
     drawn = parse_lengths(workload, seed)
     items = drawn if divide_lengths == 1.0 else (divided(item, divide_lengths) for item in drawn)
-    return islice((item for item in items if max_length is None or _total(item) <= max_length), limit)
-
-
-def _total(item: Item) -> int:
-    return item.prompt_tokens + item.output_tokens
+    longest = math.inf if max_length is None else max_length
+    return islice((item for item in items if item.prompt_tokens + item.output_tokens <= longest), limit)

@@ -1,4 +1,4 @@
-"""Items as requests for the engine: prompts made up, lengths exact, so that only timing is open."""
+"""Items as requests for the engine, with synthetic prompts and exact output lengths."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,20 +8,20 @@ from chairlift.core.limits import Limits, output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
 from chairlift.workload.item import Item
-from chairlift.workload.prompts import Prompts
+from chairlift.workload.prompts import TokenPrompts
 
 
 def requests_of(items: Iterable[Item], limits: Limits, seed: int) -> Iterator[tuple[float, Request]]:
-    """Each request with its arrival, numbered from 1 in the order of the workload; made when it is asked for.
+    """Each request with its arrival, numbered from 1 in the order of the workload, made one at a time.
 
     Raises InvalidConfig at the first that can never be served.
     """
-    prompts = Prompts(seed, limits.vocab_size)
+    prompts = TokenPrompts(seed, limits.vocab_size)
     for index, item in enumerate(items):
         yield item.arrival_s, _request(item, index, prompts, limits)
 
 
-def _request(item: Item, index: int, prompts: Prompts, limits: Limits) -> Request:
+def _request(item: Item, index: int, prompts: TokenPrompts, limits: Limits) -> Request:
     params = SamplingParams(temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True)
     prompt = prompts.tokens(item, index)
     try:

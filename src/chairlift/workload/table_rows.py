@@ -25,8 +25,9 @@ def rows(path: Path) -> Iterator[tuple[str, Row]]:
         if path.suffix.lower() == ".txt":
             yield from _text_lines(path)
         else:
-            first = _first_character(path)
-            yield from {"": _none, "{": _json_lines, "[": _json_list}.get(first, _csv_lines)(path)
+            yield from {"": lambda _: iter(()), "{": _json_lines, "[": _json_list}.get(
+                _first_character(path), _csv_lines
+            )(path)
     except OSError as error:
         raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -40,10 +41,6 @@ def _first_character(path: Path) -> str:
         return next((line.strip()[0] for line in lines if not line.isspace()), "")
 
 
-def _none(path: Path) -> Iterator[tuple[str, Row]]:
-    return iter(())
-
-
 def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -51,10 +48,8 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
                 position = f"line {number}"
                 try:
                     row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-                except RecursionError as error:
-                    raise bad_row(path, position, "not JSON that can be read") from error
-                except ValueError as error:
-                    raise bad_row(path, position, f"not JSON: {error}") from error
+                except (ValueError, RecursionError) as error:
+                    raise _not_json(path, position, error) from error
                 yield position, _object(path, position, row)
 
 
@@ -70,10 +65,8 @@ def _json_list(path: Path) -> Iterator[tuple[str, Row]]:
         position = f"record {number}"
         try:
             row, at = decoder.raw_decode(text, at)
-        except RecursionError as error:
-            raise bad_row(path, position, "not JSON that can be read") from error
-        except ValueError as error:
-            raise bad_row(path, position, f"not JSON: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise _not_json(path, position, error) from error
         yield position, _object(path, position, row)
         at = _skip(text, at)
         if text[at : at + 1] == ",":
@@ -106,6 +99,11 @@ def _text_lines(path: Path) -> Iterator[tuple[str, Row]]:
                 raise bad_row(path, f"line {number}", f"not text: {error}") from error
             if text:
                 yield f"line {number}", {"prompt": text}
+
+
+def _not_json(path: Path, position: str, error: Exception) -> InvalidConfig:
+    is_deep = isinstance(error, RecursionError)
+    return bad_row(path, position, "not JSON that can be read" if is_deep else f"not JSON: {error}")
 
 
 def _object(path: Path, position: str, row: Any) -> Row:

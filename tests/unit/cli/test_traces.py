@@ -113,5 +113,5 @@ def test_a_rule_that_fails_during_a_run_is_named(
     assert main(["simulate", *run, "--policy", "tired:Tired", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rule_failures"] == [failure]
     assert main(["compare", *run, "--vary", "policy=fcfs,tired:Tired"]) == 0
-    warning = f"chairlift: warning: tired:Tired: {failure}; the plain one took its place\n"
+    warning = f"chairlift: warning: tired:Tired: {failure}; the plain rule replaced it\n"
     assert capsys.readouterr().err == warning

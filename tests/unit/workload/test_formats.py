@@ -144,7 +144,7 @@ def test_a_malformed_row_is_named_with_a_way_out(tmp_path: Path, name: str, cont
 
 @pytest.mark.parametrize("content", ['{"question": "why?"}', "a,b\n1,2\n", "just some words\nand more\n"])
 def test_an_unknown_kind_is_told_what_is_known(tmp_path: Path, content: str) -> None:
-    with pytest.raises(InvalidConfig, match=r"no workload that is known.*ShareGPT \(conversations\).*\.txt"):
+    with pytest.raises(InvalidConfig, match=r"not a known workload format.*ShareGPT \(conversations\).*\.txt"):
         items(tmp_path / "w", content)
 
 

@@ -8,7 +8,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.workload.file import divided
 from chairlift.workload.item import Item
-from chairlift.workload.prompts import Prompts
+from chairlift.workload.prompts import TokenPrompts
 from chairlift.workload.requests import requests_of
 
 LIMITS = Limits(vocab_size=300, max_model_len=100, block_size=4, num_blocks=50, max_running=4, max_step_tokens=16)
@@ -19,7 +19,7 @@ def hashed(num_tokens: int, *hash_ids: int) -> Item:
 
 
 def test_prompts_have_the_asked_length_and_vocabulary() -> None:
-    tokens = Prompts(0, 300).tokens(Item(prompt_tokens=5000, output_tokens=1), 3)
+    tokens = TokenPrompts(0, 300).tokens(Item(prompt_tokens=5000, output_tokens=1), 3)
     assert len(tokens) == 5000
     assert min(tokens) == 0
     assert max(tokens) == 299
@@ -27,12 +27,12 @@ def test_prompts_have_the_asked_length_and_vocabulary() -> None:
 
 def test_each_place_and_each_seed_has_its_own_prompt() -> None:
     item = Item(prompt_tokens=50, output_tokens=1)
-    prompts = {Prompts(seed, 50_000).tokens(item, index) for seed in range(3) for index in range(10)}
+    prompts = {TokenPrompts(seed, 50_000).tokens(item, index) for seed in range(3) for index in range(10)}
     assert len(prompts) == 30
 
 
 def test_equal_hash_ids_give_equal_blocks_and_others_do_not() -> None:
-    prompts = Prompts(0, 50_000)
+    prompts = TokenPrompts(0, 50_000)
     one, two = prompts.tokens(hashed(1500, 7, 8, 9), 0), prompts.tokens(hashed(1300, 7, 8, 4), 1)
     assert (len(one), len(two)) == (1500, 1300)
     assert one[:1024] == two[:1024]
@@ -41,7 +41,7 @@ def test_equal_hash_ids_give_equal_blocks_and_others_do_not() -> None:
 
 @pytest.mark.parametrize("by", [2, 3, 7, 16, 1000])
 def test_divided_prompts_share_the_same_part_of_their_length(by: float) -> None:
-    prompts = Prompts(0, 50_000)
+    prompts = TokenPrompts(0, 50_000)
     items = [divided(hashed(1536, 7, 8, last), by) for last in (9, 4)]
     one, two = (prompts.tokens(item, index) for index, item in enumerate(items))
     assert len(one) == items[0].prompt_tokens
@@ -53,14 +53,14 @@ def test_divided_prompts_share_the_same_part_of_their_length(by: float) -> None:
 
 def test_prompts_are_the_same_in_every_process() -> None:
     program = (
-        "from chairlift.workload.item import Item\nfrom chairlift.workload.prompts import Prompts\n"
-        "print(Prompts(5, 999).tokens(Item(prompt_tokens=9, output_tokens=1, hash_ids=(3,)), 1))"
+        "from chairlift.workload.item import Item\nfrom chairlift.workload.prompts import TokenPrompts\n"
+        "print(TokenPrompts(5, 999).tokens(Item(prompt_tokens=9, output_tokens=1, hash_ids=(3,)), 1))"
     )
     runs = [
         subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True)
         for seed in ("0", "1")
     ]
-    assert runs[0].stdout == runs[1].stdout == f"{Prompts(5, 999).tokens(hashed(9, 3), 1)}\n"
+    assert runs[0].stdout == runs[1].stdout == f"{TokenPrompts(5, 999).tokens(hashed(9, 3), 1)}\n"
 
 
 def test_requests_carry_what_the_item_says() -> None:

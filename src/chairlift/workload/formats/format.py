@@ -1,4 +1,4 @@
-"""What a workload file format is: the field by which its rows are known, and how a row becomes a request."""
+"""A workload file format: the field that identifies its rows, and how a row becomes a request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,5 +14,5 @@ LoadEncoder = Callable[[], PromptEncoder]  # loaded when the first text comes
 class FileFormat:
     name: str
     field: str
-    item: Callable[[Row, LoadEncoder], Item | None]  # None: nothing to ask or to answer; a ValueError: malformed
-    is_relative: bool = True  # arrivals count from the workload's start; else from some other time
+    item: Callable[[Row, LoadEncoder], Item | None]  # None: no prompt or no answer; a ValueError: malformed
+    is_relative: bool = True  # arrivals count from the workload's start; else from another time

@@ -1,7 +1,7 @@
-"""Our own JSON lines: lengths, arrivals and who sends; docs/formats.md has every field."""
+"""Our own JSON lines: lengths, arrivals and attributes; docs/formats.md has every field."""
 
 from chairlift.core.attributes import Attributes
-from chairlift.workload.fields import Row, hash_ids, length, seconds, shown
+from chairlift.workload.fields import Row, hash_ids, length, seconds, shown, text
 from chairlift.workload.formats.format import FileFormat, LoadEncoder
 from chairlift.workload.item import Item
 
@@ -21,7 +21,8 @@ def _item(row: Row, _: LoadEncoder) -> Item:
 
 
 def attributes(row: Row) -> Attributes:
-    return Attributes(priority=_priority(row), user=_user(row), deadline_s=seconds(row, "deadline_s"))
+    user = "" if row.get("user") is None else text(row, "user")
+    return Attributes(priority=_priority(row), user=user, deadline_s=seconds(row, "deadline_s"))
 
 
 def _priority(row: Row) -> int:
@@ -30,15 +31,6 @@ def _priority(row: Row) -> int:
         return 0
     if type(value) is not int or abs(value) > 2**31:
         raise ValueError(f"priority must be a whole number, got {shown(value)}")
-    return value
-
-
-def _user(row: Row) -> str:
-    value = row.get("user")
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"user must be text, got {shown(value)}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Recorded traffic of others: lengths and times, no text. A request without a prompt or an answer had failed there.
+"""Public traces of recorded traffic: lengths and times, no text. Requests without a prompt or an answer had failed.
 
 Mooncake, JSON lines   timestamp (ms), input_length, output_length, hash_ids (one per 512 tokens)
 Azure LLM, CSV         TIMESTAMP (a date), ContextTokens, GeneratedTokens
@@ -48,7 +48,7 @@ def _date(row: Row, key: str) -> float:
 
 
 def _six_digits(date: str) -> str:
-    """A date's fraction of a second has seven digits in these files, one more than can be read."""
+    """These files have seven digits in a fraction of a second, one more than datetime reads."""
     head, dot, tail = date.partition(".")
     digits = len(tail) - len(tail.lstrip("0123456789"))
     return head + dot + tail[: min(6, digits)].ljust(6 * bool(dot), "0") + tail[digits:]

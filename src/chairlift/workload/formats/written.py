@@ -1,4 +1,4 @@
-"""Prompts that somebody wrote: instructions, conversations, and a user's own. Their lengths are counted.
+"""Written prompts: instructions, conversations, and a user's own. A tokenizer counts their lengths.
 
 Alpaca, JSON      instruction, input, output: the prompt is `instruction:input`, or the instruction alone, as in the
                   contest; the answer is as long as `output`
