@@ -207,12 +207,12 @@ def test_a_server_that_dies_leaves_what_was_measured(
         code, result = bench(server, tmp_path, "--workload", workload, "--arrivals", arrivals)
     figures = result["figures"]
     assert code == 1
-    assert result["partial"] == "the server took no connection for 0.5 s"
+    assert result["partial"] == "the server accepted no connection for 0.5 s"
     assert figures["full"] == num_answered > 0
     assert figures["failed"] >= 1
     assert figures["unsent"] > 400
     assert sum(figures[name] for name in ("full", "short", "failed", "cut", "unsent")) == 500
-    assert "Partial: the server took no connection" in (tmp_path / "bench.html").read_text()
+    assert "Partial: the server accepted no connection" in (tmp_path / "bench.html").read_text()
 
 
 def test_ctrl_c_writes_what_was_measured(tmp_path: Path) -> None:

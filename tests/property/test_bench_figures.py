@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.bench.figures import figures_of
@@ -37,11 +37,13 @@ def check(spread: Spread, values: Sequence[float]) -> None:
     assert spread.max == max(values)
 
 
+@settings(deadline=None)
 @given(st.lists(SECONDS))
 def test_percentiles_are_exact(values: list[float]) -> None:
     check(Spread.of(values), values)
 
 
+@settings(deadline=None)
 @given(records(), st.integers(0, 5))
 def test_figures_agree_with_numpy_and_counts_add_up(made: list[ClientRecord], num_unsent: int) -> None:
     figures = figures_of(made, len(made) + num_unsent, Slo(ttft=50.0))
@@ -56,6 +58,7 @@ def test_figures_agree_with_numpy_and_counts_add_up(made: list[ClientRecord], nu
     assert figures.good is not None and figures.good <= figures.full
 
 
+@settings(deadline=None)
 @given(records())
 def test_a_timeline_never_counts_more_than_there_are(made: list[ClientRecord]) -> None:
     timeline = RunTimeline.of(made)

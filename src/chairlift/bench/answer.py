@@ -1,7 +1,7 @@
-"""What a streamed answer says, line by line, in each of the APIs.
+"""Readers of streamed answers, line by line, for each API.
 
-A chunk counts where it can carry a token: not one that only opens a chat (a role without text), nor one that only
-closes a choice (a finish without text), unless nothing came before it. Lines that are not JSON are comments.
+A chunk counts if it can carry a token: not one that only opens a chat (a role without text) or only closes a choice (a
+finish without text), unless it is the first. Lines that are not JSON are comments.
 """
 
 from array import array
@@ -15,16 +15,16 @@ from chairlift.bench.target import Api
 
 
 class StreamedAnswer:
-    """As far as it has come."""
+    """What has arrived of an answer so far."""
 
     __slots__ = ("error", "has_ended", "last_s", "output_tokens", "prompt_tokens", "times")
 
     def __init__(self) -> None:
         self.times: array[float] = array("d")
         self.last_s = 0.0
-        self.output_tokens: int | None = None  # as the server counts
+        self.output_tokens: int | None = None  # by the server's count
         self.prompt_tokens: int | None = None
-        self.has_ended = False  # it said so itself
+        self.has_ended = False  # the stream itself said so
         self.error = ""
 
     @property
@@ -32,7 +32,7 @@ class StreamedAnswer:
         return len(self.times) if self.output_tokens is None else self.output_tokens
 
     def judge(self, asked_tokens: int) -> tuple[Ending, str]:
-        """Of an answer whose connection has nothing more to say, with the reason if it failed."""
+        """How an answer ended whose connection is done, with the reason if it failed."""
         if self.error:
             return Ending.FAILED, self.error
         if not self.has_ended:
@@ -42,7 +42,7 @@ class StreamedAnswer:
         return (Ending.FULL if self.num_tokens >= asked_tokens else Ending.SHORT), ""
 
 
-ReadLine = Callable[[StreamedAnswer, bytes, float], None]  # a line and when it came
+ReadLine = Callable[[StreamedAnswer, bytes, float], None]  # a line and its time of arrival
 
 
 class _Delta(msgspec.Struct):
@@ -136,7 +136,7 @@ def read_llm_serving(answer: StreamedAnswer, line: bytes, now: float) -> None:
         answer.last_s = now
         answer.times.append(now)
         return
-    answer.has_ended = True  # this is the summary, which is no token
+    answer.has_ended = True  # the summary, not a token
     answer.output_tokens = said.generated_tokens
     if said.finish_reason not in _ENDS:
         answer.error = f"{said.finish_reason}: {said.generated_text}"
@@ -150,7 +150,7 @@ READERS: dict[Api, ReadLine] = {
 
 
 def message_of(error: Any) -> str:
-    """What an error object of any of these servers says, in one line."""
+    """The message of any of these servers' error objects, in one line."""
     if isinstance(error, dict):
         inner = error.get("error", error)
         inner = inner.get("message", inner) if isinstance(inner, dict) else inner

@@ -1,7 +1,6 @@
-"""One client process: sends its share of the requests when they are due, and stamps what comes back.
+"""One client process: sends its share of the requests when they are due, and timestamps the answers.
 
-Always: every request that was sent ends as one record. Requests come written out; of the answers only times and counts
-are kept.
+Always: every request that was sent ends as one record. Of the answers only times and counts are kept.
 """
 
 import asyncio
@@ -19,24 +18,24 @@ import uvloop
 
 from chairlift.bench.answer import READERS, StreamedAnswer
 from chairlift.bench.connection import Connections
-from chairlift.bench.messages import Begin, ClientProgress, ClientReady, ClientUsage, PreparedRequest, Share, Stop
+from chairlift.bench.messages import Begin, ClientProgress, ClientReady, ClientUsage, LoadPlan, PreparedRequest, Stop
 from chairlift.bench.record import ClientRecord, Ending, Unreachable
 
 Report = Callable[[ClientProgress | ClientUsage], object]
 
 LAG_EVERY_S = 0.01
 TELL_EVERY_S = 0.2
-PAUSE_S = 0.5  # of a closed loop whose server does not take connections
+PAUSE_S = 0.5  # of a closed loop whose server refuses connections
 
 
 def main(commands: Pipe, reports: Pipe) -> None:
-    """Two pipes, since the event loop makes the one it watches non-blocking, which long reports are not fit for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    """Two pipes: the event loop makes the one it watches non-blocking, which long reports cannot use."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells when to stop
     _allow_many_connections()
     share = commands.recv()
-    gc.freeze()  # what is here stays: the collector need not look at it again
+    gc.freeze()  # the share is permanent: the collector need not scan it
     reports.send(ClientReady())
-    # Reports are sent by a thread: the clock goes on while the parent is slow to read them.
+    # A thread sends the reports: a parent that is slow to read them does not stop the clock.
     with ThreadPoolExecutor(1) as sender:
         uvloop.run(Client(share, commands, lambda report: sender.submit(reports.send, report)).run())
 
@@ -47,26 +46,25 @@ def _allow_many_connections() -> None:
 
 
 class Client:
-    def __init__(self, share: Share, pipe: Pipe, report: Report) -> None:
+    def __init__(self, share: LoadPlan, pipe: Pipe, report: Report) -> None:
         self._share = share
         self._pipe = pipe
         self._report = report
-        self._connections = Connections(share.address, share.peer, READERS[share.api])
+        self._connections = Connections(share.target.address, share.peer, READERS[share.target.api])
         self._commands: asyncio.Queue[Begin | Stop] = asyncio.Queue()
         self._in_flight: dict[int, StreamedAnswer] = {}
         self._records: list[ClientRecord] = []
-        self._num_sent = 0
         self._num_chunks = 0  # of answers that ended
         self._at = 0.0
 
     async def run(self) -> None:
-        share = self._share
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._listen)
         while True:
             command = await self._commands.get()
             if isinstance(command, Stop):
                 return
-            if not await self._phase(share.warm_up if command.is_warm_up else share.requests, command.at):
+            requests = self._share.warm_up if command.is_warm_up else self._share.requests
+            if not await self._phase(requests, command.at):
                 return
 
     def _listen(self) -> None:
@@ -77,30 +75,25 @@ class Client:
             self._commands.put_nowait(Stop())
 
     async def _phase(self, requests: list[PreparedRequest], at: float) -> bool:
-        """Whether it was not stopped."""
-        self._at, self._num_sent, self._num_chunks = at, 0, 0
+        """Whether the phase ended by itself, not by a stop."""
+        self._at, self._num_chunks = at, 0
         lags: array[float] = array("d")
         began, processor = monotonic(), time.process_time()
         watching = [asyncio.ensure_future(self._watch_lag(lags)), asyncio.ensure_future(self._tell())]
-        sending = asyncio.ensure_future(self._send_all(requests))
+        loop = self._closed_loop(iter(requests)) if self._share.concurrency else self._open_loop(requests)
+        sending = asyncio.ensure_future(loop)
         stopping = asyncio.ensure_future(self._commands.get())  # nothing but Stop comes during a phase
         await asyncio.wait((sending, stopping), return_when=asyncio.FIRST_COMPLETED)
         is_stopped = stopping.done()
         for task in (*watching, sending, stopping):
             task.cancel()
         for end in await asyncio.gather(*watching, sending, stopping, return_exceptions=True):
-            if isinstance(end, Exception):  # a mistake of ours is not to be passed over
+            if isinstance(end, Exception):  # a bug of ours must not pass unseen
                 raise end
         usage = ClientUsage(monotonic() - began, time.process_time() - processor, lags.tobytes())
         self._flush()
         self._report(usage)
         return not is_stopped
-
-    async def _send_all(self, requests: list[PreparedRequest]) -> None:
-        if not self._share.concurrency:
-            await self._open_loop(requests)
-        else:
-            await self._closed_loop(iter(requests))
 
     async def _closed_loop(self, todo: Iterator[PreparedRequest]) -> None:
         await asyncio.sleep(self._at - monotonic())
@@ -123,12 +116,10 @@ class Client:
                 await asyncio.sleep(PAUSE_S)
 
     async def _one(self, planned: PreparedRequest, due_s: float) -> bool:
-        """Whether somebody took the connection."""
-        self._num_sent += 1
+        """Whether the server accepted the connection."""
         answer = self._in_flight[planned.index] = StreamedAnswer()
         sent = monotonic()
-        is_unreachable = False
-        ending, reason = Ending.CUT, ""
+        ending, reason, is_unreachable = Ending.CUT, "", False
         try:
             async with asyncio.timeout(self._share.timeout_s):
                 await self._connections.ask(planned.request, answer)
@@ -140,34 +131,23 @@ class Client:
         finally:
             del self._in_flight[planned.index]
             self._num_chunks += len(answer.times)
-            self._records.append(self._record(planned, answer, due_s, sent, ending, reason, is_unreachable))
+            self._records.append(
+                ClientRecord(
+                    index=planned.index,
+                    due_s=due_s,
+                    sent_s=sent - self._at,
+                    times=array("d", [moment - self._at for moment in answer.times]).tobytes(),
+                    last_s=(answer.last_s or sent) - self._at,
+                    asked_tokens=planned.output_tokens,
+                    prompt_tokens=planned.prompt_tokens if answer.prompt_tokens is None else answer.prompt_tokens,
+                    output_tokens=answer.num_tokens,
+                    is_told=answer.output_tokens is not None,
+                    ending=ending,
+                    reason=reason,
+                    is_unreachable=is_unreachable,
+                )
+            )
         return not is_unreachable
-
-    def _record(
-        self,
-        planned: PreparedRequest,
-        answer: StreamedAnswer,
-        due_s: float,
-        sent: float,
-        ending: Ending,
-        reason: str,
-        is_lost: bool,
-    ) -> ClientRecord:
-        at = self._at
-        return ClientRecord(
-            index=planned.index,
-            due_s=due_s,
-            sent_s=sent - at,
-            times=array("d", [moment - at for moment in answer.times]).tobytes(),
-            last_s=(answer.last_s or sent) - at,
-            asked_tokens=planned.output_tokens,
-            prompt_tokens=planned.prompt_tokens if answer.prompt_tokens is None else answer.prompt_tokens,
-            output_tokens=answer.num_tokens,
-            is_told=answer.output_tokens is not None,
-            ending=ending,
-            reason=reason,
-            is_unreachable=is_lost,
-        )
 
     async def _watch_lag(self, lags: "array[float]") -> None:
         while True:
@@ -185,4 +165,4 @@ class Client:
         num_running = sum(bool(answer.times) for answer in self._in_flight.values())
         num_chunks = self._num_chunks + sum(len(answer.times) for answer in self._in_flight.values())
         num_waiting = len(self._in_flight) - num_running
-        self._report(ClientProgress(self._num_sent, num_waiting, num_running, num_chunks, records))
+        self._report(ClientProgress(num_waiting, num_running, num_chunks, records))

@@ -1,6 +1,6 @@
-"""Whether the clients kept up: what they themselves needed, and what that says about the figures.
+"""Whether the clients kept up: the resources they used, and the doubts that raises about the figures.
 
-Always: a doubt is one sentence. No doubt means that a chunk was stamped within a few milliseconds of its coming.
+Always: a doubt is one sentence. No doubt means that chunks were timestamped within a few milliseconds of their arrival.
 """
 
 from array import array
@@ -11,20 +11,22 @@ from chairlift.bench.messages import ClientUsage
 from chairlift.bench.record import ClientRecord
 from chairlift.telemetry.report import Spread
 
-BUSY_SHARE = 0.8  # of a core: beyond it a process has no room for a burst
+BUSY_SHARE = 0.8  # of a core: above it a process has no room for a burst
 MACHINE_BUSY = 0.95
 LATE_S = 0.005  # at the 99th percentile
-FEW_CHUNKS = 2000  # with fewer, what is done once weighs more than what is done for each
+FEW_CHUNKS = 2000  # with fewer, fixed costs outweigh the cost per chunk
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimit:
     clients: int
-    busiest: float  # share of a core that the busiest client process needed
+    busiest: float  # share of a core that the busiest client process used
     us_per_chunk: float  # processor time of all client processes, requests included
-    max_chunks_per_s: float | None  # that they could take at this cost, each on a core of its own; None: hard to tell
-    machine: float  # share of all cores of this machine that anything needed
-    lag_s: Spread  # of timers in the client processes: by so much a chunk may have been stamped late
+    max_chunks_per_s: (
+        float | None
+    )  # that they can read at this cost, each on its own core; None: too few chunks to tell
+    machine: float  # share of this machine's cores that all processes used
+    lag_s: Spread  # of timers in the client processes: a chunk's timestamp may be this late
     late_s: Spread  # of requests: sent - due
     doubts: list[str]
 
@@ -45,19 +47,16 @@ class ClientLimit:
 
 
 def _doubts(busiest: float, machine: float, lag_s: Spread, late_s: Spread) -> list[str]:
-    doubts = []
-    if busiest > BUSY_SHARE:
-        doubts.append(
-            f"a client process needed {busiest:.0%} of a core: the client is what is measured; raise --clients"
-        )
-    if machine > MACHINE_BUSY:
-        doubts.append(
-            f"the cores of this machine were {machine:.0%} busy: whatever runs here, client or server, was slowed"
-        )
-    if lag_s.p99 > LATE_S:
-        doubts.append(f"chunks may have been stamped up to {1e3 * lag_s.p99:.1f} ms late (99 % of timers)")
-    if late_s.p99 > LATE_S:
-        doubts.append(
-            f"requests were sent up to {1e3 * late_s.p99:.1f} ms late (99 %): the load was not quite as asked"
-        )
-    return doubts
+    doubts = {
+        f"a client process used {busiest:.0%} of a core: the client limits the figures; raise --clients": (
+            busiest > BUSY_SHARE
+        ),
+        f"the cores of this machine were {machine:.0%} busy, which slowed what runs here, client or server": (
+            machine > MACHINE_BUSY
+        ),
+        f"chunks may have been timestamped up to {1e3 * lag_s.p99:.1f} ms late (99 % of timers)": lag_s.p99 > LATE_S,
+        f"requests were sent up to {1e3 * late_s.p99:.1f} ms late (99 %): the load was not quite as planned": (
+            late_s.p99 > LATE_S
+        ),
+    }
+    return [doubt for doubt, applies in doubts.items() if applies]

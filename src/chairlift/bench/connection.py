@@ -1,7 +1,7 @@
-"""Connections to the server, each with one request at a time, kept for the next one where the server allows it.
+"""Connections to the server, each with one request at a time, kept alive where the server allows it.
 
-Always: a line is stamped with the moment at which its bytes were handed over by the kernel; lines of one reading share
-it. Knows HTTP, not what the lines mean.
+Always: a line's timestamp is the moment the kernel delivered its bytes; lines of one read share it. Knows HTTP, not
+what the lines mean.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ class _Connection(asyncio.Protocol):
     def __init__(self, release: Callable[["_Connection"], None]) -> None:
         self._release = release
         self.is_open = True
-        self._done: asyncio.Future[None] | None = None  # of the request under way
+        self._done: asyncio.Future[None] | None = None  # of the request in flight
 
     async def ask(self, request: bytes, answer: StreamedAnswer, read: ReadLine) -> None:
-        """Until there is nothing more to come; what came is in the answer."""
+        """Returns when the answer is over; what arrived is in `answer`."""
         if not self.is_open:
             answer.error = NO_ANSWER
             return
         self._parser = httptools.HttpResponseParser(self)
         self._answer, self._read = answer, read
         self._rest = b""
-        self._error_body: bytes | None = None  # the body, where it is no answer
+        self._error_body: bytes | None = None  # the body of an error response
         self._has_head = self._has_length = False
         self._done = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -53,12 +53,12 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._done is None:
-            return self.close()  # nothing was asked
+            return self.close()  # no request is in flight
         self._now = monotonic()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            if self._done is not None:  # else it came after the answer, which is not spoilt by it
+            if self._done is not None:  # else it came after the answer, which stays valid
                 self._answer.error = f"not HTTP: {error}"
                 self._end()
             self.close()
@@ -119,16 +119,16 @@ class _Connection(asyncio.Protocol):
     def _end(self) -> None:
         if self._rest:
             self._read(self._answer, self._rest, self._now)
-        over, self._done = self._done, None
-        if over is not None and not over.done():  # it is, where the request was given up
-            over.set_result(None)
+        done, self._done = self._done, None
+        if done is not None and not done.done():  # it is done where the request was cancelled
+            done.set_result(None)
 
 
 class Connections:
-    """Of one client process. The one that was used last is used first."""
+    """The connections of one client process; the one used last is reused first."""
 
     def __init__(self, address: Address, peer: str, read: ReadLine) -> None:
-        """`peer` is the address's host as a number."""
+        """`peer` is the host's IP address."""
         self._address = address
         self._peer = peer
         self._read = read
@@ -136,7 +136,7 @@ class Connections:
         self._tls = ssl.create_default_context() if address.is_tls else None
 
     async def ask(self, request: bytes, answer: StreamedAnswer) -> None:
-        """Raises Unreachable; whatever else goes wrong is in the answer."""
+        """Raises Unreachable; any other failure is in the answer."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_open:
@@ -144,7 +144,7 @@ class Connections:
             await self._exchange(connection, request, answer)
             if answer.error != NO_ANSWER:
                 return
-            answer.error = ""  # the server closed it while it was idle: no request was lost by that
+            answer.error = ""  # the server closed it while it was idle: the request is sent again
         try:
             connection = await self._connect()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Two results side by side: every figure of both, and what changed."""
+"""Two results side by side: every figure of both and its change."""
 
 import json
 from collections.abc import Iterator, Mapping

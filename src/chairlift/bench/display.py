@@ -1,4 +1,4 @@
-"""How a run stands, while it runs: one line that changes on a terminal, a line now and then elsewhere."""
+"""The progress of a run, shown as it runs: one updating line on a terminal, a line every few seconds elsewhere."""
 
 from collections.abc import Callable
 from shutil import get_terminal_size

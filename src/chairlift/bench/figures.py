@@ -1,4 +1,4 @@
-"""The figures of a load test, from what was seen of each request; each figure's formula is in docs/bench.md.
+"""The figures of a load test, from the record of each request; docs/bench.md has each figure's formula.
 
 Always: every request of the workload is counted once: full, short, failed, cut or unsent. Latencies are those of
 answered requests (full or short), goodput that of full ones.
@@ -31,7 +31,7 @@ class BenchFigures:
     total_s: float
     prompt_tokens: int
     output_tokens: int
-    is_told: bool  # the server told its token counts; else every chunk counts as one
+    is_told: bool  # the server reported token counts; else every chunk counts as one
     requests_per_s: float
     output_tokens_per_s: float
     total_tokens_per_s: float
@@ -49,7 +49,7 @@ class BenchFigures:
 def figures_of(records: Sequence[ClientRecord], num_planned: int, slo: Slo | None = None) -> BenchFigures:
     counts = Counter(record.ending for record in records)
     answered = [record for record in records if record.is_answered]
-    total_s = _total_s(records)
+    total_s = max(r.last_s for r in records) - min(r.sent_s for r in records) if records else 0.0
     per_s = 1.0 / total_s if total_s > 0 else 0.0
     num_prompt = sum(record.prompt_tokens for record in answered)
     num_output = sum(record.output_tokens for record in records)
@@ -84,18 +84,11 @@ def figures_of(records: Sequence[ClientRecord], num_planned: int, slo: Slo | Non
 
 
 def gaps_of(records: Sequence[ClientRecord]) -> "array[float]":
-    """Between the chunks of each request."""
+    """The gaps between the chunks of each request."""
     gaps: array[float] = array("d")
     for record in records:
-        chunks = record.chunks.tolist()
-        gaps.extend(later - earlier for earlier, later in pairwise(chunks))
+        gaps.extend(later - earlier for earlier, later in pairwise(record.chunks.tolist()))
     return gaps
-
-
-def _total_s(records: Sequence[ClientRecord]) -> float:
-    if not records:
-        return 0.0
-    return max(record.last_s for record in records) - min(record.sent_s for record in records)
 
 
 def _num_good(answered: Sequence[ClientRecord], slo: Slo) -> int:

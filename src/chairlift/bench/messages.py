@@ -1,10 +1,10 @@
-"""What passes between the process that counts and the client processes, through pipes."""
+"""Messages between the parent process and the client processes, through pipes."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from chairlift.bench.record import ClientRecord
-from chairlift.bench.target import Address, Api
+from chairlift.bench.target import TargetServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,47 +17,47 @@ class PreparedRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What one client process is to do."""
+class LoadPlan:
+    """A run, or the share of it that one client process sends."""
 
-    address: Address
-    peer: str  # the address's host as a number, so that nothing is looked up
-    api: Api
+    target: TargetServer
+    peer: str  # the target's IP address, so that clients look nothing up
+    trial: PreparedRequest  # sent first and alone: if it fails, there is no run
     requests: list[PreparedRequest]
     warm_up: list[PreparedRequest]
     concurrency: int  # 0: an open loop
+    num_clients: int
     timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The requests of the workload, or those before them that are not counted, from a moment of the clock on."""
+    """Send the warm-up or the measured requests, from this moment of the clock on."""
 
     is_warm_up: bool
     at: float
 
 
 class Stop(NamedTuple):
-    """Whatever is under way is cut."""
+    """Cut the requests in flight."""
 
 
 class ClientReady(NamedTuple):
-    """It has its share."""
+    """The client process has its share."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientProgress:
-    num_sent: int
     num_waiting: int  # for their first token
     num_running: int
     num_chunks: int
-    records: list[ClientRecord]  # that ended since the last one
+    records: list[ClientRecord]  # that ended since the last report
 
 
 @dataclass(frozen=True, slots=True)
 class ClientUsage:
-    """What a client process itself needed: the last that it says of a phase."""
+    """Resources a client process used in a phase: its last report of the phase."""
 
     seconds: float
     processor_s: float
-    lags_s: bytes  # doubles: by how much a timer every 10 ms was late
+    lags_s: bytes  # doubles: how late a timer was, every 10 ms

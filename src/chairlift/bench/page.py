@@ -1,4 +1,4 @@
-"""A load test's result as a page."""
+"""The result of a load test as a page."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -38,7 +38,7 @@ def _blocks(result: BenchResult) -> Iterator[Element]:
     about = result.about
     yield Paragraph(f"{about.get('url', '')}, {about.get('at', '')}, chairlift {about.get('chairlift', '')}", "about")
     if result.stopped:
-        yield Paragraph(f"Partial: {result.stopped}. These figures are of what was measured until then.", "warn")
+        yield Paragraph(f"Partial: {result.stopped}. The figures cover what was measured until then.", "warn")
     yield from (Paragraph(f"Doubt: {doubt}.", "warn") for doubt in result.client.doubts)
     yield Tiles(list(_tiles(result)))
     yield Heading("Latency")

@@ -1,13 +1,14 @@
-"""Looking at the server before the run: is it there, which API does it speak, what is its model called.
+"""Probes the server before the run: whether it is there, its API and the name of its model.
 
-Always: what is wrong with the address, the API or the model is said here, before a load is made.
+Always: a wrong address, API or model is refused here, before any load.
 """
 
 import asyncio
 import http.client
 import json
 import socket
-import ssl
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from chairlift.bench.answer import READERS, StreamedAnswer, message_of
@@ -22,7 +23,7 @@ LLM_SERVING_MODEL = "llama2"
 
 
 def find_peer(address: Address) -> str:
-    """The host as a number, of the first of its addresses that answers."""
+    """The first IP address of the host that accepts a connection."""
     try:
         with socket.create_connection((address.host, address.port), timeout=_TIMEOUT_S) as sock:
             return str(sock.getpeername()[0])
@@ -31,7 +32,7 @@ def find_peer(address: Address) -> str:
 
 
 def find_target(address: Address, api: Api | None, model: str | None, api_key: str, ignores_eos: bool) -> TargetServer:
-    """What was not given is asked of the server."""
+    """Asks the server for the API and the model where they are not given."""
     if api is None:
         api = _find_api(address, api_key)
     if model is None:
@@ -40,14 +41,13 @@ def find_target(address: Address, api: Api | None, model: str | None, api_key: s
 
 
 def _find_api(address: Address, api_key: str) -> Api:
-    if _get(address, "/v1/models", api_key)[0] == 200:
+    status, said = _get(address, "/v1/models", api_key)
+    if status == 200:
         return Api.COMPLETIONS
     if _get(address, "/serving/get_bs", api_key)[0] == 200:
         return Api.LLM_SERVING
-    status, said = _get(address, "/v1/models", api_key)
     raise InvalidConfig(
-        f"{address} has neither /v1/models (HTTP {status}{_after(said)}) nor /serving/get_bs; --api and --model name "
-        "what it speaks"
+        f"{address} has neither /v1/models (HTTP {status}{_after(said)}) nor /serving/get_bs; give --api and --model"
     )
 
 
@@ -60,28 +60,27 @@ def _find_model(address: Address, api_key: str) -> str:
 
 
 def _get(address: Address, path: str, api_key: str) -> tuple[int, Any]:
-    """The status and what was said, decoded if it is JSON."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    connection: http.client.HTTPConnection
-    if address.is_tls:
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(address.host, address.port, timeout=_TIMEOUT_S, context=context)
-    else:
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", address.prefix + path, headers=headers)
-        response = connection.getresponse()
-        body = response.read(1 << 20)
-        status = response.status
-    except (OSError, http.client.HTTPException) as error:
-        said = reason_of(error) if isinstance(error, OSError) else f"not HTTP: {error}"
-        raise InvalidConfig(f"{address}{path} cannot be read: {said}") from error
-    finally:
-        connection.close()
+    """The status and the body, decoded if it is JSON."""
+    status, body = fetch(address, "GET", path, {"Authorization": f"Bearer {api_key}"} if api_key else {})
     try:
         return status, json.loads(body)
     except ValueError:
         return status, body.decode(errors="replace")
+
+
+def fetch(
+    address: Address, method: str, path: str, headers: Mapping[str, str], content: bytes | None = None
+) -> tuple[int, bytes]:
+    """The status and the first MiB of the body; an answer that cannot be read raises InvalidConfig."""
+    connect = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
+    with closing(connect(address.host, address.port, timeout=_TIMEOUT_S)) as connection:
+        try:
+            connection.request(method, address.prefix + path, content, headers)
+            response = connection.getresponse()
+            return response.status, response.read(1 << 20)
+        except (OSError, http.client.HTTPException) as error:
+            reason = reason_of(error) if isinstance(error, OSError) else f"not HTTP: {error}"
+            raise InvalidConfig(f"{address}{path} cannot be read: {reason}") from error
 
 
 def _after(said: Any) -> str:

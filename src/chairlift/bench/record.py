@@ -1,6 +1,6 @@
-"""What was seen of one request, as it crosses from a client process to the one that counts.
+"""The record of one request, sent from a client process to the parent.
 
-Always: times are seconds after the start of the run, on one clock for all processes of a machine.
+Always: times are seconds after the start of the run, on one clock for all processes of the machine.
 """
 
 import enum
@@ -13,24 +13,24 @@ class Ending(enum.StrEnum):
     FULL = "full"  # as many tokens as were asked for
     SHORT = "short"  # it ended properly, with fewer
     FAILED = "failed"
-    CUT = "cut"  # the run was stopped while it was under way
+    CUT = "cut"  # the run was stopped while it was in flight
 
 
 class Unreachable(ChairliftError):
-    """Nobody took the connection."""
+    """The server did not accept the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRecord:
-    index: int  # its place in the workload
+    index: int  # in the workload
     due_s: float  # when it was to be sent
-    sent_s: float  # when it was: connecting, if that was needed, came after this
-    times: bytes  # doubles: when chunks with tokens came
-    last_s: float  # when the last part of the answer came; sent_s where there was none
+    sent_s: float  # before connecting, if that was needed
+    times: bytes  # doubles: arrival of each chunk with tokens
+    last_s: float  # arrival of the last part of the answer; sent_s if there was none
     asked_tokens: int
     prompt_tokens: int
     output_tokens: int
-    is_told: bool  # the server told its token counts; else chunks are taken for tokens
+    is_told: bool  # the server reported token counts; else chunks count as tokens
     ending: Ending
     reason: str = ""
     is_unreachable: bool = False
@@ -45,7 +45,7 @@ class ClientRecord:
 
     @property
     def ttft_s(self) -> float:
-        """Only of one that has a chunk, and so are the next two."""
+        """Needs a chunk, as tpot_s does."""
         return self.chunks[0] - self.sent_s
 
     @property
@@ -54,7 +54,7 @@ class ClientRecord:
 
     @property
     def tpot_s(self) -> float:
-        """Not a number where there is one token."""
+        """NaN for a single token."""
         if self.output_tokens < 2:
             return float("nan")
         return (self.last_s - self.chunks[0]) / (self.output_tokens - 1)

@@ -1,7 +1,7 @@
 """The requests of a workload, written out before the clock starts.
 
-Always: the same workload, seed and API give the same bytes. Requests of the warm-up have the lengths of the workload's
-first and made-up prompts of their own, so that nothing of the measured ones is cached by them.
+Always: the same workload, seed and API give the same bytes. Warm-up requests have the lengths of the first requests and
+synthetic prompts of their own, so that they cache nothing of the measured ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,17 +13,16 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 from chairlift.workload.prompts import TextPrompts, TokenPrompts
 
-MakePrompt = Callable[[Item, int], Prompt]  # of an item and its place
-CountTokens = Callable[[str], int]
-VOCAB_SIZE = 32_000  # every model's is about as large, or larger
+MakePrompt = Callable[[Item, int], Prompt]  # of an item and its index
+VOCAB_SIZE = 32_000  # nearly every model has at least as many tokens
 
 
 def token_prompts(seed: int, vocab_size: int = VOCAB_SIZE) -> MakePrompt:
     return TokenPrompts(seed, vocab_size).tokens
 
 
-def text_prompts(seed: int, count: CountTokens | None) -> MakePrompt:
-    """Text whose tokens `count` finds; without it, a word is taken for a token."""
+def text_prompts(seed: int, count: Callable[[str], int] | None) -> MakePrompt:
+    """Text whose tokens `count` counts; without it, a word counts as a token."""
     return TextPrompts(seed, count or (lambda text: len(text.split()))).text
 
 
@@ -41,7 +40,7 @@ class RequestWriter:
         return [self._planned(item, index, self._make_warm_up(item, index)) for index, item in enumerate(first)]
 
     def trial(self, items: Sequence[Item]) -> PreparedRequest:
-        """A request that shows whether the server answers at all: the first of the warm-up, cut short."""
+        """The first request of the warm-up, cut short: shows whether the server answers at all."""
         first = replace(items[0], output_tokens=min(2, items[0].output_tokens))
         return self.warm_up([first], 1)[0]
 
@@ -50,7 +49,7 @@ class RequestWriter:
         return PreparedRequest(index, item.arrival_s, item.prompt_tokens, item.output_tokens, request)
 
     def _prompt(self, item: Item, index: int) -> Prompt:
-        """A prompt that was written is sent as it is."""
+        """A written prompt is sent unchanged."""
         if item.prompt is None:
             return self._make(item, index)
         if not isinstance(item.prompt, str) and self._target.api is not Api.CHAT:

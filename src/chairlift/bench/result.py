@@ -1,4 +1,4 @@
-"""All that a load test found, and how it is said: as text, as JSON, and as CSV with a row for each request."""
+"""The result of a load test, as text, as JSON, and as CSV with a row for each request."""
 
 import csv
 import io
@@ -25,8 +25,8 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchResult:
-    about: Mapping[str, Any]  # what was run against what: plain values
-    stopped: str  # why it is only a part; empty if it is whole
+    about: Mapping[str, Any]  # the server and the load: plain values
+    stopped: str  # why it is partial; empty if it is complete
     warm_up: int
     warm_up_failed: int
     figures: BenchFigures
@@ -35,7 +35,7 @@ class BenchResult:
     records: Sequence[ClientRecord]
 
     def to_json(self) -> str:
-        """A line for each request, so that the file can be read and compared by line."""
+        """One line per request, so that files can be compared by line."""
         whole = {
             "kind": KIND,
             "version": VERSION,
@@ -78,7 +78,7 @@ class BenchResult:
             f"{figures.requests_per_s:.2f} requests/s, {figures.output_tokens_per_s:.1f} output tokens/s (peak "
             f"{figures.peak_output_tokens_per_s:.0f}), {figures.total_tokens_per_s:.1f} tokens/s in all",
         )
-        told = "" if figures.is_told else "; the server did not count them: each chunk is taken for one"
+        told = "" if figures.is_told else "; the server did not count them: each chunk counts as one"
         yield line(
             "tokens", f"{figures.prompt_tokens} prompt, {figures.output_tokens} output in {figures.chunks} chunks{told}"
         )
@@ -89,10 +89,12 @@ class BenchResult:
                 f"{figures.goodput_per_s:.2f} requests/s: {figures.good} ({share:.1%}) in full within {figures.slo}",
             )
         client = self.client
+        most = client.max_chunks_per_s
+        fit = "too few chunks to tell how many it can take" if most is None else f"fit for {most:.0f} chunks/s"
         yield line(
             "client",
             f"{client.clients} process{'es' * (client.clients != 1)}, the busiest at {client.busiest:.0%} of a core, "
-            f"{_fit_for(client)}; all cores {client.machine:.0%} busy; p99 of being late: "
+            f"{fit}; all cores {client.machine:.0%} busy; p99 of being late: "
             f"timers {1e3 * client.lag_s.p99:.1f} ms, requests {1e3 * client.late_s.p99:.1f} ms",
         )
         for doubt in client.doubts:
@@ -102,11 +104,6 @@ class BenchResult:
         for name in LATENCIES:
             spread: Spread = getattr(figures, name)
             yield columns(name.removesuffix("_s"), *(f"{1000 * value:.2f}" for value in asdict(spread).values()))
-
-
-def _fit_for(client: ClientLimit) -> str:
-    most = client.max_chunks_per_s
-    return "too few chunks to tell how many it can take" if most is None else f"fit for {most:.0f} chunks/s"
 
 
 def summarize(measured: Measurements, about: Mapping[str, Any], slo: Slo | None = None) -> BenchResult:
@@ -124,23 +121,22 @@ def summarize(measured: Measurements, about: Mapping[str, Any], slo: Slo | None 
 
 
 def counted(figures: BenchFigures) -> str:
-    """`1500: 1498 full, 1 short, 1 failed`, and what did not end."""
-    rare = {"short": figures.short, "failed": figures.failed, "cut": figures.cut, "unsent": figures.unsent}
-    always = ("short", "failed")
-    parts = [f"{count} {word}" for word, count in rare.items() if count or word in always]
-    return f"{figures.requests}: {figures.sent} sent, {', '.join([f'{figures.full} full', *parts])}"
+    """`1500: 1500 sent, 1498 full, 1 short, 1 failed`, and those cut or unsent."""
+    rare = [f", {count} {word}" for word, count in (("cut", figures.cut), ("unsent", figures.unsent)) if count]
+    text = (
+        f"{figures.requests}: {figures.sent} sent, {figures.full} full, {figures.short} short, {figures.failed} failed"
+    )
+    return text + "".join(rare)
 
 
 def _row(record: ClientRecord) -> list[Any]:
-    has_time = record.is_answered
+    latencies = (record.ttft_s, record.tpot_s, record.e2e_s) if record.is_answered else (math.nan,) * 3
     return [
         record.index,
         str(record.ending),
         round(record.due_s, 6),
         round(record.sent_s, 6),
-        round(record.ttft_s, 6) if has_time else None,
-        round(record.tpot_s, 6) if has_time and not math.isnan(record.tpot_s) else None,
-        round(record.e2e_s, 6) if has_time else None,
+        *(None if math.isnan(latency) else round(latency, 6) for latency in latencies),
         record.prompt_tokens,
         record.asked_tokens,
         record.output_tokens,

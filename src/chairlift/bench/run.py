@@ -1,7 +1,7 @@
 """A run: client processes with a share of the requests each, told when to begin and, if need be, when to stop.
 
-Always: when a run ends, however it ends, its processes are gone, and every request that was sent has a record. A server
-that goes away ends the run; so does Ctrl-C. Both leave what was measured.
+Always: when a run ends, in whatever way, its processes are gone, and every request that was sent has a record. A lost
+server or Ctrl-C ends the run and keeps what was measured.
 """
 
 import multiprocessing
@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from time import monotonic
@@ -19,33 +19,20 @@ from typing import Any
 import psutil
 
 from chairlift.bench import client
-from chairlift.bench.messages import Begin, ClientProgress, ClientReady, ClientUsage, PreparedRequest, Share, Stop
+from chairlift.bench.messages import Begin, ClientProgress, ClientReady, ClientUsage, LoadPlan, Stop
 from chairlift.bench.probe import check_answers
 from chairlift.bench.record import ClientRecord
 from chairlift.bench.run_progress import RunProgress
-from chairlift.bench.target import TargetServer
 from chairlift.config.processors import num_processors
 from chairlift.core.errors import ChairliftError
 
 INTERRUPTED = "it was interrupted"
-GONE_AFTER_S = 5.0  # a server that takes no connection for so long is taken for gone
-_LEAD_S = 0.3  # for every client process to hear of the start before it comes
+GONE_AFTER_S = 5.0  # a server that accepts no connection for this long is gone
+_LEAD_S = 0.3  # for every client process to learn of the start before it comes
 _TURN_S = 0.1
 _spawn = multiprocessing.get_context("spawn")
 
 Watch = Callable[[RunProgress], None]  # called about ten times a second
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadPlan:
-    target: TargetServer
-    peer: str
-    trial: PreparedRequest  # sent first and alone: if it fails, there is no run
-    requests: list[PreparedRequest]
-    warm_up: list[PreparedRequest]
-    concurrency: int  # 0: an open loop
-    num_clients: int
-    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +42,12 @@ class Measurements:
     num_warm_up_failed: int
     records: list[ClientRecord]
     usages: list[ClientUsage]
-    machine: float  # share of all its cores that anything needed
-    stopped: str = ""  # why it is only a part
+    machine: float  # share of the machine's cores that all processes used
+    stopped: str = ""  # why it is partial; empty if it is complete
 
 
 def num_clients(wanted: int | None, num_requests: int, concurrency: int) -> int:
-    """One for every four cores unless so many are wanted; none without a request."""
+    """The wanted number, or one for every four cores; at most one per request in flight."""
     most = min(num_requests, concurrency or num_requests)
     return min(wanted or max(1, num_processors() // 4), most)
 
@@ -69,7 +56,8 @@ def run(load: LoadPlan, watch: Watch) -> Measurements:
     check_answers(load.target, load.peer, load.trial, load.timeout_s)
     with ExitStack() as stack:
         clients = _Clients(load, stack)
-        stop = stack.enter_context(_stop_on_interrupt())
+        stop = _StopReason()
+        stack.enter_context(_on_interrupt(stop.interrupt))
         warm, _, stopped = clients.phase(True, len(load.warm_up), stop, watch) if load.warm_up else ([], [], "")
         num_bad = sum(not record.is_answered for record in warm)
         if load.warm_up and num_bad == len(warm):
@@ -85,12 +73,12 @@ def run(load: LoadPlan, watch: Watch) -> Measurements:
 class _Clients:
     def __init__(self, load: LoadPlan, stack: ExitStack) -> None:
         self._load = load
-        with _ignoring_interrupts():
+        with _on_interrupt(signal.SIG_IGN):  # inherited: clients ignore Ctrl-C even while they start
             started = [_start(number, stack) for number in range(load.num_clients)]
         self._commands = [commands for commands, _ in started]
         self._reports = [reports for _, reports in started]
         for number, commands in enumerate(self._commands):
-            with suppress(BrokenPipeError):  # one that died is noticed below
+            with suppress(BrokenPipeError):  # a dead one is noticed below
                 commands.send(_share(load, number))
         for reports in self._reports:
             if not isinstance(_receive(reports), ClientReady):
@@ -99,7 +87,7 @@ class _Clients:
     def phase(
         self, is_warm_up: bool, num_planned: int, stop: "_StopReason", watch: Watch
     ) -> tuple[list[ClientRecord], list[ClientUsage], str]:
-        """Records, usages, and why it was stopped."""
+        """Records, usages, and why the phase was stopped."""
         at = monotonic() + _LEAD_S
         progress = RunProgress(num_planned, is_warm_up)
         self._tell(Begin(is_warm_up, at))
@@ -116,7 +104,7 @@ class _Clients:
                 if isinstance(message, ClientUsage):
                     usages.append(message)
                 else:
-                    stop.reason = stop.reason or "a client process died, and its requests with it"
+                    stop.reason = stop.reason or "a client process died with its requests"
             stop.reason = stop.reason or reachability.verdict()
             if stop.reason and not is_told:
                 self._tell(Stop())
@@ -132,13 +120,13 @@ class _Clients:
 
 
 def _received(busy: dict[int, Pipe]) -> list[tuple[int, Any]]:
-    """What the busy ones say; None from one that is gone."""
+    """Reports of the busy clients by number; None from one that is gone."""
     ready = wait(busy.values(), timeout=_TURN_S)
     return [(number, _receive(pipe)) for number, pipe in busy.items() if pipe in ready]
 
 
 def _start(number: int, stack: ExitStack) -> tuple[Pipe, Pipe]:
-    """The end for commands and the end for reports."""
+    """Our ends of the pipes for commands and for reports."""
     their_commands, commands = _spawn.Pipe(duplex=False)
     reports, their_reports = _spawn.Pipe(duplex=False)
     args = (their_commands, their_reports)
@@ -148,21 +136,18 @@ def _start(number: int, stack: ExitStack) -> tuple[Pipe, Pipe]:
     their_reports.close()
     stack.callback(process.join)
     stack.callback(reports.close)
-    stack.callback(commands.close)  # which ends the process
+    stack.callback(commands.close)  # ends the process
     return commands, reports
 
 
-def _share(load: LoadPlan, number: int) -> Share:
-    """Every n-th request, so that a share has the rhythm of the whole."""
+def _share(load: LoadPlan, number: int) -> LoadPlan:
+    """Every n-th request, so that a share arrives at the pace of the whole."""
     num = load.num_clients
-    return Share(
-        address=load.target.address,
-        peer=load.peer,
-        api=load.target.api,
+    return replace(
+        load,
         requests=load.requests[number::num],
         warm_up=load.warm_up[number::num],
         concurrency=load.concurrency // num + (number < load.concurrency % num),
-        timeout_s=load.timeout_s,
     )
 
 
@@ -174,7 +159,7 @@ def _receive(pipe: Pipe) -> Any:
 
 
 class _Reachability:
-    """Watches for a server that takes no connections any more."""
+    """Watches for a server that no longer accepts connections."""
 
     def __init__(self, load: LoadPlan) -> None:
         self._peer = (load.peer, load.target.address.port)
@@ -185,13 +170,14 @@ class _Reachability:
             self._since = monotonic()
 
     def verdict(self) -> str:
+        """Why to stop; empty while the server accepts connections or may do so again."""
         if self._since is None:
             return ""
         try:
             socket.create_connection(self._peer, timeout=_TURN_S).close()
         except OSError:
             is_gone = monotonic() - self._since > GONE_AFTER_S
-            return f"the server took no connection for {GONE_AFTER_S:g} s" if is_gone else ""
+            return f"the server accepted no connection for {GONE_AFTER_S:g} s" if is_gone else ""
         self._since = None
         return ""
 
@@ -199,28 +185,16 @@ class _Reachability:
 class _StopReason:
     reason = ""
 
-
-@contextmanager
-def _stop_on_interrupt() -> Iterator[_StopReason]:
-    """The first Ctrl-C asks for an end, the second insists."""
-    stop = _StopReason()
-
-    def note(_: int, frame: FrameType | None) -> None:
-        if stop.reason:
+    def interrupt(self, _: int, frame: FrameType | None) -> None:
+        """The first Ctrl-C stops the run, the second aborts it."""
+        if self.reason:
             raise KeyboardInterrupt
-        stop.reason = INTERRUPTED
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
+        self.reason = INTERRUPTED
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C, not even while they start."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _on_interrupt(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""How a run stands: what the client processes have told so far, added up."""
+"""The progress of a run: the client processes' reports so far, added up."""
 
 from dataclasses import dataclass, field
 
@@ -20,10 +20,6 @@ class RunProgress:
         self.records += progress.records
         for record in progress.records:
             self.counts[record.ending] += 1
-
-    @property
-    def num_sent(self) -> int:
-        return sum(progress.num_sent for progress in self.latest.values())
 
     @property
     def num_waiting(self) -> int:

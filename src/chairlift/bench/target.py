@@ -1,6 +1,6 @@
-"""The server under load: where it is, which API it speaks, and the bytes of a request to it.
+"""The server under load: its address, its API, and the bytes of a request to it.
 
-Always: answers are streamed, greedy, and asked to have exactly the tokens that the workload says.
+Always: requests ask for streamed, greedy answers of exactly the workload's lengths.
 """
 
 import enum
@@ -29,16 +29,16 @@ class Address:
     host: str
     port: int
     is_tls: bool = False
-    prefix: str = ""  # a path before the routes
+    prefix: str = ""  # path before the routes
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """`http://host:port[/prefix]`; `/v1` at its end is left out, the routes have it."""
+        """`http://host:port[/prefix]`; a final `/v1` is dropped, since the routes have it."""
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             port = parts.port
         except ValueError as error:
-            raise InvalidConfig(f"--url {url!r} is no address: {error}") from error
+            raise InvalidConfig(f"--url {url!r} is not an address: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise InvalidConfig(f"--url must be an address such as http://127.0.0.1:8000, got {url!r}")
         is_tls = parts.scheme == "https"
@@ -59,29 +59,29 @@ class TargetServer:
     api: Api
     model: str
     api_key: str = ""
-    ignores_eos: bool = True  # ask for it; a server that does not know the field may refuse it
+    ignores_eos: bool = True  # sends ignore_eos, which a server may refuse
 
     @property
-    def path(self) -> str:
+    def route(self) -> str:
         routes = {
             Api.COMPLETIONS: "/v1/completions",
             Api.CHAT: "/v1/chat/completions",
             Api.LLM_SERVING: f"/models/{quote(self.model, safe='')}/generate_stream",
         }
-        return self.address.prefix + routes[self.api]
+        return routes[self.api]
 
     @property
     def url(self) -> str:
-        return f"http{'s' * self.address.is_tls}://{self.address.netloc}{self.path}"
+        return f"{self.address}{self.route}"
 
     def request(self, prompt: Prompt, item: Item) -> bytes:
-        """All of an HTTP request; the connection may be used again afterwards."""
+        """A whole HTTP request; the connection may be reused."""
         body = self._llm_serving(prompt, item) if self.api is Api.LLM_SERVING else self._openai(prompt, item)
         content = _encode(body)
         key = f"Authorization: Bearer {self.api_key}\r\n" if self.api_key else ""
         head = (
-            f"POST {self.path} HTTP/1.1\r\nHost: {self.address.netloc}\r\n{key}Accept: text/event-stream\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+            f"POST {self.address.prefix}{self.route} HTTP/1.1\r\nHost: {self.address.netloc}\r\n{key}"
+            f"Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         )
         return head.encode() + content
 

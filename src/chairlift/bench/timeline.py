@@ -1,7 +1,7 @@
-"""What was under way at each moment of a run, and how fast tokens came, in even steps of time.
+"""Requests in flight and token rates over a run, in even steps of time.
 
-Always: a request waits from when it was sent until its first chunk and runs from then until its end. A request's tokens
-are spread evenly over its chunks.
+Always: a request waits from sending to its first chunk and runs from then to its end. Its tokens are spread evenly over
+its chunks.
 """
 
 import math
@@ -13,7 +13,7 @@ from chairlift.bench.record import ClientRecord
 from chairlift.report.axis import round_step
 
 MAX_STEPS = 240
-MAX_RATE_STEPS = 60  # few enough that a step sees many answers
+MAX_RATE_STEPS = 60  # few enough that a step has many answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ def _levels(records: Sequence[ClientRecord], step_s: float, num: int) -> tuple[l
     waiting, running = [0] * (num + 1), [0] * (num + 1)
     for record in records:
         first_s = record.chunks[0] if record.chunks else record.last_s
-        _stand(waiting, record.sent_s / step_s, first_s / step_s)
-        _stand(running, first_s / step_s, record.last_s / step_s)
+        _count(waiting, record.sent_s / step_s, first_s / step_s)
+        _count(running, first_s / step_s, record.last_s / step_s)
     return list(accumulate(waiting[:num])), list(accumulate(running[:num]))
 
 
@@ -55,14 +55,14 @@ def _rates(records: Sequence[ClientRecord], step_s: float, num: int) -> tuple[li
     return tokens, answers
 
 
-def _stand(changes: list[int], start: float, end: float) -> None:
-    """Counted at the end of every step in [start, end)."""
+def _count(changes: list[int], start: float, end: float) -> None:
+    """Counts a request at the end of every step in [start, end)."""
     changes[min(len(changes) - 1, max(0, math.ceil(start) - 1))] += 1
     changes[min(len(changes) - 1, max(0, math.ceil(end) - 1))] -= 1
 
 
 def peak_tokens_per_s(records: Iterable[ClientRecord]) -> float:
-    """The most tokens in any second that begins at a whole one."""
+    """The most tokens within a second, of seconds that begin at whole ones."""
     seconds: dict[int, float] = {}
     for record in records:
         for at in record.chunks:
@@ -71,7 +71,7 @@ def peak_tokens_per_s(records: Iterable[ClientRecord]) -> float:
 
 
 def max_concurrency_of(records: Iterable[ClientRecord]) -> int:
-    """How many requests were under way at the same time."""
+    """The most requests in flight at the same time."""
     changes = sorted((moment, change) for r in records for moment, change in ((r.sent_s, 1), (r.last_s, -1)))
     level = most = 0
     for _, change in changes:  # at the same moment, ends come first

@@ -87,9 +87,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace) -> "BenchResult":
     from chairlift.bench.display import Display
+    from chairlift.bench.messages import LoadPlan
     from chairlift.bench.request_writer import RequestWriter
     from chairlift.bench.result import summarize
-    from chairlift.bench.run import LoadPlan, num_clients
+    from chairlift.bench.run import num_clients
     from chairlift.bench.run import run as run_load
     from chairlift.telemetry.report import Slo
     from chairlift.workload.arrivals import parse_arrivals

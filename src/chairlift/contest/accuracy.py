@@ -1,5 +1,5 @@
-"""The contest's accuracy set, for the gate: each prompt asks for as many tokens as its answer has, or until the model
-ends it. Batches may be of any size: the gate pairs rows by what they follow, not by when they were made.
+"""The contest's accuracy set for `chairlift verify`: each prompt asks for as many tokens as its answer has, or fewer if
+the model ends it. Batches may be of any size: rows are paired by their prefix, not by when they were computed.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ NUM_PROMPTS = 500
 
 
 class ContestSubject(LocalSubject):
-    """A model that is here, asked the set and nothing else."""
+    """A model in this process, asked the accuracy set alone."""
 
     def __init__(self, settings: Settings, prompts: Sequence[Prompt]) -> None:
         super().__init__(settings)

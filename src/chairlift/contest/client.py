@@ -1,7 +1,7 @@
-"""Sends the requests when they are due and reads the answers, each on a connection of its own, as the original does.
+"""The contest's client: sends requests when they are due, each on its own connection, as the original does.
 
-Always: a request that was sent ends in one outcome, whatever becomes of the server. A server that takes no connections
-any more, or an interruption, ends the run; what was under way is counted as cut.
+Always: every request that was sent has one outcome. A refused connection or an interrupt ends the run; requests in
+flight count as cut.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ INTERRUPTED = "interrupted"
 
 
 class _AnswerWithLine(StreamedAnswer):
-    """With the last line that came, which holds the whole text."""
+    """Keeps the last line, which holds the whole text."""
 
     last_line = b""
 
@@ -35,11 +35,11 @@ def _read(answer: StreamedAnswer, line: bytes, now: float) -> None:
 
 
 class ContestClient:
-    def __init__(self, address: Address, peer: str, timeout_s: float, told: OnEnd) -> None:
+    def __init__(self, address: Address, peer: str, timeout_s: float, on_end: OnEnd) -> None:
         self._connections = Connections(address, peer, _read)
         self._host = address.netloc
         self._timeout_s = timeout_s
-        self._told = told
+        self._on_end = on_end
         self._stopped: asyncio.Future[str]
 
     async def run(self, requests: Sequence[ContestRequest]) -> ContestRun:
@@ -90,7 +90,7 @@ class ContestClient:
         finally:
             outcome = _outcome(request, answer, sent, ending, reason)
             run.outcomes.append(outcome)
-            self._told(outcome)
+            self._on_end(outcome)
 
 
 def _outcome(

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the original's result file and log, and beside them a summary that counts every request.
+"""The files of a run: the original's result file and log, and a summary that counts every request.
 
 OUT/result_5.0_x.json    the answers, in the order in which they ended: input, resp_text, res_time, first_token_time
 OUT/summary_5.0_x.json   sent, answered in full, short, lost and why
@@ -23,7 +23,7 @@ def open_folder(folder: Path) -> None:
 
 
 def write_files(folder: Path, rate: float, run: ContestRun) -> Path:
-    """The path of the result file."""
+    """Returns the path of the result file."""
     results = [outcome.result for outcome in run.outcomes if outcome.result is not None]
     _write(folder / f"summary_{rate}_x.json", run.to_json())
     path = folder / f"result_{rate}_x.json"

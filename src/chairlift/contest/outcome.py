@@ -1,4 +1,4 @@
-"""What became of one request, and of them all together."""
+"""The outcome of one request, and of a whole run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ class ContestOutcome:
     text: str = ""
     num_tokens: int = 0
     res_time: float = 0.0  # from sending to the end of the answer
-    first_token_time: float | None = None  # None: not a single line came
+    first_token_time: float | None = None  # None: no line arrived
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What the original writes of it; nothing of a request without an answer. An error told as text is one."""
+        """The original's entry; None without an answer. An error sent as text counts as an answer."""
         if self.first_token_time is None:
             return None
         return {
@@ -39,14 +39,14 @@ class ContestRun:
     num_planned: int
     outcomes: list[ContestOutcome] = field(default_factory=list)
     exec_time: float = 0.0
-    stopped: str = ""  # why not all were sent and waited for
+    stopped: str = ""  # why not all were sent and answered
 
     def count(self, ending: Ending) -> int:
         return sum(outcome.ending is ending for outcome in self.outcomes)
 
     @property
     def num_lost(self) -> int:
-        """Sent and never answered properly."""
+        """Failed or cut."""
         return self.count(Ending.FAILED) + self.count(Ending.CUT)
 
     def in_words(self) -> str:

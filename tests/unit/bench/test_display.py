@@ -14,8 +14,8 @@ class Terminal(io.StringIO):
 
 def progress(seconds: float) -> RunProgress:
     made = RunProgress(100, seconds=seconds)
-    made.add(0, ClientProgress(10, 2, 3, 1000, [record(0, 0.0, (1.0,))]))
-    made.add(1, ClientProgress(5, 1, 0, int(500 * seconds), [record(1, ending=Ending.FAILED)]))
+    made.add(0, ClientProgress(2, 3, 1000, [record(0, 0.0, (1.0,))]))
+    made.add(1, ClientProgress(1, 0, int(500 * seconds), [record(1, ending=Ending.FAILED)]))
     return made
 
 
