@@ -1,9 +1,8 @@
-"""Where every command begins, `chairlift` and `python -m chairlift` alike: nothing is imported before Ctrl-C is heard.
+"""The entry point of `chairlift` and `python -m chairlift`: handles Ctrl-C before anything else is imported.
 
 Always: Ctrl-C ends the program with 130 and without a traceback. While a command runs it is a `KeyboardInterrupt`, or
-what the command makes of it; before and after that there is nothing to tidy up, and the program ends where it is.
-SIGTERM ends a server that has not begun as it ends one that starts: with 0, also as the first process of a container,
-which hears only the signals that it asks for.
+what the command makes of it; before and after that the program ends at once. SIGTERM ends a server that has not begun
+with 0, as it ends a started one, also as the first process of a container, which gets only the signals it handles.
 """
 
 import os
@@ -16,7 +15,7 @@ _Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def main() -> int:
-    is_server = sys.argv[1:2] == ["serve"]  # which hears signals by itself once it begins
+    is_server = sys.argv[1:2] == ["serve"]  # handles signals itself once it begins
     _change(signal.SIGINT, signal.default_int_handler, _end_at_once)
     if is_server:
         _change(signal.SIGTERM, signal.SIG_DFL, lambda *_: os._exit(0))
@@ -34,7 +33,7 @@ def main() -> int:
 
 
 def _change(number: signal.Signals, before: _Handler, after: _Handler) -> None:
-    """Unless somebody had it otherwise: a shell has its background ignore Ctrl-C."""
+    """Unless the handler was changed before: a shell makes background jobs ignore Ctrl-C."""
     if signal.getsignal(number) is before:
         signal.signal(number, after)
 

@@ -1,4 +1,4 @@
-"""Settings in, an engine out: the one place that puts its concrete parts together."""
+"""Settings in, an engine out: the only module that puts its concrete parts together."""
 
 import gc
 import os
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """Which model is served, before anything of it is loaded."""
+    """The model to serve, before it is loaded."""
 
     settings: Settings
     source: Source
@@ -50,7 +50,7 @@ class ResolvedModel:
 def find_model(settings: Settings) -> ResolvedModel:
     source = locate(settings.model, has_weights=settings.load_format != "dummy")
     config = load_model_config(source)
-    if source.is_embedded:  # so small a model wanders when sampled: greedy unless a request asks otherwise
+    if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
     end = settings.compat.end_token
     if end is not None and end not in config.eos_ids:
@@ -59,8 +59,8 @@ def find_model(settings: Settings) -> ResolvedModel:
 
 
 def let_threads_sleep() -> None:
-    """Threads that wait for each other must sleep, not spin: beside any other process, spinning costs far more than
-    waking up. It has to be said before torch is imported."""
+    """Threads that wait for each other sleep instead of spinning, which costs far more beside any other process. To be
+    called before torch is imported."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -71,23 +71,23 @@ def load(model: ResolvedModel) -> "Loaded":
         wake()
     from chairlift.runner.start.load import load_runner
 
-    gc.freeze()  # what is imported stays: nobody need look there for cycles, as is done often while memory is measured
+    gc.freeze()  # imports are permanent: spares the many collections of memory measurement
     return load_runner(model.settings, model.source, model.config)
 
 
 def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
-    """An engine for the calling process alone."""
+    """An engine for the calling process."""
     rules = rules_of(model.settings, loaded)
     engine = make_engine(loaded.runner, loaded.limits, rules)
-    engine.observer = _together(_recorders(model, loaded, rules, engine))
+    engine.observer = _observer(_recorders(model, loaded, rules, engine))
     return Switchboard(engine, loaded.limits, model.config.eos_ids)
 
 
 def assemble_watched(
     model: ResolvedModel, loaded: "Loaded", metrics: Path, note: StepNote, start: int
 ) -> tuple[Switchboard, View]:
-    """An engine whose steps are timed and noted: for the page, for the metrics in that folder, and to know what a dead
-    engine was busy with. `start` counts the engines of a server, from 1."""
+    """An engine that times and notes its steps: for the page, for the metrics in that folder, and to tell what a dead
+    engine was computing. `start` counts the engines of a server, from 1."""
     from chairlift.runner.hooks import ShowsLayers
 
     rules = rules_of(model.settings, loaded)
@@ -99,14 +99,14 @@ def assemble_watched(
         loaded.runner.on_layer = note.beat
     view = View(engine.scheduler, engine.clock, stopwatch, start)
     counting = EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch)
-    engine.observer = _together([counting, *_recorders(model, loaded, rules, engine), view])
+    engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
     return switchboard, view
 
 
 def assemble_served(
     model: ResolvedModel, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int
 ) -> "EngineProcess":
-    """A watched engine at its end of the wire, ready to run."""
+    """A watched engine, connected and ready to run."""
     from chairlift.live.wire.engine_process import EngineProcess
     from chairlift.runner.memory.malloc import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
@@ -127,12 +127,12 @@ def _recorders(model: ResolvedModel, loaded: "Loaded", rules: Rules, engine: Eng
     return [] if path is None else [Recorder(path, engine.scheduler, rules, model.name, "wall", depth)]
 
 
-def _together(observers: list[Observer]) -> Observer | None:
+def _observer(observers: list[Observer]) -> Observer | None:
     return observers[0] if len(observers) == 1 else Observers(*observers) if observers else None
 
 
 def make_engine(runner: Runner, limits: Limits, rules: Rules) -> Engine:
-    """An engine of this runner and a new scheduler, whose limits may be narrower than the runner's."""
+    """An engine of this runner and a new scheduler, with limits that may be narrower than the runner's."""
     return Engine(make_scheduler(limits, rules), runner, WallClock())
 
 

@@ -1,7 +1,6 @@
 """The Python interface: a model in this process, prompts in, texts out, in the order of the prompts.
 
-Always: several threads may use one `LLM`; their requests share steps. A call that ends, by whatever, leaves no request
-behind.
+Always: several threads may use one `LLM`; their requests share steps. A call leaves no request behind, however it ends.
 """
 
 import gc
@@ -39,12 +38,12 @@ class Sample:
     tokens: list[int]
     finish_reason: str = ""
     stop_reason: str | None = None  # the stop string that ended it
-    scores: list[TokenScore] | None = None  # one per token, where params.logprobs asks
+    scores: list[TokenScore] | None = None  # one per token, if params.logprobs is set
 
 
 @dataclass(slots=True)
 class Completion:
-    prompt: str | None  # None when it was given as tokens
+    prompt: str | None  # None if it was given as tokens
     prompt_tokens: list[int]
     samples: list[Sample]
     num_cached: int = 0
@@ -57,15 +56,15 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the engine holds at a moment."""
+    """Requests and blocks of the engine at a moment."""
 
     num_running: int
     num_waiting: int
     num_blocks: int
-    num_free: int  # blocks that no request holds, those that keep a prefix for later included
-    num_cached: int  # free blocks that keep a prefix for later
-    num_shared: int  # blocks that sharing saves now: what the requests' tables list, less the blocks they hold
-    max_shared: int  # the most it has saved at any time
+    num_free: int  # blocks that no request holds, cached prefixes included
+    num_cached: int  # free blocks that hold a cached prefix
+    num_shared: int  # blocks that sharing saves: entries of the requests' tables less the blocks they hold
+    max_shared: int  # the most it has saved so far
 
 
 class LLM:
@@ -89,12 +88,12 @@ class LLM:
         self.sampling_defaults: SamplingDefaults = model.config.sampling
         self._eos_ids = model.config.eos_ids
         self._shared = SharedSwitchboard(self._switchboard)
-        # What is loaded stays: a look for cycles among it takes a tenth of a second, in which the device runs dry.
+        # Loaded objects are permanent: scanning them for cycles takes 0.1 s, in which the device would run dry.
         gc.collect()
         gc.freeze()
 
     def default_params(self, **changes: Any) -> SamplingParams:
-        """What the model's makers suggest, with changes."""
+        """The model's suggested parameters, with changes."""
         return SamplingParams(**asdict(self.sampling_defaults) | changes)
 
     def chat_prompt(self, messages: Messages) -> list[int]:
@@ -124,16 +123,16 @@ class LLM:
         use_progress: bool | None = None,
         detokenize: bool = True,
     ) -> list[Completion]:
-        """Completes every prompt, all at once; a prompt that cannot be served raises before any is.
+        """Completes all prompts in one batch; a prompt that cannot be served raises before any runs.
 
-        Each completion has `params.n` samples: independent ones, the likeliest of `best_of`, or the best answers of a
-        beam search (`SamplingParams(beam_width=4, n=2)`), best first. They share the blocks of what they have in
-        common; see `stats`. Without `detokenize` there are tokens only, and no stop strings.
+        Each completion has `params.n` samples: independent ones, the most probable of `best_of`, or the best of a beam
+        search (`SamplingParams(beam_width=4, n=2)`), best first. They share blocks of common prefixes; see `stats`.
+        Without `detokenize` there are tokens only, and no stop strings.
         """
         asked = read_prompts(prompts)
         each = self._params_for(params, len(asked))
         if not detokenize and any(p.stop for p in each):
-            raise InvalidRequest("stop", "stop strings are sought in the text: leave detokenize on")
+            raise InvalidRequest("stop", "stop strings need the text: leave detokenize on")
         requests = [self._request(prompt, p) for prompt, p in zip(asked, each, strict=True)]
         completions = [_completion(prompt, request) for prompt, request in zip(asked, requests, strict=True)]
         has_bar = sys.stderr.isatty() if use_progress is None else use_progress
@@ -144,7 +143,7 @@ class LLM:
         return completions
 
     def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[str]:
-        """The answer piece by piece; messages go through the model's chat template. Closing it frees the request.
+        """The answer in pieces; messages go through the model's chat template. Closing the stream frees the request.
 
         Several streams may be read in turn; each step serves all of them.
         """
@@ -207,14 +206,14 @@ class LLM:
                     break
 
     def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], TextStream | None]) -> bool:
-        """Adds one output to its completion; True when the sample is complete. `streams` has the incomplete ones."""
+        """Adds one output to its completion; True when the sample is complete. `streams` holds the incomplete ones."""
         _raise_failure(output)
         if output.prompt_scores is not None:
             completion.prompt_scores = output.prompt_scores
-        place = (output.key, output.sample)
-        if output.token is None or place not in streams:
+        key = (output.key, output.sample)
+        if output.token is None or key not in streams:
             return False
-        sample, stream = completion.samples[output.sample], streams[place]
+        sample, stream = completion.samples[output.sample], streams[key]
         completion.num_cached = max(completion.num_cached, output.num_cached)
         sample.tokens.append(output.token)
         if sample.scores is not None and output.score is not None:
@@ -225,7 +224,7 @@ class LLM:
             self._add_text(output, sample, stream)
         if not sample.finish_reason:
             return False
-        del streams[place]
+        del streams[key]
         return True
 
     def _add_text(self, output: Output, sample: Sample, stream: TextStream) -> None:
