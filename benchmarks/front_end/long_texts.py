@@ -1,10 +1,10 @@
-"""Bodies of 8 MiB that cannot be served, six at once: what a front end takes for them, and how long others wait.
+"""Bodies of 8 MiB that cannot be served, six at once: the front end's memory, and the waits of other clients.
 
     PYTHONPATH=tests python benchmarks/front_end/long_texts.py [KIND ...]
 
-Memory is the front end's resident set, looked at every 10 ms. The innocent client is a process of its own, which asks
-for `/health/live` again and again; how long it waits while nothing else is asked is in the first line. Both share the
-machine with six clients that send 48 MiB as fast as they can, so on a busy one the waits say more about that.
+Memory is the front end's resident set, sampled every 10 ms. The other client is a process of its own that requests
+`/health/live` repeatedly; the first line has its waits without any load. Both share the machine with six clients that
+send 48 MiB as fast as they can, so on a busy machine the waits measure mostly that.
 """
 
 import argparse
@@ -55,12 +55,12 @@ with httpx.Client(base_url=sys.argv[1], timeout=60) as http:
 
 
 class Watch:
-    """Looks at a process and hears of an innocent client's waits."""
+    """Samples a process's memory and collects the other client's waits."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
         self.peak_mib = 0.0
-        self.waits: list[tuple[float, float]] = []  # when it asked, and for how long it waited
+        self.waits: list[tuple[float, float]] = []  # when it was sent, and the seconds it waited
         self.is_over = False
 
     def mib(self) -> float:
@@ -99,7 +99,7 @@ def watched(url: str, pid: int) -> Iterator[Watch]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Send a server six bodies of 8 MiB at once.")
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; default: all")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"kinds of bodies: {', '.join(KINDS)} (default: all)")
     kinds = parser.parse_args().kinds or list(KINDS)
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder) / "log", "--frontends", "1") as served:
         _, [front_end] = served.pids()

@@ -2,11 +2,11 @@
 
     python benchmarks/front_end/parts.py
 
-json     the text of a token alone, filled into a chunk whose rest was made before, and whole chunks
+json     the text of a token alone, filled into a prepared chunk, and whole chunks
 text     the tokens of a real text, one by one, into text
-engine   the engine's side of a step: its events sorted by front end, the messages encoded, and decoded over there; and
-         what a request costs it
-outlive  what it costs that requests outlive the engine: handing out a token that is kept, and noting who is in a step
+engine   the engine's side of a step: its events sorted by front end, the messages encoded and decoded; and the cost of
+         a request
+outlive  the cost of requests that outlive the engine: delivering a token that is kept, noting the requests of a step
 """
 
 import json
@@ -99,7 +99,7 @@ def time_text(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
 
 
 class Events:
-    """What `Switchboard` needs of an engine: requests go in, the same events come out of every step."""
+    """The parts of an engine that `Switchboard` uses; every step gives the same events."""
 
     def __init__(self) -> None:
         self.requests: list[RequestId] = []
@@ -167,7 +167,7 @@ def time_submit() -> None:
 
 
 class Deaf:
-    """Listens to a request and does nothing, so that what is left is the client's own time."""
+    """Listens to a request and does nothing, so that only the client's own time is measured."""
 
     def put(self, output: Output) -> None: ...
 

@@ -2,14 +2,14 @@
 
     python benchmarks/front_end/run.py [servers] [front-ends] [parts] [--against SRC] [--turns 3] [--step-ms 20]
 
-servers     the shipped front end and what other ways would cost (`servers.py`), and with `--against` the
-            shipped one of another checkout's `src`; taking turns, so that all have the same neighbours
+servers     the shipped front end and alternatives (`servers.py`), and with `--against` the shipped one of another
+            checkout's `src`; in turns, so that all see the same machine
 front-ends  one, two and four of the shipped ones
 parts       single operations: JSON, text, and the engine's side (`parts.py`)
 
-The engine has no model (`engine.py`) and the clients only count (`client.py`); each is a process of
-its own. A turn is 1,500 requests at once, of 1 token for the cost of a request, then of many for the cost of a token;
-figures are the medians of the turns. Granian and orjson are left out where they are not installed.
+The engine has no model (`engine.py`) and the clients only count (`client.py`); each is a process of its own. A turn is
+1,500 requests at once, of 1 token for the cost of a request, then of many for the cost of a token; figures are the
+medians of the turns. Granian and orjson are left out where they are not installed.
 """
 
 import argparse
@@ -37,8 +37,8 @@ _NEEDS = {"raw-orjson": "orjson", "granian": "granian", "granian-rsgi": "granian
 class Turn:
     request_us: float
     token_us: float
-    rate: float  # tokens a second that reached the clients
-    busiest: float  # share of the processor time that the busiest front end had
+    rate: float  # tokens per second at the clients
+    busiest: float  # the busiest front end's share of the processor time
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Load:
     tokens: int
     running: int
     step_ms: float
-    prompts: int = 1  # in a request, all in one stream
+    prompts: int = 1  # per request, all in one stream
 
     @property
     def samples(self) -> int:
@@ -91,7 +91,7 @@ def _turn(front_ends: list[subprocess.Popen[bytes]], port: str, load: Load) -> T
         assert heard["chunks"] >= 0.95 * load.samples * tokens, "chunks are missing"
         return spent, heard
 
-    run(2)  # what is done only once
+    run(2)  # warm-up
     short, _ = run(1)
     long, heard = run(load.tokens)
     num_more = load.samples * (load.tokens - 1)
@@ -140,7 +140,7 @@ def compare_servers(load: Load, turns: int, against: Path | None, kinds: list[st
 
 
 def _ratio(made: list[Turn], base: list[Turn], field: str) -> float:
-    """The median over the turns: the two of a turn had the same neighbours."""
+    """The median over the turns: both of a turn saw the same machine."""
     return statistics.median(getattr(m, field) / getattr(b, field) for m, b in zip(made, base, strict=True))
 
 
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=66)
     parser.add_argument("--running", type=int, default=256)
     parser.add_argument("--step-ms", type=float, default=20.0)
-    parser.add_argument("--prompts", type=int, default=1, help="in a request, all in one stream; only `shipped`")
+    parser.add_argument("--prompts", type=int, default=1, help="prompts per request, all in one stream; only `shipped`")
     parser.add_argument("--kinds", nargs="*", default=_KINDS)
     arguments = parser.parse_args()
     load = Load(arguments.requests, arguments.tokens, arguments.running, arguments.step_ms, arguments.prompts)

@@ -1,9 +1,9 @@
-"""The front ends that `run.py` compares: the one that is shipped, and the least that other ways would need.
+"""The front ends that `run.py` compares: the shipped one, and minimal versions of alternatives.
 
     python benchmarks/front_end/servers.py KIND ADDRESS PORT [--fd N --index I]
 
 All but `shipped` read a completion request, submit it over the real wire, and write one event per token, with neither
-checks nor errors: the difference between two of them is what the way costs.
+checks nor errors: the difference between two of them is the cost of the design.
 
     asgi       uvicorn, a task per stream that waits for tokens and awaits `send`
     direct     uvicorn, tokens written to the transport where they arrive

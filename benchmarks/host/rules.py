@@ -5,7 +5,7 @@ from chairlift.telemetry.lines import Rules
 
 
 def every_rule() -> dict[str, Rules]:
-    """One choice at a time, the others as they come."""
+    """One choice at a time, the others at their defaults."""
     cases = {f"--policy {name}": Rules(policy=name) for name in POLICIES}
     cases |= {f"--prefill {name}": Rules(prefill=name) for name in PREFILLS if name != Rules().prefill}
     return cases | {f"--admission {name}": Rules(admission=name) for name in ADMISSIONS if name != Rules().admission}

@@ -1,8 +1,8 @@
-"""What planning and committing cost per scheduled request, in microseconds of one core, under every rule.
+"""The cost of planning and committing per scheduled request, in microseconds of one core, under every rule.
 
     python benchmarks/host/scheduling.py [--running 1024] [--steps 200] [--repeats 5]
 
-Two crowds, with a runner that samples the same token for everybody at once; only the scheduler is timed:
+Two loads, on a runner that samples the same token for every request; only the scheduler is timed:
 
     decoding   the running set is full, none waits, none ends
     changing   as many again wait; requests end after 32 to 96 tokens and others take their place all the time
@@ -31,7 +31,7 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.lines import Rules
 
 WARM = 8  # steps before the clock starts
-STEP_S = 0.02  # between two steps, for rules that look at the time
+STEP_S = 0.02  # between two steps, for rules that use the time
 
 
 class Cost(NamedTuple):
@@ -105,7 +105,9 @@ def main() -> None:
     parser.add_argument("--running", type=int, nargs="*", default=[1024])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", help="only the rules whose line has this in it, and the first")
+    parser.add_argument(
+        "--only", default="", help="time only the first rule and those with this text in their line (default: all)"
+    )
     args = parser.parse_args()
     cases = every_rule() | {"--no-prefix-cache": Rules(prefix_cache=False)}
     cases = {name: rules for name, rules in cases.items() if rules == Rules() or args.only in name}

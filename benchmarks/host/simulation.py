@@ -1,4 +1,4 @@
-"""What simulating costs: per scheduled request as the queue grows, for a whole workload, and in memory.
+"""The cost of simulating: per scheduled request as the queue grows, for a whole workload, and in memory.
 
     python benchmarks/host/simulation.py queue [--svg FILE]
     python benchmarks/host/simulation.py memory [--requests 1000 10000 100000]
@@ -8,7 +8,7 @@
 virtual step and the figures, per scheduled request, under every rule; outputs of 24 to 40 tokens, so that every order
 admits about as often. `memory`: whole runs, each in a process of its own, the most memory it held and the most
 requests that were live; once with Poisson arrivals at about 80 % of what the profile can serve, where few are live
-however long the trace, and once with all requests there at the start. `workload`: a file's requests, all at once, 128
+however long the trace, and once with all requests present at the start. `workload`: a file's requests, all at once, 128
 running, under every policy: processor time.
 
 The machine may be shared, so the rules take turns within each repeat, and the least of many short windows counts.
@@ -82,7 +82,7 @@ class CountingRunner(SimRunner):
 
 
 def per_scheduled(rules: Rules, num_waiting: int, requests: list[Request]) -> float:
-    """Microseconds of processor time per scheduled request while so many wait."""
+    """Microseconds of processor time per scheduled request with a queue of this length."""
     limits = PROFILE.limits(Settings(max_running=RUNNING))
     clock, timeline = VirtualClock(), Timeline()
     runner = CountingRunner(PROFILE.cost, limits.block_size, clock)
@@ -103,7 +103,7 @@ def per_scheduled(rules: Rules, num_waiting: int, requests: list[Request]) -> fl
 
 def queue(args: argparse.Namespace) -> None:
     cases, limits = every_rule(), PROFILE.limits(Settings(max_running=RUNNING))
-    cases["--policy mlfq:starve=0.1"] = Rules(policy="mlfq:starve=0.1")  # most of those that wait rise
+    cases["--policy mlfq:starve=0.1"] = Rules(policy="mlfq:starve=0.1")  # most waiting requests rise
     items = islice(similar_items(), max(args.lengths) + RUNNING * (1 + STEPS * WINDOWS))
     requests = [request for _, request in requests_of(items, limits, 0)]
     found = {name: [float("inf")] * len(args.lengths) for name in cases}
@@ -119,7 +119,7 @@ def queue(args: argparse.Namespace) -> None:
 
 
 def draw(lengths: list[int], found: dict[str, list[float]], path: Path) -> None:
-    """The rules of each kind in a chart of their own."""
+    """One chart for the rules of each kind."""
     charts = []
     for kind in ("--policy", "--prefill", "--admission"):
         of_kind = [(name, figures) for name, figures in found.items() if name.startswith(kind)]
@@ -145,7 +145,7 @@ def memory(args: argparse.Namespace) -> None:
 
 
 def one(args: argparse.Namespace) -> None:
-    """A run in this process, which ends with it."""
+    """A run in this process, which then ends."""
     started, most = time.process_time(), 0
     limits = PROFILE.limits(Settings(max_running=RUNNING))
     scheduler, timeline = make_scheduler(limits, Rules()), Timeline()

@@ -1,8 +1,8 @@
-"""What the host does for a step of decodes, in milliseconds of one core; needs no GPU.
+"""The host's work for a step of decodes, in milliseconds of one core; needs no GPU.
 
     python benchmarks/host/step.py [--running 1024] [--steps 96] [--repeats 5]
 
-Everything of a step but the launch: planning it, making its step input, and taking its tokens in, two in flight. The
+Everything of a step but the launch: planning it, making its step input, and committing its tokens, two in flight. The
 first steps, with the prompts, do not count. `changing`: requests end all the time and others take their place, so most
 steps have some prompts. The least of the repeats counts, as the machine may be shared.
 """
@@ -75,7 +75,7 @@ class World:
 
 
 def measure(running: int, steps: int, is_changing: bool, has_prefix_index: bool) -> dict[str, float]:
-    """Milliseconds a step, by part."""
+    """Milliseconds per step, by part."""
     world = World(running, steps, is_changing, has_prefix_index)
     for _ in range(WARM):
         world.step()

@@ -1,9 +1,9 @@
-"""What other ways to read streams would cost: a client process with a library, that stamps every line and decodes it.
+"""The cost of reading streams with other libraries: a client process that timestamps and decodes every line.
 
     python benchmarks/load_tester/clients.py KIND PORT STREAMS TOKENS
 
-KIND is `aiohttp`, `httpx`, or `streams` (asyncio's own, with the least HTTP that works). Prints processor time in us of
-each chunk, requests included; all run on uvloop. `run.py --others` runs those that are installed.
+KIND is `aiohttp`, `httpx`, or `streams` (asyncio's own, with the least HTTP that works). Prints processor time in us
+per chunk, requests included; all run on uvloop. `run.py --others` runs those that are installed.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Measures the load tester itself: how many chunks a second it can take, and how late it stamps them.
+"""Measures the load tester itself: the chunks per second it can read, and how late it timestamps them.
 
     python benchmarks/load_tester/run.py [--streams 1500] [--rates 5000,20000] [--clients N] [--servers N] [--others]
 
 Against servers that only write (`server.py`), all streams begin at once and each rate is one run of
-`chairlift bench`. `us/chunk` is processor time of all client processes; `core` what the busiest needed of one;
-`lag` how late timers in the clients were; `within 1 %`: whether the chunks came at the pace at which they were written.
+`chairlift bench`. `us/chunk` is processor time of all client processes; `core` the busiest one's share of a core;
+`lag` how late timers in the clients were; `within 1 %`: whether the chunks arrived at the pace they were written.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def row(streams: int, rate: float, result: dict[str, Any]) -> str:
 
 
 def compare_others(streams: int, rate: float, seconds: float, num_servers: int) -> None:
-    """What a chunk costs with other libraries (`clients.py`), in one process."""
+    """The cost of a chunk with other libraries (`clients.py`), in one process."""
     step_ms = 1e3 * streams / rate
     num_tokens = max(2, round(seconds * 1e3 / step_ms))
     for kind in ("aiohttp", "httpx", "streams"):
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--servers", type=int, default=max(1, cores // 4))
     parser.add_argument("--clients")
-    parser.add_argument("--others", action="store_true", help="what other libraries would need, at the first rate")
+    parser.add_argument("--others", action="store_true", help="measure other libraries too, at the first rate")
     arguments = parser.parse_args()
     print(f"{cores} cores, {arguments.servers} server processes; a chunk to every stream in turn")
     print(

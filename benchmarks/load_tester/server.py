@@ -1,4 +1,4 @@
-"""The server of `run.py`: streams made-up chunks to every client at an even pace, and does nothing else.
+"""The server of `run.py`: streams synthetic chunks to every client at an even pace, and does nothing else.
 
     python benchmarks/load_tester/server.py PORT STEP_MS
 
@@ -58,7 +58,7 @@ class Stream(asyncio.Protocol):
         self.open.append(self)
 
     def step(self) -> bool:
-        """Whether there is more to come."""
+        """Whether more chunks follow."""
         self.left -= 1
         if self.left > 0:
             self.transport.write(NEXT)

@@ -1,4 +1,4 @@
-"""How near the simulator comes: the same workloads live on the embedded model and simulated, side by side.
+"""The simulator's error: the same workloads live on the embedded model and simulated, side by side.
 
     python benchmarks/simulation/fidelity.py --batch FILE --stream FILE [--repeats 3] [--profile-out FILE] [--json OUT]
 
@@ -8,7 +8,7 @@ of the time to the first token and per further token are compared. Live figures 
 simulated runs share everything but the runner and the clock.
 
 The machine's speed drifts, so the calibration is not done at one moment but in turns with the live runs; it times
-single steps only and sees nothing of the workloads. `--profile` takes a profile that is there already instead.
+single steps only and sees nothing of the workloads. `--profile` uses an existing profile instead.
 """
 
 import argparse
@@ -51,10 +51,10 @@ class Case:
 
 
 class Live:
-    """The embedded model, and a calibration of it that goes on between the runs."""
+    """The embedded model, calibrated between the runs."""
 
     def __init__(self) -> None:
-        self.model = find_model(Settings(preemption="swap"))  # with host blocks, so that moving them can be timed
+        self.model = find_model(Settings(preemption="swap"))  # with host blocks, to time swaps
         self.loaded = load(self.model)
         self.calibrator = Calibrator(self.loaded.runner, self.loaded.limits, self.loaded.num_host_blocks)
 
@@ -105,8 +105,8 @@ def main() -> None:
     parser.add_argument("--batch", type=Path)
     parser.add_argument("--stream", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--profile", help="simulate with this one instead of calibrating")
-    parser.add_argument("--profile-out", type=Path, help="write the calibrated profile")
+    parser.add_argument("--profile", help="simulate with this profile instead of calibrating")
+    parser.add_argument("--profile-out", type=Path, help="write the calibrated profile to this file")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     live, cases = Live(), []

@@ -1,15 +1,15 @@
-"""How near the simulator comes on a GPU: a model of random weights is calibrated, then run live and simulated.
+"""The simulator's error on a GPU: a model of random weights is calibrated, then run live and simulated.
 
     python benchmarks/simulation/fidelity_gpu.py --model FOLDER --contest FILE --azure FILE --out FOLDER [--repeats 3]
 
 The contest all at once, by default and longest-first with 256 running and 256 tokens a step: total time. `azure-conv`,
 its first 200 requests of up to 4,096 tokens, as recorded but at 0.8 of what is served when all come at once
 (simulated): percentiles of the time to the first token and per further token. Live figures are the median of the
-repeats; live and simulated runs share everything but the runner and the clock. A model's folder may hold no more than a
-config.json.
+repeats; live and simulated runs share everything but the runner and the clock. A config.json is enough of a model's
+folder.
 
-Writes the profile (profile.json), the figures (fidelity.json) and, of the first live run of each, what every step was
-and took (steps-NAME.npz). Calibrated once, before the runs, with limits twice as wide as the default's.
+Writes the profile (profile.json), the figures (fidelity.json) and the steps of the first live run of each, with their
+durations (steps-NAME.npz). Calibrated once, before the runs, with limits twice as wide as the default's.
 """
 
 import argparse
@@ -48,7 +48,7 @@ TUNED = replace(PLAIN, policy="longest-first", max_running=256, max_step_tokens=
 
 @dataclass(slots=True)
 class Recorder:
-    """A runner that notes what its steps were and when the device had done them."""
+    """A runner that notes its steps and when the device finished them."""
 
     runner: Runner
     steps: list[dict[str, Any]] = field(default_factory=list)

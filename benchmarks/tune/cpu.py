@@ -1,13 +1,13 @@
-"""What tuning is worth on this machine: the defaults and what `chairlift tune` found for them, live and in turns.
+"""The gain of tuning on this machine: the defaults and the pick of `chairlift tune`, live and in turns.
 
     python benchmarks/tune/cpu.py --workload FILE [--limit 150] [--divide-lengths 4] [--rounds 5] [--json OUT]
 
 The first requests of the workload with lengths divided, all at once, on the embedded model. The steps are calibrated
-before the search and again between the live runs, for the machine's speed drifts; the prediction is made with all of
-it, for the setting that the search picked with the first part. Both settings run once a round, the other one first in
+before the search and again between the live runs, because the machine's speed drifts; the prediction uses all of it,
+for the setting that the search picked with the first part. Both settings run once a round, the other one first in
 every second round; the gain of a round is the throughput of one over that of the other. Nothing else should run
-meanwhile. If the search says that the defaults are fine, the best that it saw takes the pick's place: the table then
-shows how little it gains.
+meanwhile. If the search keeps the defaults, the best setting it saw replaces the pick: the table then shows how little
+it gains.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Live(NamedTuple):
 
 
 class Machine:
-    """The embedded model, whose steps are timed whenever there is a moment for it."""
+    """The embedded model, with its steps timed between runs."""
 
     def __init__(self) -> None:
         self.model = find_model(Settings(preemption="swap"))
@@ -69,7 +69,7 @@ class Machine:
 
 
 def searched(profile: Profile, items: list[Item], minutes: float) -> tuple[Tuning, Evaluation]:
-    """The tuning, and what is held against the defaults."""
+    """The tuning, and the setting that is compared with the defaults."""
     work = Work(Settings(), {0: profile}, tuple(items), "none")
     tuning = Tuning(work, knobs_of(Settings(), profile, items), 60.0 * minutes)
     tuning.run(say)
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=150)
     parser.add_argument("--divide-lengths", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=1.5, help="for the search")
+    parser.add_argument("--minutes", type=float, default=1.5, help="minutes of search (default: %(default)s)")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     items = list(read(args.workload, args.limit, args.divide_lengths))

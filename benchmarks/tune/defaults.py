@@ -1,4 +1,4 @@
-"""Limits that suit several workloads at once, simulated: what the shipped defaults are chosen by.
+"""Limits that suit several workloads at once, simulated: the basis of the shipped defaults.
 
     python benchmarks/tune/defaults.py --device h200|cpu --contest FILE --azure FILE --mooncake FILE [--json OUT]
 
@@ -68,7 +68,7 @@ def settings(device: str) -> Iterator[Settings]:
 
 
 def figures(job: tuple[Settings, Case], profile: str) -> float:
-    """What is to be small."""
+    """The value to minimize."""
     asked, case = job
     report = case.run(asked, profile)
     return report.total_s if case.arrivals == "none" else report.e2e_s.mean
@@ -77,7 +77,7 @@ def figures(job: tuple[Settings, Case], profile: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=tuple(PROFILES), required=True)
-    parser.add_argument("--profile", help="instead of the built-in one")
+    parser.add_argument("--profile", help="profile to use (default: the built-in one)")
     for name in ("contest", "azure", "mooncake"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--json", type=Path)

@@ -1,12 +1,12 @@
-"""The truth that `chairlift tune` is held against: every setting of a grid, simulated.
+"""The reference for `chairlift tune`: every setting of a grid, simulated.
 
     python benchmarks/tune/grid.py --workload FILE [--profile h200-llama2-7b] [--out docs/results/NAME]
     python benchmarks/tune/grid.py --check tune.json --against docs/results/NAME.json
 
 Order {first come, shortest, longest, similar} x running limit {32 to 1,024 by powers of two} x step budget {512 to
-8,192} x admission rule {prompt, peak, reserve}, all requests there at the start; a step budget below the running limit
-is no valid setting and is left out. Nothing is drawn: every run gives the same table. NAME.json has every row, NAME.md
-the best ones. `--check` says how near the pick of a tuning comes to the best of such a grid.
+8,192} x admission rule {prompt, peak, reserve}, all requests present at the start; step budgets below the running limit
+are invalid and left out. Nothing is drawn: every run gives the same table. NAME.json has every row, NAME.md
+the best ones. `--check` says how close the pick of a tuning is to the best of such a grid.
 """
 
 import argparse
@@ -111,8 +111,8 @@ def check(tuned: Path, grid: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", type=Path)
-    parser.add_argument("--check", type=Path, help="a tune.json")
-    parser.add_argument("--against", type=Path, help="the JSON file of a grid")
+    parser.add_argument("--check", type=Path, help="tune.json to check")
+    parser.add_argument("--against", type=Path, help="JSON file of a grid to check it against")
     parser.add_argument("--profile", default=DEFAULT)
     parser.add_argument("--out", type=Path, help="write this name with .md and .json")
     args = parser.parse_args()

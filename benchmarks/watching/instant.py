@@ -1,4 +1,4 @@
-"""A runner that computes nothing, so that all but the model is timed: it samples the same token always."""
+"""A runner that computes nothing, so that everything but the model is timed: it always samples the same token."""
 
 from collections import deque
 

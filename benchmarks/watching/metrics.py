@@ -1,10 +1,10 @@
-"""Measures what counting costs: the same steps with and without it, taking turns, and what a request adds.
+"""Measures the cost of metrics: the same steps with and without them, in turns, and the cost of a request.
 
     python benchmarks/watching/metrics.py [host] [request] [model] [--rows 256] [--turns 5]
 
-host   an engine whose runner computes nothing: microseconds of a step of so many decodes, and what counting adds
-request  what a front end adds to a request: its record, counts, a log line, spans; the least of many tries
-model  the embedded model with 32 requests at once: what it takes, with over without
+host     an engine on a runner that computes nothing: microseconds of a step of `--rows` decodes, and what metrics add
+request  the front end's cost of a request: its record, counts, a log line, spans; the least of many tries
+model    the embedded model with 32 requests at once: time with metrics over time without
 """
 
 import argparse
@@ -61,7 +61,7 @@ def step_us(rows: int, num_steps: int, folder: Path | None) -> float:
         began = time.perf_counter()
         engine.step()
         taken.append(time.perf_counter() - began)
-    return sorted(taken)[num_steps // 20] * 1e6  # the rest are those in which other programs had the core
+    return sorted(taken)[num_steps // 20] * 1e6  # in the rest other programs had the core
 
 
 def compare_host(rows: int, turns: int, folder: Path) -> None:
@@ -72,7 +72,7 @@ def compare_host(rows: int, turns: int, folder: Path) -> None:
 
 
 class Answered:
-    """Stands for an answer of 64 tokens that has come to its end."""
+    """Replaces a finished answer of 64 tokens."""
 
     prompt, num_cached, num_output, finish, error, kept = [1] * 32, 16, 64, "stop", None, None
     params = SamplingParams(max_tokens=64)
@@ -83,7 +83,7 @@ class Answered:
 
 
 def request_us(request_log: RequestLog) -> float:
-    """The least of many: what other programs take is in the rest."""
+    """The least of many: the others include other programs' time."""
     least = float("inf")
     for _ in range(3000):
         scope: dict[str, Any] = {"method": "POST", "headers": [(b"host", b"x"), (b"content-type", b"application/json")]}
@@ -134,7 +134,7 @@ def compare_model(turns: int, folder: Path) -> None:
 
 
 def run(switchboard: Switchboard) -> tuple[float, float]:
-    """Seconds by the clock and of processor time."""
+    """Seconds of wall-clock and of processor time."""
     params = SamplingParams(max_tokens=48, ignore_eos=True, temperature=0.0)
     began = time.perf_counter(), time.process_time()
     for key in range(32):

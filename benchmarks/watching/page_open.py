@@ -1,4 +1,4 @@
-"""What an open page costs a server under load: throughput with it and without it, in turns.
+"""The cost of an open page for a server under load: throughput with and without it, in turns.
 
     chairlift serve ... & python benchmarks/watching/page_open.py --url http://127.0.0.1:8000 --concurrency 1500
 
@@ -27,7 +27,7 @@ def tokens(url: str) -> int:
 
 
 class Page:
-    """Reads /live, and explains a request each five seconds, as somebody who looks around would."""
+    """Reads /live, and explains a request each five seconds, as a person at the page would."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -69,7 +69,7 @@ def measure(url: str, seconds: float, pairs: int) -> None:
     ratios = []
     for pair in range(pairs):
         rates = {}
-        for is_open in (True, False) if pair % 2 else (False, True):  # whichever comes first is not always the same
+        for is_open in (True, False) if pair % 2 else (False, True):  # the order alternates
             if is_open:
                 with Page(url):
                     rates[True] = rate(url, seconds)
@@ -84,12 +84,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a window")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a window")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--warm-up", type=float, default=10.0, help="seconds")
-    parser.add_argument("--count", type=int, default=30_000, help="requests; the load must last")
+    parser.add_argument("--warm-up", type=float, default=10.0, help="seconds before the first window")
+    parser.add_argument(
+        "--count", type=int, default=30_000, help="requests of the load, which must outlast the windows"
+    )
     parser.add_argument("--lengths", default="prompt=50-200,output=100-300")
-    options, more = parser.parse_known_args()  # what is not known here is for the load
+    options, more = parser.parse_known_args()  # unknown options are for the load
     with tempfile.TemporaryDirectory() as folder:
         workload = f"lengths:{options.lengths},count={options.count}"
         command = [sys.executable, "-m", "chairlift", "bench", "--url", options.url, "--workload", workload]
@@ -98,7 +100,7 @@ def main() -> None:
         load = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
         try:
             before = tokens(options.url)
-            while tokens(options.url) == before and load.poll() is None:  # it makes its requests first
+            while tokens(options.url) == before and load.poll() is None:  # it writes its requests first
                 time.sleep(0.5)
             time.sleep(options.warm_up)
             assert load.poll() is None, f"the load ended: {log.read_text()}"

@@ -1,8 +1,8 @@
-"""What watching the engine costs: microseconds a step, a snapshot and an explanation, for many requests at once.
+"""The cost of watching the engine: microseconds per step, snapshot and explanation, for many requests at once.
 
     python benchmarks/watching/watch.py
 
-The engine runs on a runner that makes up tokens at once, so that nothing but the scheduler and the observer is timed. A
+The engine's runner computes nothing, so that nothing but the scheduler and the observer is timed. A
 step of a 7B model with 1,024 requests takes some 20 ms on a large GPU: 200 microseconds are a hundredth of it.
 """
 
@@ -48,7 +48,7 @@ def fill(engine: Engine) -> None:
 
 
 class Timed:
-    """An observer whose calls are timed."""
+    """An observer with timed calls."""
 
     def __init__(self, view: View) -> None:
         self.seconds = 0.0
@@ -65,7 +65,7 @@ class Timed:
 
 
 def step_us(engine: Engine, observer: Timed) -> tuple[float, float]:
-    """Of a step with as many as can run, without the observer, and the observer's part; the best of many."""
+    """A step of the full running set without the observer, and the observer's part; the least of many."""
     best = (1.0, 1.0)
     for _ in range(200):
         observer.seconds = 0.0

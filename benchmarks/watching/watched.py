@@ -1,4 +1,4 @@
-"""What being watched costs a server: page open, metrics scraped each second and every request traced, against nothing.
+"""The cost of watching a server: page open, metrics scraped each second and every request traced, against none.
 
     python benchmarks/watching/watched.py [--pairs 5] [--requests 48] [--clients 1] [-- OPTIONS OF serve]
 
@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "chairlift"]
 
 
 class Sink(http.server.BaseHTTPRequestHandler):
-    """Takes spans and forgets them."""
+    """Accepts spans and drops them."""
 
     num_bytes = 0
 
@@ -86,22 +86,22 @@ def load(url: str, requests: int, clients: int) -> float:
     command = [*COMMAND, "bench", "--url", url, "--workload", workload, "--arrivals", "none", "--json"]
     command += ["--clients", str(clients)]
     done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return float(done["figures"]["output_tokens_per_s"])  # it would have failed, had any not been answered in full
+    return float(done["figures"]["output_tokens_per_s"])  # the load fails unless every answer is full
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--requests", type=int, default=48)
-    parser.add_argument("--clients", type=int, default=1, help="processes of the load")
-    parser.add_argument("options", nargs="*", help="of both servers")
+    parser.add_argument("--clients", type=int, default=1, help="client processes of the load")
+    parser.add_argument("options", nargs="*", help="options of both servers")
     args = parser.parse_args()
     ratios = []
     with ExitStack() as stack:
         plain = stack.enter_context(serving(*args.options))
         watched = stack.enter_context(serving(*args.options, "--otlp-endpoint", stack.enter_context(receiver())))
         for url in (plain, watched):
-            load(url, args.requests, args.clients)  # what is made at first is made
+            load(url, args.requests, args.clients)  # warm-up
         for pair in range(args.pairs):
             rates = {}
             for url in (plain, watched) if pair % 2 else (watched, plain):

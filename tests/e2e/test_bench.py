@@ -248,9 +248,9 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     workload = lengths(tmp_path, [3])
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
-    nobody = f"http://127.0.0.1:{port}"
-    assert "cannot be reached: connection refused" in refused(capsys, "--url", nobody, "--workload", workload)
-    assert "--workload is missing" in refused(capsys, "--url", nobody)
+    unused = f"http://127.0.0.1:{port}"
+    assert "cannot be reached: connection refused" in refused(capsys, "--url", unused, "--workload", workload)
+    assert "--workload is missing" in refused(capsys, "--url", unused)
     assert "--slo 'ttft=-1'" in refused(capsys, "--workload", workload, "--slo", "ttft=-1")
     assert "--timeout" in refused(capsys, "--workload", workload, "--timeout", "0")
     assert "to be kept" in refused(capsys, "--workload", "lengths:prompt=9,output=9,count=3", "--max-length", "8")

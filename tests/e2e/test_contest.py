@@ -168,7 +168,7 @@ def test_our_own_server_speaks_to_it(tmp_path: Path, data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_real_server_answers_made_up_prompts_of_the_contest_in_full(tmp_path: Path) -> None:
+def test_a_real_server_answers_synthetic_prompts_of_the_contest_in_full(tmp_path: Path) -> None:
     with serve(
         tmp_path / "log",
     ) as served:

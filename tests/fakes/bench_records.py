@@ -1,4 +1,4 @@
-"""Records of requests that never were."""
+"""Synthetic records of requests."""
 
 from array import array
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which Python `make` installs with, and what it says meanwhile."""
+"""Which Python `make` installs with, and what it prints."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ REQUIRED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requ
 OLDEST, ABOVE = (int(minor) for minor in REQUIRED.removeprefix(">=3.").split(",<3."))
 MINORS = range(OLDEST, ABOVE)
 FITTING = f"Python 3.{OLDEST} to 3.{ABOVE - 1}"
-# Makes an environment as `-m venv` does, whose pip writes down what it is asked for and whose Python finds no kernels.
+# Makes an environment as `-m venv` does; its pip notes its arguments, its Python finds no kernels.
 VENV = """
 case "$1 $2" in
 "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && cp "$0.pip" "$3/bin/pip" ;;
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """All that can be found on the path: the shell, and what a test puts there."""
+    """The whole path: the shell, and what a test adds."""
     for name in ("sh", "echo", "test", "touch", "sed", "mkdir", "cp"):
         found = shutil.which(name)
         assert found is not None
@@ -49,13 +49,13 @@ def chosen(folder: Path) -> str:
 
 @pytest.fixture
 def fitting(folder: Path) -> Path:
-    """A Python that fits and makes an environment; what pip was asked for is in `asked`."""
+    """A Python that fits and makes an environment; pip's arguments are in `asked`."""
     put(folder, "python3", VENV)
     put(folder, "python3.pip", f'echo "$@" >> "{folder}/asked"')
     return folder
 
 
-def test_a_python_that_is_there_but_does_not_run_is_passed_over(folder: Path) -> None:
+def test_a_python_that_does_not_run_is_skipped(folder: Path) -> None:
     put(folder, "python3.12", 'echo "command not found" >&2; exit 127')
     put(folder, "python3", f'exec "{sys.executable}" "$@"')
     assert chosen(folder) == "python3"
@@ -69,7 +69,7 @@ def test_the_newest_that_runs_is_taken(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("minor", "fits"), [(OLDEST - 1, False), *((minor, True) for minor in MINORS), (ABOVE, False)])
-def test_those_that_the_project_names_fit(folder: Path, minor: int, fits: bool) -> None:
+def test_the_versions_of_pyproject_fit(folder: Path, minor: int, fits: bool) -> None:
     pretend = f'import sys; sys.version_info = (3, {minor}, 0, \\"final\\", 0)'
     put(folder, "python3", f'shift; exec "{sys.executable}" -c "{pretend}; $1"')
     assert chosen(folder) == ("python3" if fits else "")
@@ -91,7 +91,7 @@ def test_a_named_python_that_does_not_fit_is_refused_before_anything_is_made(fit
     assert not (fitting / "venv").exists()
 
 
-def test_an_environment_whose_python_does_not_fit_is_refused_before_anything_is_installed(fitting: Path) -> None:
+def test_an_environment_with_an_unfit_python_is_refused_before_anything_is_installed(fitting: Path) -> None:
     (fitting / "venv" / "bin").mkdir(parents=True)
     put(fitting / "venv" / "bin", "python", "exit 1")
     put(fitting / "venv" / "bin", "pip", f'echo "$@" >> "{fitting}/asked"')

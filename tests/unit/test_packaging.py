@@ -101,7 +101,7 @@ def test_the_wheel_holds_nothing_else_but_kernels_profiles_lengths_and_the_page(
 
 
 @pytest.mark.slow
-def test_the_licence_rides_along(built: Path) -> None:
+def test_the_wheel_holds_the_licence(built: Path) -> None:
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names_in_wheel(built))
 
 

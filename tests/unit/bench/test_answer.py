@@ -8,7 +8,7 @@ from chairlift.bench.record import Ending
 
 
 def openai(*values: Any) -> StreamedAnswer:
-    """The events, a second apart; text is taken as it is."""
+    """The events, a second apart; text is passed unchanged."""
     answer = StreamedAnswer()
     for at, value in enumerate(values):
         line = value if isinstance(value, str) else f"data: {json.dumps(value)}"
@@ -27,7 +27,7 @@ def delta(finish: str | None = None, **values: Any) -> dict[str, Any]:
 USAGE = {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 3}}
 
 
-def test_every_chunk_of_a_completion_is_stamped() -> None:
+def test_every_chunk_of_a_completion_is_timestamped() -> None:
     answer = openai(": hello", text("a"), text(""), text("b", "length"), USAGE, "data: [DONE]")
     assert list(answer.times) == [1.0, 2.0, 3.0]
     assert (answer.last_s, answer.num_tokens, answer.prompt_tokens) == (3.0, 3, 4)
@@ -43,11 +43,11 @@ def test_a_role_without_text_is_no_token() -> None:
 
 
 @pytest.mark.parametrize("part", [{"reasoning_content": "hm"}, {"reasoning": "hm"}, {"tool_calls": [{"index": 0}]}])
-def test_thoughts_and_calls_are_tokens(part: dict[str, Any]) -> None:
+def test_reasoning_and_tool_calls_are_tokens(part: dict[str, Any]) -> None:
     assert openai(delta(role="assistant", **part)).times.tolist() == [0.0]
 
 
-def test_a_finish_without_text_is_a_token_only_where_nothing_else_came() -> None:
+def test_a_finish_without_text_is_a_token_only_as_the_first_chunk() -> None:
     assert openai(text("", "length")).times.tolist() == [0.0]
     assert openai(text("a"), text("", "length")).times.tolist() == [0.0]
 
@@ -64,7 +64,7 @@ def test_an_answer_that_does_not_end_has_failed() -> None:
     assert openai("data: [DONE]").judge(1) == (Ending.FAILED, "the answer has no tokens")
 
 
-def test_an_error_in_the_stream_is_a_failure_with_its_words() -> None:
+def test_an_error_in_the_stream_is_a_failure_with_its_message() -> None:
     answer = openai(text("a"), {"error": {"message": "out of\nmemory", "code": 500}}, "data: [DONE]")
     assert answer.judge(1) == (Ending.FAILED, "out of memory")
     assert openai({"object": "error", "message": "too long"}).error == "too long"
@@ -90,7 +90,7 @@ def test_llm_serving_has_a_line_for_each_token_and_a_summary() -> None:
     assert answer.judge(2) == (Ending.FULL, "")
 
 
-def test_llm_serving_tells_errors_as_text() -> None:
+def test_llm_serving_sends_errors_as_text() -> None:
     token = said(generated_text="Error202: prompt out of range")
     end = said(generated_text="Error202: prompt out of range", finish_reason="prompt_out_of_range", generated_tokens=0)
     ending, reason = llm_serving(token, end).judge(5)

@@ -18,7 +18,7 @@ def test_clients_that_kept_up_raise_no_doubt() -> None:
     assert 0.0009 < limit.late_s.max < 0.0011
 
 
-def test_each_limit_that_was_reached_is_said() -> None:
+def test_each_limit_reached_is_a_doubt() -> None:
     limit = ClientLimit.of([usage(9.0, 0.02)], [record(sent_s=1.5, due_s=1.0)], machine=0.99)
     busy, machine, lag, late = limit.doubts
     assert "90% of a core: the client limits the figures" in busy
@@ -27,9 +27,9 @@ def test_each_limit_that_was_reached_is_said() -> None:
     assert "500.0 ms late" in late
 
 
-def test_a_few_chunks_do_not_tell_how_many_could_be_taken() -> None:
+def test_few_chunks_give_no_maximum_rate() -> None:
     assert ClientLimit.of([usage(2.0)], [record(times=range(100))], machine=0.5).max_chunks_per_s is None
 
 
-def test_nothing_measured_is_no_doubt() -> None:
+def test_an_empty_run_raises_no_doubt() -> None:
     assert ClientLimit.of([], [], 0.0).doubts == []

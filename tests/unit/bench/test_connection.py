@@ -62,7 +62,7 @@ async def ask(made: Connections) -> StreamedAnswer:
 WHOLE = CHUNKED + chunk(event("a")) + chunk(event("b") + event("c", "length")) + b"0\r\n\r\n"
 
 
-async def test_answers_in_pieces_are_put_together() -> None:
+async def test_answers_in_pieces_are_joined() -> None:
     async with connections([WHOLE, WHOLE]) as made:
         for _ in range(2):
             answer = await ask(made)
@@ -98,24 +98,24 @@ async def test_a_connection_closed_while_idle_loses_nothing() -> None:
         (b"SSH-2.0-OpenSSH\r\n", "not HTTP: "),
     ],
 )
-async def test_what_is_no_answer_is_told(said: bytes, reason: str) -> None:
+async def test_a_failed_answer_names_its_reason(said: bytes, reason: str) -> None:
     async with connections([said], closes=True) as made:
         ending, told = (await ask(made)).judge(1)
     assert ending is Ending.FAILED
     assert told.startswith(reason)
 
 
-async def test_bytes_after_an_answer_do_not_spoil_it() -> None:
+async def test_bytes_after_an_answer_leave_it_valid() -> None:
     async with connections([WHOLE + b"and more", WHOLE]) as made:
         assert (await ask(made)).judge(3) == (Ending.FULL, "")
 
 
-async def test_a_server_that_speaks_first_is_no_server_of_ours() -> None:
+async def test_a_connection_that_speaks_first_is_closed() -> None:
     async with connections([b""], greets=b"hello\r\n") as made:
         assert (await ask(made)).judge(1)[0] is Ending.FAILED
 
 
-async def test_nobody_there_is_told_apart() -> None:
+async def test_a_refused_connection_is_unreachable() -> None:
     async with connections([]) as made:
         pass
     with pytest.raises(Unreachable, match="cannot connect"):

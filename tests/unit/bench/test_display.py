@@ -19,7 +19,7 @@ def progress(seconds: float) -> RunProgress:
     return made
 
 
-def test_elsewhere_a_line_comes_now_and_then() -> None:
+def test_without_a_terminal_a_line_is_printed_every_few_seconds() -> None:
     out, now = io.StringIO(), [100.0]
     display = Display(out, lambda: now[0])
     for seconds in range(12):
@@ -31,7 +31,7 @@ def test_elsewhere_a_line_comes_now_and_then() -> None:
     assert lines[0] == "bench 5.0 s: 2/100 ended, 1 failed; 3 running, 3 waiting; 0 chunks/s"
 
 
-def test_a_terminal_has_one_line_that_is_wiped() -> None:
+def test_a_terminal_has_one_line_that_is_erased() -> None:
     out, now = Terminal(), [0.0]
     display = Display(out, lambda: now[0])
     for tenths in range(5):

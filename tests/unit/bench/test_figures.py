@@ -76,11 +76,11 @@ def test_goodput_counts_full_answers_within_every_limit() -> None:
     assert figures_of(records, 5).good is None
 
 
-def test_counts_of_the_server_are_said_to_be_so() -> None:
+def test_token_counts_of_the_server_are_marked() -> None:
     assert not figures_of([record(times=(1.0,))], 1).is_told
     assert figures_of([record(times=(1.0,), tokens=3)], 1).is_told
 
 
-def test_nothing_measured_is_no_mistake() -> None:
+def test_an_empty_run_has_figures() -> None:
     figures = figures_of([], 5)
     assert (figures.total_s, figures.requests_per_s, figures.ttft_s.p99, figures.unsent) == (0.0, 0.0, 0.0, 5)

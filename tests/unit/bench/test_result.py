@@ -48,7 +48,7 @@ def test_the_text_counts_and_says_why() -> None:
     assert "PARTIAL" in result(stopped="it was interrupted").to_text()
 
 
-def test_the_page_holds_all_it_shows() -> None:
+def test_the_page_is_self_contained() -> None:
     page = to_html(result(stopped="it was interrupted"), "a <title>")
     assert page.count("<svg") == 8
     assert "a &lt;title&gt;" in page
@@ -57,7 +57,7 @@ def test_the_page_holds_all_it_shows() -> None:
     assert "http://" not in page  # nothing is fetched
 
 
-def test_a_page_of_nothing_says_so() -> None:
+def test_the_page_of_an_empty_run_says_so() -> None:
     page = to_html(summarize(Measurements(3, 0, 0, [], [], 0.0, "gone"), {"model": "m"}), "t")
     assert page.count("nothing was measured") == 8
 
@@ -69,7 +69,7 @@ def files(tmp_path: Path, *results: BenchResult) -> list[Path]:
     return paths
 
 
-def test_two_results_are_laid_side_by_side(tmp_path: Path) -> None:
+def test_two_results_are_printed_side_by_side(tmp_path: Path) -> None:
     text = diff(*files(tmp_path, result(), result(2.0)))
     row = next(line.split() for line in text.splitlines() if line.startswith("ttft p50"))
     assert row[-3:] == ["200.00", "400.00", "+100.0%"]
@@ -77,7 +77,7 @@ def test_two_results_are_laid_side_by_side(tmp_path: Path) -> None:
     assert "NOT THE SAME LOAD" not in text
 
 
-def test_another_load_or_a_part_of_one_is_pointed_out(tmp_path: Path) -> None:
+def test_another_load_or_a_partial_run_is_named(tmp_path: Path) -> None:
     text = diff(*files(tmp_path, result(), result(stopped="it was interrupted", seed="1", arrivals="trace")))
     assert "NOT THE SAME LOAD: arrivals, seed differ" in text
     assert "PARTIAL: it was interrupted" in text

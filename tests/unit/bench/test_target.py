@@ -36,7 +36,7 @@ def test_addresses_are_read(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "http://", "http://h:99999", "http://h:x", "http://h?a=b"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidConfig, match="--url"):
         Address.parse(url)
 
@@ -51,7 +51,7 @@ def test_a_completion_asks_for_exact_lengths_streamed() -> None:
     assert not {"priority", "user", "deadline_s"} & set(asked)
 
 
-def test_who_asks_and_how_urgently_is_passed_on() -> None:
+def test_attributes_are_passed_on() -> None:
     item = Item(prompt_tokens=1, output_tokens=1, attributes=Attributes(priority=3, user="u", deadline_s=2.0))
     asked = body(target(ignores_eos=False, api_key="k").request("x", item))
     assert (asked["priority"], asked["user"], asked["deadline_s"]) == (3, "u", 2.0)
@@ -78,10 +78,8 @@ ITEMS = [Item(prompt_tokens=5 + i, output_tokens=3, arrival_s=0.5 * i) for i in 
 
 def test_the_same_seed_asks_the_same() -> None:
     def asked(seed: int) -> list[bytes]:
-        return [
-            planned.request
-            for planned in RequestWriter(target(), token_prompts(seed), token_prompts(-1)).requests(ITEMS)
-        ]
+        writer = RequestWriter(target(), token_prompts(seed), token_prompts(-1))
+        return [prepared.request for prepared in writer.requests(ITEMS)]
 
     assert asked(0) == asked(0) != asked(1)
     planned = RequestWriter(target(), token_prompts(0), token_prompts(-1)).requests(ITEMS)
@@ -90,16 +88,16 @@ def test_the_same_seed_asks_the_same() -> None:
     ]
 
 
-def test_warm_up_requests_are_as_long_and_say_something_else() -> None:
-    asking = RequestWriter(target(), token_prompts(0), token_prompts(-1))
-    warm_up = asking.warm_up(ITEMS, 6)
+def test_warm_up_requests_have_the_same_lengths_and_other_prompts() -> None:
+    writer = RequestWriter(target(), token_prompts(0), token_prompts(-1))
+    warm_up = writer.warm_up(ITEMS, 6)
     assert [p.prompt_tokens for p in warm_up] == [5, 6, 7, 8, 5, 6]
     assert {p.arrival_s for p in warm_up} == {0.0}
-    assert not {p.request for p in warm_up} & {p.request for p in asking.requests(ITEMS)}
-    assert body(asking.trial(ITEMS).request)["max_tokens"] == 2
+    assert not {p.request for p in warm_up} & {p.request for p in writer.requests(ITEMS)}
+    assert body(writer.trial(ITEMS).request)["max_tokens"] == 2
 
 
-def test_words_are_counted_by_a_tokenizer_or_taken_for_tokens() -> None:
+def test_words_are_counted_by_a_tokenizer_or_count_as_tokens() -> None:
     prompt = text_prompts(0, None)(ITEMS[0], 0)
     assert isinstance(prompt, str)
     assert len(prompt.split()) == 5
@@ -111,13 +109,11 @@ def test_words_are_counted_by_a_tokenizer_or_taken_for_tokens() -> None:
     assert first[512:] != second[512:600]
 
 
-def test_written_prompts_are_sent_as_they_are() -> None:
+def test_written_prompts_are_sent_unchanged() -> None:
     chat = ({"role": "user", "content": "u"},)
     items = [Item(prompt_tokens=1, output_tokens=1, prompt="written", tokens=(4,))]
-    assert (
-        body(RequestWriter(target(), token_prompts(0), token_prompts(1)).requests(items)[0].request)["prompt"]
-        == "written"
-    )
+    writer = RequestWriter(target(), token_prompts(0), token_prompts(1))
+    assert body(writer.requests(items)[0].request)["prompt"] == "written"
     items = [Item(prompt_tokens=1, output_tokens=1, prompt=chat, tokens=(4,))]
     with pytest.raises(InvalidConfig, match="request 1 .* --api chat"):
-        RequestWriter(target(), token_prompts(0), token_prompts(1)).requests(items)
+        writer.requests(items)

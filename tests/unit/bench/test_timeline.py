@@ -32,7 +32,7 @@ def test_a_request_without_a_chunk_only_waits() -> None:
     assert max(timeline.running) == 0
 
 
-def test_nothing_measured_has_no_steps() -> None:
+def test_an_empty_run_has_no_steps() -> None:
     assert RunTimeline.of([]).waiting == []
 
 
@@ -41,6 +41,6 @@ def test_steps_are_round_and_at_least_a_millisecond() -> None:
     assert RunTimeline.of([record(0, 0.0, (100.0,))]).rate_step_s == pytest.approx(2.0)
 
 
-def test_one_that_ends_as_another_begins_is_not_beside_it() -> None:
+def test_a_request_that_ends_as_another_begins_is_not_concurrent() -> None:
     records = [record(0, 0.0, (1.0,)), record(1, 1.0, (2.0,)), record(2, 1.5, (3.0,))]
     assert max_concurrency_of(records) == 2

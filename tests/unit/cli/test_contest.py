@@ -1,4 +1,4 @@
-"""The accuracy set through the gate, and what is refused before anything is sent."""
+"""The accuracy check, and mistakes that are refused before anything is sent."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def judge(model: Path, data: Path, *more: object) -> int:
     return main(["contest", "--accuracy", *map(str, (*common, *more))])
 
 
-def test_what_was_stored_is_found_again_in_other_batches(
+def test_a_stored_run_matches_other_batch_sizes(
     model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert judge(model, data, "--save", tmp_path / "base", "--max-running", "1") == 0

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parents[3]
 _SITE = """
 import atexit, os, signal, sys
 
-# Not as the tests have it, which may run in the background.
+# Not inherited from the tests, which may run in the background.
 signal.signal(signal.SIGINT, signal.SIG_IGN if os.environ.get("IGNORES") else signal.default_int_handler)
 where, number = os.environ["WHERE"], int(os.environ["NUMBER"])
 
@@ -36,7 +36,7 @@ sys.meta_path.insert(0, Finder)
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """What an installer makes of our entry point."""
+    """The script that an installer makes for the entry point."""
     with (_ROOT / "pyproject.toml").open("rb") as file:
         module, _, name = tomllib.load(file)["project"]["scripts"]["chairlift"].partition(":")
     path = tmp_path / "chairlift"
@@ -87,7 +87,7 @@ def test_sigterm_ends_other_commands_as_it_ends_any_program(tmp_path: Path, scri
 
 
 @pytest.mark.parametrize("where", ["chairlift.cli.verify", "atexit"])
-def test_who_was_started_to_ignore_ctrl_c_ignores_it(
+def test_a_process_started_to_ignore_ctrl_c_ignores_it(
     tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setenv("IGNORES", "yes")

@@ -90,7 +90,7 @@ def test_flags_may_not_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> Non
     assert "unrecognized arguments: --max-run 3; did you mean --max-running?" in capsys.readouterr().err
 
 
-def test_a_flag_like_no_other_is_only_called_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_unlike_any_other_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serve", "--xyzzy"])
     assert capsys.readouterr().err.endswith("unrecognized arguments: --xyzzy\n")
@@ -117,7 +117,7 @@ def test_doctor_reports_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) 
     assert report["would use"]["dtype"] in text
 
 
-def test_doctor_says_why_kernels_cannot_be_used_and_the_way_out(
+def test_doctor_says_why_kernels_cannot_be_used_and_the_remedy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

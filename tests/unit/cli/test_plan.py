@@ -20,7 +20,7 @@ def facts(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, o
     return found
 
 
-def test_a_folder_and_a_configuration_say_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_and_its_configuration_give_the_same_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = facts(capsys, folder, "--device", "h200")
     assert found == facts(capsys, folder / "config.json", "--device", "h200")
     assert found["parameters"] == 1_235_814_400
@@ -55,7 +55,7 @@ def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str
         assert part in out
 
 
-def test_a_context_that_the_cache_does_not_hold_is_lowered_and_that_is_told(
+def test_a_context_larger_than_the_cache_is_lowered_with_a_note(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ("--device", "cpu", "--kv-memory", "64MiB", "--dtype", "bfloat16")

@@ -12,20 +12,20 @@ def parser(**options: object) -> argparse.ArgumentParser:
     return made
 
 
-def test_flags_are_the_fields_of_the_parameters_and_read_as_such() -> None:
+def test_flags_are_parsed_as_the_fields_of_the_parameters() -> None:
     flags = ["--top-k", "5", "--stop", "a", "--stop", "b", "--stop-token-ids", "7", "--ignore-eos", "--min-p", "0.5"]
     found = given(parser().parse_args(flags))
     assert found == {"top_k": 5, "stop": ["a", "b"], "stop_token_ids": [7], "ignore_eos": True, "min_p": 0.5}
     assert SamplingParams(**found).stop == ("a", "b")
 
 
-def test_what_is_not_given_is_left_to_the_model_but_for_the_command_s_own_length() -> None:
+def test_flags_not_given_are_left_to_the_model_except_max_tokens() -> None:
     assert given(parser().parse_args([])) == {}
     assert given(parser(max_tokens=256).parse_args([])) == {"max_tokens": 256}
     assert given(parser(max_tokens=256).parse_args(["--max-tokens", "3"])) == {"max_tokens": 3}
 
 
-def test_every_parameter_has_a_flag_but_for_those_that_nothing_would_come_of() -> None:
+def test_every_parameter_has_a_flag_except_those_without_a_visible_effect() -> None:
     options = vars(parser(without=("n",)).parse_args([]))
     assert PARAMS.keys() - options.keys() == {"n", "logprobs", "prompt_logprobs", "logit_bias"}
 

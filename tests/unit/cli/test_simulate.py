@@ -69,7 +69,7 @@ def test_the_seed_decides_what_is_drawn(capsys: pytest.CaptureFixture[str]) -> N
     assert figures(capsys, *drawn, "--seed", "1") != figures(capsys, *drawn, "--seed", "2")
 
 
-def test_prompts_are_counted_and_share_what_they_begin_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompts_are_counted_and_share_their_prefix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("".join(f"{'the same long beginning of all ' * 40}{i}\n" for i in range(3)))
     one_by_one = ("--arrivals", "constant:rate=0.01", "--output-tokens", "5")
@@ -121,7 +121,5 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "w, line 2: output_tokens must be" in capsys.readouterr().err
 
 
-def test_the_tokenizer_that_counts_is_no_option_of_the_engine(
-    workload: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_counting_tokenizer_is_not_an_engine_option(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert figures(capsys, "--workload", workload, "--tokenizer", "llama2")["finished"] == 30

@@ -17,7 +17,7 @@ def trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return str(path)
 
 
-def test_trace_sums_up_as_the_run_did(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_gives_the_figures_of_the_run(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", trace, "--json", "--slo", "ttft=9"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["requests"], report["finished"], report["good"]) == (30, 30, 30)
@@ -102,7 +102,7 @@ class Tired(Fcfs):
 def test_a_rule_that_fails_during_a_run_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After 200 questions: more than it is tried out with, fewer than the run asks."""
+    """After 200 calls: more than its trial makes, fewer than the run."""
     (tmp_path / "tired.py").write_text(TIRED)
     monkeypatch.chdir(tmp_path)
     run = ["--workload", "lengths:prompt=10,output=5-30,count=300", "--max-running", "4"]

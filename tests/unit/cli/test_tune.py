@@ -51,7 +51,7 @@ def test_a_profile_of_another_machine_is_not_measured(tmp_path: Path, capsys: py
     assert "the profile is of Llama-2-7B" in json.loads(capsys.readouterr().out)["not_verified"]
 
 
-def test_a_real_run_that_fails_loses_nothing_that_was_found(
+def test_a_failed_real_run_keeps_what_was_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*arguments: object) -> None:

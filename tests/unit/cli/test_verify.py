@@ -1,4 +1,4 @@
-"""The command: its exit codes, its file, and what it refuses before anything is loaded."""
+"""The command: its exit codes, its file, and the mistakes it refuses before anything is loaded."""
 
 import json
 from pathlib import Path

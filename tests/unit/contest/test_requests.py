@@ -39,7 +39,7 @@ def test_1500_requests_at_150_a_second_take_15_seconds() -> None:
     assert all(after.at_s >= before.at_s for before, after in pairwise(requests))
 
 
-def test_prompts_come_again_in_order() -> None:
+def test_prompts_are_repeated_in_order() -> None:
     requests = requests_of(250, 7)
     assert [request.max_new_tokens for request in requests] == [10, 20, 30, 10, 20, 30, 10]
     assert [request.prompt for request in requests[:4]] == ["0: 1", "1: 2", "2: 3", "0: 1"]
@@ -51,14 +51,14 @@ def test_the_seed_decides() -> None:
     assert requests_of(5, 9, seed=1) != requests_of(5, 9, seed=2)
 
 
-def test_a_written_prompt_is_sent_as_it_is_and_a_chat_is_refused() -> None:
+def test_a_written_prompt_is_sent_unchanged_and_a_chat_is_refused() -> None:
     written = Item(prompt_tokens=1, output_tokens=2, prompt="Say é", tokens=(1,))
     assert prompts_of([written], text, 1) == [("Say é", 2)]
     with pytest.raises(InvalidConfig, match="request 1 of the data is a chat"):
         prompts_of([Item(prompt_tokens=1, output_tokens=2, prompt=({"role": "user"},))], text, 1)
 
 
-def test_the_body_is_the_original_s_words_for_false_and_true_included() -> None:
+def test_the_body_is_the_originals_with_strings_for_false_and_true() -> None:
     head, _, body = requests_of(5, 1)[0].request("h:1").partition(b"\r\n\r\n")
     assert head.startswith(b"POST /models/llama2/generate_stream HTTP/1.1\r\nHost: h:1\r\n")
     assert b"\r\nConnection: close\r\n" in head

@@ -24,7 +24,7 @@ def test_a_trace_keeps_its_times() -> None:
     assert times("trace") == [0.0, 2.0, 2.0, 5.0]
 
 
-def test_a_scaled_trace_is_squeezed() -> None:
+def test_a_scaled_trace_is_faster() -> None:
     assert times("trace:scale=0.5") == [0.0, 1.0, 1.0, 2.5]
 
 
@@ -73,7 +73,7 @@ def test_a_closed_loop_has_a_concurrency() -> None:
     assert parse_arrivals("trace").concurrency == 0
 
 
-def test_items_are_drawn_as_they_are_needed() -> None:
+def test_items_are_drawn_one_at_a_time() -> None:
     endless = parse_arrivals("poisson:rate=1").apply(repeat(RECORDED[0]), 0)
     assert next(iter(endless)).arrival_s == 0.0
 

@@ -35,11 +35,11 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     assert list(read(written(tmp_path / "w", GOOD, "", GOOD))) == [Item(prompt_tokens=5, output_tokens=2)] * 2
 
 
-def test_only_as_many_lines_as_wanted_are_looked_at(tmp_path: Path) -> None:
+def test_lines_beyond_the_limit_are_not_read(tmp_path: Path) -> None:
     assert len(list(read(written(tmp_path / "w", GOOD, GOOD, "no JSON"), limit=2))) == 2
 
 
-def test_lines_are_read_as_they_are_needed(tmp_path: Path) -> None:
+def test_lines_are_read_one_at_a_time(tmp_path: Path) -> None:
     items = read(written(tmp_path / "w", GOOD, "no JSON"))
     assert next(items).prompt_tokens == 5
     with pytest.raises(InvalidConfig, match="line 2"):
@@ -52,7 +52,7 @@ def test_divided_lengths_stay_at_least_one_and_blocks_shrink_along(tmp_path: Pat
     assert (item.prompt_tokens, item.output_tokens, item.hash_block) == (64, 1, 32.0)
 
 
-def test_a_line_that_is_no_text_is_named_by_number(tmp_path: Path) -> None:
+def test_a_line_that_is_not_text_is_named_by_number(tmp_path: Path) -> None:
     path = tmp_path / "w"
     path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\xfe\n")
     with pytest.raises(InvalidConfig, match=r"w, line 2: not JSON: 'utf-8' codec"):

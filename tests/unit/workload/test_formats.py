@@ -64,7 +64,7 @@ def test_alpaca_prompts_follow_the_contest(tmp_path: Path) -> None:
 
 def test_sharegpt_takes_the_first_two_turns(tmp_path: Path) -> None:
     turns = [
-        {"from": who, "value": said} for who, said in (("human", "who are you"), ("gpt", "a lift"), ("human", "oh"))
+        {"from": role, "value": said} for role, said in (("human", "who are you"), ("gpt", "a lift"), ("human", "oh"))
     ]
     found = items(tmp_path / "s.json", [{"id": "x", "conversations": turns[:1]}, {"id": "y", "conversations": turns}])
     assert [(item.prompt, item.output_tokens) for item in found] == [("who are you", 2)]
@@ -143,7 +143,7 @@ def test_a_malformed_row_is_named_with_a_way_out(tmp_path: Path, name: str, cont
 
 
 @pytest.mark.parametrize("content", ['{"question": "why?"}', "a,b\n1,2\n", "just some words\nand more\n"])
-def test_an_unknown_kind_is_told_what_is_known(tmp_path: Path, content: str) -> None:
+def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path: Path, content: str) -> None:
     with pytest.raises(InvalidConfig, match=r"not a known workload format.*ShareGPT \(conversations\).*\.txt"):
         items(tmp_path / "w", content)
 

@@ -17,7 +17,7 @@ def test_the_seed_decides() -> None:
     assert list(parse_lengths(text, seed=1)) != list(parse_lengths(text, seed=2))
 
 
-def test_a_path_is_no_spec() -> None:
+def test_a_path_is_not_a_spec() -> None:
     assert is_lengths("lengths:prompt=1")
     assert not is_lengths("lengths.jsonl")
 

@@ -25,7 +25,7 @@ def test_prompts_have_the_asked_length_and_vocabulary() -> None:
     assert max(tokens) == 299
 
 
-def test_each_place_and_each_seed_has_its_own_prompt() -> None:
+def test_each_index_and_each_seed_has_its_own_prompt() -> None:
     item = Item(prompt_tokens=50, output_tokens=1)
     prompts = {TokenPrompts(seed, 50_000).tokens(item, index) for seed in range(3) for index in range(10)}
     assert len(prompts) == 30
@@ -63,7 +63,7 @@ def test_prompts_are_the_same_in_every_process() -> None:
     assert runs[0].stdout == runs[1].stdout == f"{TokenPrompts(5, 999).tokens(hashed(9, 3), 1)}\n"
 
 
-def test_requests_carry_what_the_item_says() -> None:
+def test_requests_carry_the_items_lengths_and_attributes() -> None:
     attributes = Attributes(priority=4, user="ann", deadline_s=9.0)
     item = Item(prompt_tokens=6, output_tokens=3, arrival_s=2.5, attributes=attributes)
     ((arrival, request),) = requests_of([item], LIMITS, seed=0)

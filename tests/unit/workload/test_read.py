@@ -1,7 +1,7 @@
 from chairlift.workload.read import load_items
 
 
-def test_the_lengths_of_the_contest_come_along() -> None:
+def test_the_lengths_of_the_contest_are_built_in() -> None:
     items = list(load_items("contest"))
     assert len(items) == 1500
     assert sum(item.prompt_tokens for item in items) == 29_925

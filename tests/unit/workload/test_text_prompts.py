@@ -19,7 +19,7 @@ def test_a_text_has_the_asked_number_of_tokens_and_is_the_same_in_every_run() ->
     assert len({TextPrompts(seed, count).text(item, index) for seed in range(3) for index in range(3)}) == 9
 
 
-def test_equal_hash_ids_are_equal_beginnings() -> None:
+def test_equal_hash_ids_give_equal_prefixes() -> None:
     words = TextPrompts(0, count)
     one, two = (
         words.text(Item(prompt_tokens=40, output_tokens=1, hash_ids=ids, hash_block=16), 0).split()
