@@ -20,8 +20,8 @@ from chairlift.sim.comparison.picture import charts
 from chairlift.sim.comparison.vary import parse_vary, variants
 from chairlift.sim.profile import DEFAULT, Profile, load_profile
 from chairlift.telemetry.report import Slo
+from chairlift.workload.file import load_items
 from chairlift.workload.item import Item
-from chairlift.workload.read import load_items
 
 Items = Callable[[], Iterable[Item]]
 SLO = Slo(ttft=1.0, tpot=0.05)

@@ -30,8 +30,8 @@ def named_tokenizer(options: argparse.Namespace) -> None:
 def gather(options: argparse.Namespace, settings: "Settings", num: int) -> "tuple[list[Prompt], int]":
     """The first `num` prompts, and how many there are."""
     from chairlift.contest.requests import prompts_of
+    from chairlift.workload.file import CONTEST, load_items
     from chairlift.workload.prompts import TextPrompts
-    from chairlift.workload.read import CONTEST, load_items
 
     seed = parsed(options, "seed", whole(0))
     load_encoder = encoder_by(lambda: _tokenizer(settings, options.accuracy), OUTPUT_TOKENS)

@@ -18,6 +18,7 @@ HELP = "show what a model would take of a device's memory"
 DESCRIPTION = "Show what serving a model would take of a device's memory, before anything is loaded."
 EPILOG = "--device may also name a GPU that is not here: h200, h100, a100, l4, rtx-4090 and others."
 _HERE = ("auto", "cpu", "cuda")  # what --device names on every command
+_PARTS = ("total", "others", "weights", "activations", "graphs", "kv", "free")  # of the memory
 _SMALLEST = 64 * 2**20  # bytes of a device
 _LENGTHS = (32768, 8192, 2048, 512)  # request lengths to count, besides the longest
 
@@ -79,13 +80,7 @@ def _facts(name: str, found: "Forecast") -> dict[str, Any]:
         "kv_dtype": found.kv_dtype,
         "parameters": found.num_parameters,
         "share": found.share,
-        "total_bytes": budget.total,
-        "others_bytes": budget.others,
-        "weights_bytes": budget.weights,
-        "activations_bytes": budget.activations,
-        "graphs_bytes": budget.graphs,
-        "kv_bytes": budget.kv,
-        "free_bytes": budget.free,
+        **{f"{part}_bytes": getattr(budget, part) for part in _PARTS},
         "kv_token_bytes": found.kv_token_bytes,
         "block_size": limits.block_size,
         "num_blocks": limits.num_blocks,

@@ -2,18 +2,12 @@
 
 import argparse
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 from chairlift.config.rules import AFTER_PREEMPT, RULE_KINDS, parameters, summary
 
 HELP = "list the scheduling rules"
 DESCRIPTION = "List the rules for --policy, --prefill and --admission, with their parameters and defaults."
-
-
-class Rule(NamedTuple):
-    name: str
-    summary: str
-    parameters: dict[str, Any]  # with their defaults
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -22,28 +16,26 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     rules = {option: [_describe(option, name) for name in kind.known] for option, kind in RULE_KINDS.items()}
-    if options.json:
-        print(json.dumps({option: [rule._asdict() for rule in listed] for option, listed in rules.items()}, indent=2))
-    else:
-        print(_as_text(rules))
+    print(json.dumps(rules, indent=2) if options.json else _as_text(rules))
     return 0
 
 
-def _describe(option: str, name: str) -> Rule:
+def _describe(option: str, name: str) -> dict[str, Any]:
+    """Name, summary, and parameters with their defaults."""
     rule = RULE_KINDS[option].known[name]
     defaults = {key: parameter.default for key, parameter in parameters(rule).items()}
     more = {"after_preempt": AFTER_PREEMPT[0]} if option == "prefill" else {}
-    return Rule(name, summary(option, name), defaults | more)
+    return {"name": name, "summary": summary(option, name), "parameters": defaults | more}
 
 
-def _as_text(rules: dict[str, list[Rule]]) -> str:
-    width = max(len(rule.name) for listed in rules.values() for rule in listed)
+def _as_text(rules: dict[str, list[dict[str, Any]]]) -> str:
+    width = max(len(rule["name"]) for listed in rules.values() for rule in listed)
     lines: list[str] = []
     for option, listed in rules.items():
         lines.append(f"--{option}: {RULE_KINDS[option].purpose}")
         for rule in listed:
-            own = ", ".join(f"{key}={value}" for key, value in rule.parameters.items() if key != "after_preempt")
-            lines.append(f"  {rule.name:<{width}}  {rule.summary}" + (f" ({own})" if own else ""))
+            own = ", ".join(f"{key}={value}" for key, value in rule["parameters"].items() if key != "after_preempt")
+            lines.append(f"  {rule['name']:<{width}}  {rule['summary']}" + (f" ({own})" if own else ""))
         lines.append("")
     lines.append("any --prefill also takes after_preempt=wait: admit nothing in a step that preempts")
     lines.append("a rule of your own is package.module:Class[:key=value,...]; see docs/add-a-policy.md")

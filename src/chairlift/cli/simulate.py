@@ -90,7 +90,7 @@ def profile_from(options: argparse.Namespace) -> "Profile":
 
 
 def items_from(options: argparse.Namespace) -> "Iterator[Item]":
-    from chairlift.workload.read import load_items
+    from chairlift.workload.file import load_items
 
     return load_items(
         options.workload,

@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from chairlift.workload.item import HASH_BLOCK
+
 Row = Mapping[str, Any]
 
 MAX_LENGTH = 10_000_000
@@ -26,16 +28,16 @@ def seconds(row: Row, key: str) -> float | None:
     return float(value)
 
 
-def hash_ids(row: Row, prompt_tokens: int, block: int) -> tuple[int, ...]:
+def hash_ids(row: Row, prompt_tokens: int) -> tuple[int, ...]:
     """One for each block of the prompt, the last perhaps partial; or none."""
     value = row.get("hash_ids")
     if value is None:
         return ()
     if not isinstance(value, list) or any(type(hash_id) is not int for hash_id in value):
         raise ValueError(f"hash_ids must be a list of whole numbers, got {shown(value)}")
-    num_blocks = -(-prompt_tokens // block)
+    num_blocks = -(-prompt_tokens // HASH_BLOCK)
     if value and len(value) < num_blocks:
-        raise ValueError(f"hash_ids has {len(value)} ids for {num_blocks} blocks of {block} tokens")
+        raise ValueError(f"hash_ids has {len(value)} ids for {num_blocks} blocks of {HASH_BLOCK} tokens")
     return tuple(value)
 
 

@@ -1,12 +1,14 @@
-"""Workload files of every format, recognized by the fields of the first row; docs/formats.md lists them.
+"""Workloads: files of every format, recognized by the fields of the first row, the contest's lengths, or drawn lengths.
 
-Rows are read one at a time, so a file may be larger than memory. An error names the row's position. Rows that are left
-out are counted in a warning at the end.
+docs/formats.md lists the formats. Rows are read one at a time, so a file may be larger than memory. An error names the
+row's position. Rows that are left out are counted in a warning at the end.
 """
 
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig, InvalidRequest
@@ -17,10 +19,31 @@ from chairlift.workload.formats.lengths import LENGTHS
 from chairlift.workload.formats.traces import AZURE, BURSTGPT, MOONCAKE
 from chairlift.workload.formats.written import ALPACA, CHATS, PROMPTS, SHAREGPT
 from chairlift.workload.item import Item
+from chairlift.workload.lengths import is_lengths, parse_lengths
 from chairlift.workload.table_rows import bad_row, rows
 
 FORMATS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)
+CONTEST = "contest"  # the lengths of its 1,500 requests, in the Llama-2 vocabulary
+_CONTEST_FILE = Path(__file__).with_name("contest.jsonl")
 _log = logging.getLogger(__name__)
+
+
+def load_items(
+    workload: str,
+    limit: int | None = None,
+    divide_lengths: float = 1.0,
+    seed: int = 0,
+    max_length: int | None = None,
+    load_encoder: LoadEncoder = no_encoder,
+) -> Iterator[Item]:
+    """A workload from the value of --workload."""
+    if not is_lengths(workload):
+        path = _CONTEST_FILE if workload == CONTEST else Path(workload)
+        return read(path, limit, divide_lengths, max_length, load_encoder)
+    drawn = parse_lengths(workload, seed)
+    items = drawn if divide_lengths == 1.0 else (divided(item, divide_lengths) for item in drawn)
+    longest = math.inf if max_length is None else max_length
+    return islice((item for item in items if item.prompt_tokens + item.output_tokens <= longest), limit)
 
 
 def read(

@@ -5,8 +5,6 @@ from chairlift.workload.fields import Row, hash_ids, length, seconds, shown, tex
 from chairlift.workload.formats.format import FileFormat, LoadEncoder
 from chairlift.workload.item import Item
 
-HASH_BLOCK = 512
-
 
 def _item(row: Row, _: LoadEncoder) -> Item:
     prompt_tokens = length(row, "prompt_tokens")
@@ -14,8 +12,7 @@ def _item(row: Row, _: LoadEncoder) -> Item:
         prompt_tokens=prompt_tokens,
         output_tokens=length(row, "output_tokens"),
         arrival_s=seconds(row, "arrival_s") or 0.0,
-        hash_ids=hash_ids(row, prompt_tokens, HASH_BLOCK),
-        hash_block=HASH_BLOCK,
+        hash_ids=hash_ids(row, prompt_tokens),
         attributes=attributes(row),
     )
 

@@ -12,14 +12,10 @@ from chairlift.workload.fields import Row, hash_ids, length, seconds, shown
 from chairlift.workload.formats.format import FileFormat, LoadEncoder
 from chairlift.workload.item import Item
 
-_MOONCAKE_BLOCK = 512
-
 
 def _mooncake(row: Row, _: LoadEncoder) -> Item | None:
     item = _item(row, "input_length", "output_length", 1e-3 * (seconds(row, "timestamp") or 0.0))
-    if item is None:
-        return None
-    return replace(item, hash_ids=hash_ids(row, item.prompt_tokens, _MOONCAKE_BLOCK), hash_block=_MOONCAKE_BLOCK)
+    return None if item is None else replace(item, hash_ids=hash_ids(row, item.prompt_tokens))
 
 
 def _azure(row: Row, _: LoadEncoder) -> Item | None:

@@ -1,4 +1,4 @@
-from chairlift.workload.read import load_items
+from chairlift.workload.file import load_items
 
 
 def test_the_lengths_of_the_contest_are_built_in() -> None:
