@@ -22,9 +22,7 @@ class ClientLimit:
     clients: int
     busiest: float  # share of a core that the busiest client process used
     us_per_chunk: float  # processor time of all client processes, requests included
-    max_chunks_per_s: (
-        float | None
-    )  # that they can read at this cost, each on its own core; None: too few chunks to tell
+    max_chunks_per_s: float | None  # they can read, each process on its own core; None: too few chunks to tell
     machine: float  # share of this machine's cores that all processes used
     lag_s: Spread  # of timers in the client processes: a chunk's timestamp may be this late
     late_s: Spread  # of requests: sent - due
@@ -47,16 +45,16 @@ class ClientLimit:
 
 
 def _doubts(busiest: float, machine: float, lag_s: Spread, late_s: Spread) -> list[str]:
-    doubts = {
-        f"a client process used {busiest:.0%} of a core: the client limits the figures; raise --clients": (
-            busiest > BUSY_SHARE
+    doubts = [
+        (
+            busiest > BUSY_SHARE,
+            f"a client process used {busiest:.0%} of a core: it limits the figures; raise --clients",
         ),
-        f"the cores of this machine were {machine:.0%} busy, which slowed what runs here, client or server": (
-            machine > MACHINE_BUSY
+        (
+            machine > MACHINE_BUSY,
+            f"the cores of this machine were {machine:.0%} busy, which slows client and server here",
         ),
-        f"chunks may have been timestamped up to {1e3 * lag_s.p99:.1f} ms late (99 % of timers)": lag_s.p99 > LATE_S,
-        f"requests were sent up to {1e3 * late_s.p99:.1f} ms late (99 %): the load was not quite as planned": (
-            late_s.p99 > LATE_S
-        ),
-    }
-    return [doubt for doubt, applies in doubts.items() if applies]
+        (lag_s.p99 > LATE_S, f"chunks may have been timestamped up to {1e3 * lag_s.p99:.1f} ms late (99 % of timers)"),
+        (late_s.p99 > LATE_S, f"requests were sent up to {1e3 * late_s.p99:.1f} ms late (99 %), not quite as planned"),
+    ]
+    return [text for applies, text in doubts if applies]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chairlift.contest.outcome import ContestOutcome, ContestRun
     from chairlift.contest.requests import ContestRequest
 
-HELP = "the llm-serving contest's load client, counting what gets lost"
+HELP = "run the llm-serving contest's load client, counting lost requests"
 DESCRIPTION = (
     "Send a llm-serving server the contest's requests as its own client does, and count every answer; or, with "
     "--accuracy, put a model through its accuracy check."

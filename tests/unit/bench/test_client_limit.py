@@ -21,7 +21,7 @@ def test_clients_that_kept_up_raise_no_doubt() -> None:
 def test_each_limit_reached_is_a_doubt() -> None:
     limit = ClientLimit.of([usage(9.0, 0.02)], [record(sent_s=1.5, due_s=1.0)], machine=0.99)
     busy, machine, lag, late = limit.doubts
-    assert "90% of a core: the client limits the figures" in busy
+    assert "90% of a core: it limits the figures" in busy
     assert "99% busy" in machine
     assert "20.0 ms late" in lag
     assert "500.0 ms late" in late
