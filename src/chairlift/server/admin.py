@@ -1,7 +1,5 @@
-"""The admin application: what only the operator may do, on a port of its own.
-
-Always: it is served only where `--admin-port` asks for it, and to this machine alone unless `--admin-host` says so.
-"""
+"""The operator's application, on a port of its own: only with `--admin-port`, and on this machine unless `--admin-host`
+says otherwise."""
 
 import asyncio
 import multiprocessing
@@ -37,13 +35,13 @@ class _AdminApp(Starlette):
 
 
 def create_admin_app(load: Load, reloads: Path) -> Starlette:
-    """`reloads`: where the parent says what came of its last look at the settings."""
+    """`reloads`: the file with the result of the parent's last reload."""
 
     async def reload(http: Request) -> Response:
-        said = await _ask_parent(reloads)
-        if said.error:
-            return Response(error_json(400, said.error), 400, media_type="application/json")
-        content = {"changed": said.changed, "needs_restart": said.needs_restart, "values": said.values}
+        result = await _ask_parent(reloads)
+        if result.error:
+            return Response(error_json(400, result.error), 400, media_type="application/json")
+        content = {"changed": result.changed, "needs_restart": result.needs_restart, "values": result.values}
         return Response(msgspec.json.encode(content), media_type="application/json")
 
     app = _AdminApp(routes=[Route("/admin/reload", reload, methods=["POST"])])
@@ -57,8 +55,8 @@ async def _ask_parent(reloads: Path) -> ReloadResult:
     parent = multiprocessing.parent_process()
     os.kill(os.getppid() if parent is None or parent.pid is None else parent.pid, signal.SIGHUP)
     deadline = time.monotonic() + _TIME_LIMIT_S
-    while (said := last_reload(reloads)).number == before:
+    while (result := last_reload(reloads)).number == before:
         if time.monotonic() > deadline:
             raise ChairliftError("the settings were not read again in time")
         await asyncio.sleep(0.01)
-    return said
+    return result

@@ -1,8 +1,7 @@
 """One request in the engine, read as text: tokens come in, pieces of text and finish reasons go out.
 
-Always: every sample gets exactly one delta with `finish` set, and it is its last, unless the answer fails; the request
-is gone from the engine and from the load once the answer is closed. An answer whose time is over fails at that time,
-whatever the engine is doing. Knows nothing of JSON or HTTP.
+Always: each sample gets exactly one delta with `finish` set, its last, unless the answer fails; a closed answer has
+left the engine and the load. An answer fails at its timeout, whatever the engine is doing. Knows nothing of JSON or HTTP.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ from chairlift.text.stream import TextStream
 
 
 class RequestFailed(ChairliftError):
-    """The engine gave a request up; trying again may help."""
+    """The engine failed on the request; a retry may help."""
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False):
@@ -47,17 +46,17 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
 
 
 class AnswerReader(Protocol):
-    """Who reads one or more answers, each known by an index."""
+    """Reads one or more answers, each known by an index."""
 
     def add(self, index: int, delta: Delta) -> None: ...
 
     def fail(self, error: Exception) -> None:
-        """One of the answers has failed; of the others more may come, until they are closed."""
+        """One answer has failed; deltas of the others may come until they are closed."""
         ...
 
 
 def _of_key(attributes: Attributes, key: ApiKey | None, share_prefixes: str) -> Attributes:
-    """Nobody takes the share of another key, or its prefixes."""
+    """With the share and the cache salt of its API key."""
     if key is None:
         return attributes
     salt = salt_of(key, attributes.cache_salt, share_prefixes)
@@ -65,7 +64,7 @@ def _of_key(attributes: Attributes, key: ApiKey | None, share_prefixes: str) -> 
 
 
 class Answer:
-    """Checks a request when made, submits it when started; `close` it when done, whatever happened."""
+    """Checks a request when made and submits it when started; always `close` it."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class Answer:
         expires: float | None = None,
         default_tokens: int | None = None,
     ) -> None:
-        """`default_tokens`: as many as fit of them where the request does not say how many; None: all that fit."""
+        """`default_tokens`: the most to make where the request does not say; None: all that fit."""
         self._max_output = output_room(prompt, params, context.engine.limits)
         if params.max_tokens is None and default_tokens is not None:
             self._max_output = min(default_tokens, self._max_output)
@@ -92,12 +91,12 @@ class Answer:
         self.num_cached = 0
         self.num_output = 0
         self.prompt_scores: Sequence[TokenScore] = ()
-        # For the request log; times are those of the monotonic clock.
-        self.first: float | None = None  # when its first token came
-        self.last: float | None = None  # when a sample of it ended last
+        # For the request log; times are of the monotonic clock.
+        self.first: float | None = None  # token
+        self.last: float | None = None  # end of a sample
         self.finish: str | None = None  # of that sample
         self.error: Exception | None = None
-        self.marks: list[Mark] | None = [] if record.is_traced else None  # what became of it in the engine
+        self.marks: list[Mark] | None = [] if record.is_traced else None  # its states in the engine
         self.kept: list[str] | None = [] if record.keeps_text else None  # its text
         self._name = record.id
         self._client = context.client
@@ -111,10 +110,6 @@ class Answer:
         self._expires = expires
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def num_samples(self) -> int:
-        return len(self._texts)
-
     def start(self, reader: AnswerReader, index: int, reservation: Reservation) -> None:
         self._reader, self._index = reader, index
         self._reservation, reservation.fail = reservation, self.fail
@@ -122,7 +117,7 @@ class Answer:
             left_s = self._expires - time.monotonic()
             if left_s <= 0:
                 raise OutOfTime
-            self._timer = asyncio.get_running_loop().call_later(left_s, self._expire)
+            self._timer = asyncio.get_running_loop().call_later(left_s, self.fail, OutOfTime())
         self._generation = self._client.submit(
             self.prompt,
             self.params,
@@ -178,21 +173,17 @@ class Answer:
         self._reader.fail(error)
 
     def _num_computed(self) -> int:
-        """Tokens that were made for it, also those that its client never took. Of a search only the answers are known,
-        at its end: each member counts as their mean length, or as long as it may become where the search was given up
-        by whoever asked."""
+        """Generated tokens, also those that the client never read. A beam search shows only its answers, at its end:
+        each beam counts as their mean length, or as its longest if the client gave up."""
         width = self.params.beam_width
-        if self._generation is None:  # its time was over before it began
+        if self._generation is None:  # it expired before it began
             return 0
         if not width:
             return self._generation.num_made
         if not self._open:
-            return math.ceil(width * self.num_output / self.num_samples)
+            return math.ceil(width * self.num_output / self.params.num_samples)
         was_given_up = self.error is None or isinstance(self.error, OutOfTime)
         return width * self._max_output if was_given_up else 0
-
-    def _expire(self) -> None:
-        self.fail(OutOfTime())
 
     def _read(self, output: Output) -> Delta:
         if output.finish == "timeout":
@@ -214,15 +205,14 @@ class Answer:
             self._generation.abort_sample(sample)
         elif texts.stop is None:
             text += texts.finish()
-        stop = texts.stop
-        if stop is not None:
-            return Delta(sample, token, text, output.score, "stop", stop)
+        if texts.stop is not None:
+            return Delta(sample, token, text, output.score, "stop", texts.stop)
         ending = token if finish == "stop" and token not in self._eos_ids else None
         return Delta(sample, token, text, output.score, finish, ending)
 
 
 def start_all(answers: Sequence[Answer], reader: AnswerReader) -> None:
-    """Takes a reservation for each and submits them, or raises `Overloaded` and does neither."""
+    """Reserves for all and submits them, or raises `Overloaded` and does neither."""
     load, key = answers[0].load, answers[0].key
     reservations = load.take([answer.demand for answer in answers])
     try:

@@ -1,4 +1,4 @@
-"""The application: every route, and how errors leave it."""
+"""The application: all routes and the layers around them."""
 
 from starlette.applications import Starlette
 from starlette.routing import Match, Route
@@ -44,22 +44,20 @@ _ROUTES = (
     Route("/serving/get_serverd_model_info", status.model_info),
 )
 
-
 _MAKE_TEXT = (completions, chat_completions, generate.full, generate.streamed, generate.by_stream_field)
 _NAMES = {route.endpoint: (route.path_format, route.endpoint in _MAKE_TEXT) for route in _ROUTES}
 
 
 def route_of(scope: Scope) -> tuple[str, bool]:
-    """The route that a request went to, of which there are few whatever paths clients make up; and whether it makes
-    text."""
+    """The route of a request, "other" for unknown paths, and whether it makes text."""
     endpoint = scope.get("endpoint")
-    if endpoint is None:  # it did not get there
+    if endpoint is None:  # refused before routing
         endpoint = next((route.endpoint for route in _ROUTES if route.matches(scope)[0] is Match.FULL), None)
-    return ("other", False) if endpoint is None else _NAMES.get(endpoint, ("other", False))
+    return _NAMES.get(endpoint, ("other", False))
 
 
 class _App(Starlette):
-    """Errors leave by the envelope alone; the framework's own layers for them would ask every message twice more."""
+    """Without the framework's error layers: `Envelope` handles errors, and each layer costs time per message."""
 
     def build_middleware_stack(self) -> ASGIApp:
         context: ServerContext = self.state.context

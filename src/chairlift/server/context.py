@@ -1,4 +1,4 @@
-"""What every route may use: names, tokenizer, the engine's client and the load. Made once; only settings may change."""
+"""What all routes share: names, tokenizer, the engine's client and the load. Made once; only settings may change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ from chairlift.text.tokenizer import Tokenizer
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
     load: Load
-    model_names: tuple[str, ...]  # the first is the one answers carry when a request names none
+    model_names: tuple[str, ...]  # the first is the default
     model_config: ModelConfig
     tokenizer: Tokenizer
     client: EngineClient
-    created: int  # when the server began, in seconds since 1970; shown as the model's creation time too
+    created: int  # when the server began, in seconds since 1970; also shown as the model's creation time
     version: str
-    request_log: RequestLog = field(default_factory=RequestLog)  # where requests are written down
-    engine_silent_s: Callable[[], float] = lambda: 0.0  # for how long it has shown no sign of life
+    request_log: RequestLog = field(default_factory=RequestLog)
+    engine_silent_s: Callable[[], float] = lambda: 0.0  # since its last sign of life
     encoder: Encoder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -35,12 +35,11 @@ class ServerContext:
 
     @property
     def settings(self) -> Settings:
-        """Those in force now."""
         return self.load.settings
 
     @property
     def why_not_ready(self) -> str | None:
-        """None when requests would be answered now, by any front end, not just this one."""
+        """None when every front end would answer requests now."""
         if not (self.client.is_ready and self.load.is_complete):
             return "the engine is not ready"
         silent_s, timeout_s = self.engine_silent_s(), self.settings.engine_timeout
@@ -50,14 +49,14 @@ class ServerContext:
 
     @property
     def engine(self) -> EngineInfo:
-        """What the running engine said of itself; raises `EngineUnavailable` while there is none."""
+        """Raises `EngineUnavailable` while no engine runs."""
         info = self.client.info
         if info is None:
             raise EngineUnavailable("the engine is not ready; try again later")
         return info
 
     def prompt_limit(self) -> TokenLimit:
-        """Of the prompts of a request; raises `EngineUnavailable`."""
+        """Raises `EngineUnavailable`."""
         limits = self.engine.limits
         max_tokens = min(limits.max_model_len, limits.max_pool_tokens + 1) - 1
         return TokenLimit(max_tokens, f"leave no room for output in {tightest_limit(limits)}")

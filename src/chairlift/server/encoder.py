@@ -1,9 +1,9 @@
-"""Texts to token ids for a front end: short ones at once, long ones in pieces, by one thread, and no more than can fit.
+"""Texts to token ids for a front end: short ones at once, long ones in pieces and in a thread.
 
 Always: one thread works on long texts, a piece at a time and in turn, so neither their number nor their length adds to
-the memory that is taken or to how long others wait; of a vocabulary without cuts a text is one piece. A text that
-cannot fit is given up before its first piece if its characters say so, else at the piece that has a token too many.
-What the thread has freed goes back to the system.
+memory or to the wait of others; without cuts in the vocabulary a text is one piece. A text that cannot fit is refused
+before its first piece if it has too many characters, else at the first token too many. Freed memory goes back to the
+system.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from chairlift.text.cuts import MAX_PIECE, Uncut
 from chairlift.text.tokenizer import LongTexts, Tokenizer
 
 T = TypeVar("T")
-LONG_TEXT = 16_384  # characters; from here on tokenizing would hold up the other requests of this front end
+LONG_TEXT = 16_384  # characters; from here on tokenizing would delay other requests
 _TIDY_AFTER = 2**20  # characters
 
 
 @dataclass(slots=True)
 class TokenLimit:
-    """How many tokens each text of a request may have, and how many were made of them, whatever became of it."""
+    """How many tokens each text of a request may have, and how many were made in all."""
 
     num_tokens: int
     why: str  # "leave no room for output in the context of 8192 tokens"
@@ -33,7 +33,7 @@ class TokenLimit:
 
 
 class TooLong(InvalidRequest):
-    """A text was refused for its length, after it was read."""
+    """A text is too long; raised after it was read."""
 
     def __init__(self, what: str) -> None:
         super().__init__("prompt", what)
@@ -44,14 +44,14 @@ class Encoder:
         self._tokenizer = tokenizer
         self._thread = ThreadPoolExecutor(1, "tokenizer")
         self._num_in_flight = 0
-        self._untidy = 0  # characters since freed memory was given back
+        self._untidy = 0  # characters since freed memory went back to the system
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """In the thread, where it would hold up the other requests of this front end."""
+        """For work that would delay other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def warm_up(self) -> None:
-        """Has the vocabulary looked at before the first long text comes."""
+        """Analyses the vocabulary before the first long text comes."""
         await self.in_thread(lambda: self._tokenizer.long_texts)
 
     async def check(self, num_characters: int, limit: TokenLimit) -> None:

@@ -1,8 +1,8 @@
-"""How failures look from outside: one status and one body for each kind of exception.
+"""One status and one body for each kind of exception.
 
-Always: a user sees the plain text of a `ChairliftError` and never a traceback; anything unexpected is logged under its
-request id and shown as an internal error. OpenAI's shape everywhere, except the routes that came from llm-serving,
-which answer `{"detail": ...}`.
+Always: a client sees the text of a `ChairliftError` and never a traceback; an unexpected error is logged under its
+request id and shown as an internal error. Bodies have OpenAI's form; those of the llm-serving routes are
+`{"detail": ...}`.
 """
 
 import logging
@@ -22,19 +22,14 @@ from chairlift.server.receive import BodyTooLarge
 
 logger = logging.getLogger(__name__)
 
+# Where the name is not that of the HTTP status, in any version of Python.
 _TYPES = {
-    400: "BadRequestError",
-    404: "NotFoundError",
-    405: "MethodNotAllowedError",
     413: "RequestTooLargeError",
     422: "UnprocessableEntityError",
     429: "OverloadedError",
     500: "InternalServerError",
-    503: "ServiceUnavailableError",
     504: "OutOfTimeError",
 }
-
-
 _ROUTES = "/openapi.json"
 
 
@@ -50,7 +45,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """An error of the llm-serving routes: what is wrong, or each thing that is wrong with the body."""
+    """An error of the llm-serving routes: a message, or a list of errors in the body."""
 
     detail: str | list[dict[str, Any]]
 
@@ -86,20 +81,16 @@ def _body(status: int, message: str, param: str | None = None) -> ErrorBody:
 
 
 def error_json(status: int, message: str) -> bytes:
-    """For answers below the application, where no path is known."""
+    """For responses below the application."""
     return msgspec.json.encode(_body(status, message))
 
 
 def respond(request: Request, error: Exception) -> Response:
-    """What a client sees of an exception."""
-    path = request.scope["path"]
-    is_llm_serving = path.startswith(("/models/", "/serving/"))
+    is_llm_serving = request.scope["path"].startswith(("/models/", "/serving/"))
     if isinstance(error, HTTPException) and not is_llm_serving:
         error = _located(error, request)
     body = describe(error, request_id(request))
-    content: object = body
-    if is_llm_serving:
-        content = Detail(body.error.message)
+    content = Detail(body.error.message) if is_llm_serving else body
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, Rejected) and error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
@@ -109,19 +100,16 @@ def respond(request: Request, error: Exception) -> Response:
 
 
 def _located(error: HTTPException, request: Request) -> HTTPException:
-    """With the path that was asked for, which the framework leaves out."""
+    """With the path, which the framework leaves out."""
     path = request.scope["path"][:200]
     if error.status_code == 404 and error.detail == HTTPStatus.NOT_FOUND.phrase:
-        return HTTPException(404, f"there is nothing at {path}; {_where_else(request)}", error.headers)
+        routes = [route.path for route in request.app.routes]
+        others = f"{_ROUTES} lists the routes" if _ROUTES in routes else f"there is {', '.join(routes)}"
+        return HTTPException(404, f"there is nothing at {path}; {others}", error.headers)
     if error.status_code == 405:
         allowed = dict(error.headers or {}).get("Allow", "another method")
         return HTTPException(405, f"{path} does not take {request.method} but {allowed}", error.headers)
     return error
-
-
-def _where_else(request: Request) -> str:
-    routes = [route.path for route in request.app.routes]
-    return f"{_ROUTES} lists the routes" if _ROUTES in routes else f"there is {', '.join(routes)}"
 
 
 def request_id(request: Request) -> str:

@@ -1,7 +1,7 @@
-"""The health routes: is the process alive, may it be given work, does the engine make tokens?
+"""The health routes: whether the process is alive, accepts work, and makes tokens.
 
-Always: a check that makes a token is one request of one token at a time, and none at all when tokens were made for
-anybody in the last seconds or the last check is as recent: asking often costs no more than asking once.
+Always: at most one check generates a token at a time, and none when a token was made, or a check done, in the last
+seconds.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class TokenCheck:
             return OK
         if now - self._found_at < _FRESH_S:
             return self._found
-        if self._in_flight is None:
+        if self._in_flight is None or self._in_flight.done():
             self._in_flight = asyncio.ensure_future(self._make_token())
         return await asyncio.shield(self._in_flight)
 
@@ -87,7 +87,6 @@ class TokenCheck:
             if generation is not None:
                 generation.abort()
             self._found_at = time.monotonic()
-            self._in_flight = None
         return self._found
 
 

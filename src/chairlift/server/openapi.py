@@ -30,7 +30,7 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     answer: type[msgspec.Struct] | None = None
     streams: bool = False
-    media: str | None = "application/json"  # None: the answer does not say, or has no body
+    media: str | None = "application/json"  # None: the response does not say, or has no body
     error: type[msgspec.Struct] = ErrorBody
 
     @property
@@ -38,7 +38,8 @@ class Operation:
         return self.method == "post" and self.path.startswith(("/v1/", "/models/"))
 
 
-_DEADLINE = {
+_NAME: dict[str, Any] = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+_DEADLINE: dict[str, Any] = {
     "name": DEADLINE_HEADER,
     "in": "header",
     "required": False,
@@ -55,8 +56,6 @@ _TURNED_AWAY: dict[str, dict[str, Any]] = {
     "503": {"description": "The server is starting or stopping", "headers": _RETRY_AFTER},
     "504": {"description": "The time for this request was over before its answer began"},
 }
-
-
 _OPENAI = (
     Operation("get", "/", "Where to go from here; for browsers, the live page", None, responses.Welcome),
     Operation("get", "/live", "What the engine does, as the page shows it", media="text/event-stream"),
@@ -75,7 +74,7 @@ _OPENAI = (
     Operation("get", "/openapi.json", "This document"),
     Operation("get", "/metrics", "What the server counts, for Prometheus", media="text/plain"),
 )
-# Whole answers, and lines when return_protocol is not "sse", are sent without a media type, as clients know them.
+# Whole answers, and lines when return_protocol is not "sse", have no media type, as clients know them.
 _LLM_SERVING = tuple(
     Operation("post", f"/models/{{name}}{end}", f"llm-serving: {summary}", GenerateRequest, media=None, error=Detail)
     for end, summary in (
@@ -101,8 +100,8 @@ async def openapi(http: Request) -> Response:
 @lru_cache(maxsize=1)
 def _document(version: str, settings: Settings) -> bytes:
     operations = _OPENAI + _LLM_SERVING
-    kinds = [kind for operation in operations for kind in (operation.body, operation.answer) if kind is not None]
-    kinds = list(dict.fromkeys([*kinds, ErrorBody, Detail]))
+    found = [kind for operation in operations for kind in (operation.body, operation.answer)]
+    kinds = [kind for kind in dict.fromkeys([*found, ErrorBody, Detail]) if kind is not None]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -133,19 +132,17 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.generates:
         answers |= {status: reason | error for status, reason in _TURNED_AWAY.items()}
     described: dict[str, Any] = {"summary": operation.summary, "responses": answers}
+    parameters = [_NAME] if "{name}" in operation.path else []
     if operation.body is not None:
         answers["200"]["headers"] = _IGNORED
         described["requestBody"] = {"required": True, "content": {"application/json": _schema(operation.body)}}
-    if "{name}" in operation.path:
-        parameter = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-        described["parameters"] = [parameter]
     if operation.generates:
-        described.setdefault("parameters", []).append(_DEADLINE)
-    return described
+        parameters.append(_DEADLINE)
+    return described | ({"parameters": parameters} if parameters else {})
 
 
 def _limits(settings: Settings) -> dict[str, Any]:
-    """The numbers that requests are held to, as they are now; null: no limit."""
+    """The limits on requests now in force; null: no limit."""
     return {name: getattr(settings, name) for name in CHANGEABLE if name != "log_level"} | {
         "max_head_bytes": MAX_HEAD_BYTES,
         "max_headers": MAX_HEADERS,

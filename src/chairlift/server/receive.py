@@ -1,7 +1,4 @@
-"""One HTTP exchange below the framework: a bounded body in, and noticing that the client left.
-
-Always: when the client leaves, the work for it is cancelled at once and its request freed.
-"""
+"""Receiving from a client: a bounded body, and word that it left, upon which the work for it is cancelled at once."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -23,7 +20,7 @@ class BodyTooLarge(Exception):
 
 
 async def read_body(request: Request, load: Load) -> bytearray:
-    """A large one once there is room for it; it is left with `leave_body`."""
+    """Waits for room for a large body; `leave_body` frees it."""
     max_bytes, length = load.settings.max_body_bytes, request.headers.get("content-length", "")
     is_known = length.isascii() and length.isdigit() and len(length) < 20
     if is_known and int(length) > max_bytes:
@@ -36,14 +33,14 @@ async def read_body(request: Request, load: Load) -> bytearray:
         if len(body) > max_bytes:
             raise BodyTooLarge(max_bytes)
     if len(body) > SMALL:
-        async with load.turn:  # others have a turn before this one is decoded, and between it and the next
+        async with load.turn:  # other requests run before this body is decoded, and between two
             check_values(body)
             await asyncio.sleep(0)
     return body
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of `work`; cancels it and raises `ClientDisconnect` when the client leaves first."""
+    """The result of `work`; cancels it and raises `ClientDisconnect` when the client leaves first."""
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_gone(receive))
     try:

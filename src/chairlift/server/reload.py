@@ -1,11 +1,11 @@
-"""Settings that change while the server runs: the parent looks at them again, and everybody else is told.
+"""Settings that change while the server runs: the parent reads them again and tells its children.
 
     {"number": 3, "values": {"max_waiting": 100}, "changed": ["max_waiting"], "needs_restart": ["port"], "error": "",
      "keys": [{"name": "alice", "digest": "..."}]}
 
-Always: the file holds the outcome of the last look, whole, with the values in force of all settings that may change and
-the API keys that are good; it is there before anybody starts and before SIGHUP is sent. Nobody but the parent reads the
-file of keys: one that cannot be used shuts nobody out and lets nobody in, whoever is started again meanwhile.
+Always: the file holds the result of the last reload, whole, with the values in force of all settings that may change
+and the valid API keys; it is written before a child starts and before SIGHUP is sent. Only the parent reads the file of
+keys, so a broken one changes no key, even for a child started meanwhile.
 """
 
 import os
@@ -21,11 +21,11 @@ from chairlift.config.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
 
-_KEYS = "api_keys"  # among what has changed, where keys came, went or have other limits
+_KEYS = "api_keys"  # among `changed`, when keys came, went or have other limits
 
 
 class ReloadResult(msgspec.Struct, frozen=True):
-    number: int = 0  # of the look
+    number: int = 0  # of reloads so far
     values: dict[str, Any] = {}
     changed: list[str] = []
     needs_restart: list[str] = []
@@ -35,9 +35,9 @@ class ReloadResult(msgspec.Struct, frozen=True):
     def in_words(self) -> str:
         if self.error:
             return f"the settings stay as they are: {self.error}"
-        said = [self._change(name) for name in self.changed]
-        said += [f"{name} needs a restart to change" for name in self.needs_restart]
-        return "read the settings again: " + ("; ".join(said) or "nothing has changed")
+        changes = [self._change(name) for name in self.changed]
+        changes += [f"{name} needs a restart to change" for name in self.needs_restart]
+        return "read the settings again: " + ("; ".join(changes) or "nothing has changed")
 
     def _change(self, name: str) -> str:
         if name == _KEYS:
@@ -46,7 +46,6 @@ class ReloadResult(msgspec.Struct, frozen=True):
 
 
 def last_reload(file: Path) -> ReloadResult:
-    """Of the last look."""
     return msgspec.json.decode(file.read_bytes(), type=ReloadResult)
 
 
@@ -59,8 +58,6 @@ def keys_in_force(file: Path) -> ApiKeys:
 
 
 class Reloader:
-    """The parent's part."""
-
     def __init__(self, file: Path, settings: Settings, read: Callable[[], Settings]) -> None:
         """Raises `InvalidConfig` when the keys cannot be read."""
         self.settings = settings
@@ -76,20 +73,20 @@ class Reloader:
             found = reload(self.settings, self._read())
             keys = [*_keys(found.settings)]
         except ChairliftError as error:
-            said = ReloadResult(self._number, self._values(), error=str(error), keys=self._keys)
+            result = ReloadResult(self._number, self._values(), error=str(error), keys=self._keys)
         else:
             changed = [*found.changed] + ([_KEYS] if keys != self._keys else [])
             self.settings, self._keys = found.settings, keys
-            said = ReloadResult(self._number, self._values(), changed, [*found.needs_restart], keys=keys)
-        self._write(said)
-        return said
+            result = ReloadResult(self._number, self._values(), changed, [*found.needs_restart], keys=keys)
+        self._write(result)
+        return result
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self.settings, name) for name in CHANGEABLE}
 
-    def _write(self, said: ReloadResult) -> None:
+    def _write(self, result: ReloadResult) -> None:
         beside = self._file.with_suffix(".new")
-        beside.write_bytes(msgspec.json.encode(said))
+        beside.write_bytes(msgspec.json.encode(result))
         os.replace(beside, self._file)
 
 

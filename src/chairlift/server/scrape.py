@@ -1,7 +1,4 @@
-"""GET /metrics.
-
-Always: figures are gathered once at a time in a front end, in a thread; who asks meanwhile is given the same.
-"""
+"""GET /metrics: gathered in a thread, once at a time; scrapes that come meanwhile share the result."""
 
 import asyncio
 
@@ -15,7 +12,7 @@ from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 
 
 async def metrics(http: Request) -> Response:
-    """Of the whole server, whichever front end is asked."""
+    """Those of the whole server, from any front end."""
     counted = context_of(http).request_log.metrics
     if counted is None:
         raise HTTPException(404)
@@ -29,16 +26,13 @@ class Scrape:
         self._in_flight: asyncio.Future[bytes] | None = None
 
     async def __call__(self, counted: FrontEndMetrics) -> bytes:
-        if self._in_flight is None:
+        if self._in_flight is None or self._in_flight.done():
             self._in_flight = asyncio.ensure_future(self._gather(counted))
         return await asyncio.shield(self._in_flight)
 
     async def _gather(self, counted: FrontEndMetrics) -> bytes:
         request_log = self._context.request_log
-        try:
-            request_log.flush()
-            names_for_vllm = request_log.model if self._context.settings.vllm_metric_names else None
-            # Reading the files of all processes takes milliseconds, in which streams go on.
-            return await asyncio.to_thread(exposition, counted.folder, names_for_vllm)
-        finally:
-            self._in_flight = None
+        request_log.flush()
+        names_for_vllm = request_log.model if self._context.settings.vllm_metric_names else None
+        # In a thread: reading the files of all processes takes milliseconds.
+        return await asyncio.to_thread(exposition, counted.folder, names_for_vllm)

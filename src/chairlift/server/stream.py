@@ -1,8 +1,8 @@
-"""A response that is sent as it is made: every delta is turned into bytes and written where it arrives.
+"""A streamed response: every delta is turned into bytes and written where it arrives.
 
-Always: nothing is sent before the first bytes are there, so a request that fails until then still gets a proper status;
-when the client leaves, its request is freed at once. A client that reads too slowly is written no more than the
-connection's buffer holds; what comes meanwhile is kept as it came.
+Always: nothing is sent before the first bytes exist, so a request that fails earlier still gets a proper status; when
+the client leaves, its request is freed at once. A slow client is written no more than the connection's buffer holds;
+later deltas are kept as they came.
 """
 
 import asyncio
@@ -20,24 +20,20 @@ Header = tuple[bytes, bytes]
 
 
 class DeltaEncoder(Protocol):
-    """What a streamed response says."""
+    """The bytes of a streamed response."""
 
-    def add(self, index: int, delta: Delta) -> bytes:
-        """The bytes that a delta of an answer makes; may be none."""
-        ...
+    def add(self, index: int, delta: Delta) -> bytes: ...
 
     def end(self) -> bytes: ...
 
     def fail(self, error: Exception, has_begun: bool) -> bytes:
-        """The last bytes of a response that failed; raises what deserves a status of its own."""
+        """The last bytes of a failed response; raises an error that has a status of its own."""
         ...
 
 
 class ByteStream(Response):
-    """Sends what `encoder` makes of `answers` as they come, and closes them at the end, however that comes about.
-
-    The answers are held until the response has begun, and while the client reads too slowly.
-    """
+    """Sends `answers` as they come and always closes them. They are held until the response has begun, and while the
+    client reads too slowly."""
 
     def __init__(self, answers: Sequence[Answer], encoder: DeltaEncoder, *, headers: list[Header]) -> None:
         self.status_code = 200
@@ -45,7 +41,7 @@ class ByteStream(Response):
         self.raw_headers = headers
         self._answers = answers
         self._encoder = encoder
-        self._num_open = self._num_samples = sum(answer.num_samples for answer in answers)
+        self._num_open = self._num_samples = sum(answer.params.num_samples for answer in answers)
         self._connection: Connection
         self._parts: list[bytes] = []  # not written yet
         self._write = self._keep
@@ -64,7 +60,7 @@ class ByteStream(Response):
             self._parts.clear()
             for answer in self._answers:
                 answer.close()
-            # They know this response, the error by the frames it was raised in: nobody should have to look for cycles.
+            # They refer to this response, the error by its frames: no cycles are left to the collector.
             self._answers = ()
             self._error = None
             del self._encoder
@@ -126,18 +122,17 @@ class ByteStream(Response):
 
     def release(self) -> None:
         for answer in self._answers:
-            if self._connection.is_full:  # again, by what the one before had to say
+            if self._connection.is_full:  # again, by the answer before
                 return
             answer.release()
 
     def _keep(self, data: bytes) -> None:
-        """Until the response has begun."""
         self._parts.append(data)
         self.hold()
         self._notify()
 
     def _gather(self, data: bytes) -> None:
-        """Samples that have a token in the same step go out in one piece, which holds one of each at most."""
+        """Joins the tokens of one step, at most one of each sample, in one write."""
         if not self._parts:
             asyncio.get_running_loop().call_soon(self._flush)
         self._parts.append(data)

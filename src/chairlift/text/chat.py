@@ -1,8 +1,8 @@
 """Chat messages to a prompt, by the model's own template.
 
-A template that is missing, fails or refuses is the request's error and names `messages`. The template writes the first
-token itself where the model wants one: encode the text it gives with `add_special=False`, or that token stands there
-twice. That text is for `encode` alone: what stands for control tokens in it may not be their names (see `controls`).
+A template that is missing, fails or refuses is an error of `messages`. The template writes the first token itself:
+encode its text with `add_special=False`. That text is for `encode` alone: control tokens in it may have other names
+(see `controls`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from chairlift.text.tokenizer import Tokenizer
 Chat = list[dict[str, Any]]
 _OWN_NAMES = ("messages", "add_generation_prompt", "tools", "documents")
 _EXAMPLE = '[{"role": "user", "content": "Hello"}]'
-# Put behind the text to continue, with a space; where it shows up in the prompt, the prompt is cut.
+# Put behind the text to continue, with a space; the prompt is cut where it appears.
 _CUT_MARK = "\u2402chairlift-cut\u2403"
 _USER, _ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 _TRIED: tuple[Chat, ...] = ([_USER], [_USER, _ASSISTANT, _USER], [{"role": "system", "content": "c"}, _USER])
@@ -41,7 +41,7 @@ def render(
     chat = _plain(messages)
     if continue_final_message:
         chat[-1]["content"] += _CUT_MARK + " "
-    run_template = _escaped if escape_special_tokens else _plainly
+    run_template = _escaped if escape_special_tokens else _rendered
     try:
         text = run_template(tokenizer, chat, add_generation_prompt, extra)
     except TemplateFails as error:
@@ -51,49 +51,49 @@ def render(
     return tokenizer.controls.wrap(text) if escape_special_tokens else text
 
 
-def _plainly(tokenizer: Tokenizer, chat: Chat, add_generation_prompt: bool, extra: dict[str, Any]) -> str:
+def _rendered(
+    tokenizer: Tokenizer, chat: Chat, add_generation_prompt: bool, extra: dict[str, Any], claims: bool = False
+) -> str:
     assert tokenizer.chat_template is not None
-    return _run(tokenizer.chat_template, chat, add_generation_prompt, tokenizer.template_tokens | extra)
+    template, tokens = tokenizer.chat_template, tokenizer.template_tokens
+    if claims:
+        template = tokenizer.controls.claimed(template)
+        tokens = {name: tokenizer.controls.claim(token) for name, token in tokens.items()}
+    own = {"messages": chat, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
+    return run(template, own | tokens | extra)
 
 
 def _escaped(tokenizer: Tokenizer, chat: Chat, add_generation_prompt: bool, extra: dict[str, Any]) -> str:
     """With own names for the template's control tokens, so that a client's are text."""
     controls = tokenizer.controls
     if _is_claimable(tokenizer):
-        return _claimed(tokenizer, chat, add_generation_prompt, extra)
+        return _rendered(tokenizer, chat, add_generation_prompt, extra, claims=True)
     try:
         chat, extra = controls.mask(chat), controls.mask(extra)
     except RecursionError as error:
         raise TemplateFails("is given values that are nested too deeply") from error
-    return controls.unmask(controls.claim(_plainly(tokenizer, chat, add_generation_prompt, extra)))
-
-
-def _claimed(tokenizer: Tokenizer, chat: Chat, add_generation_prompt: bool, extra: dict[str, Any]) -> str:
-    assert tokenizer.chat_template is not None
-    controls = tokenizer.controls
-    tokens = {name: controls.claim(token) for name, token in tokenizer.template_tokens.items()}
-    return _run(controls.claimed(tokenizer.chat_template), chat, add_generation_prompt, tokens | extra)
+    return controls.unmask(controls.claim(_rendered(tokenizer, chat, add_generation_prompt, extra)))
 
 
 @lru_cache(maxsize=8)
 def _is_claimable(tokenizer: Tokenizer) -> bool:
-    """Whether all names of control tokens stand in the template as they are: tried on conversations without any."""
+    """Whether the template has all names of control tokens literally, tried on conversations without any."""
     results = set()
     for chat in _TRIED:
         for adds in (True, False):
             try:
-                wanted = tokenizer.controls.claim(_plainly(tokenizer, chat, adds, {}))
-            except TemplateFails:  # one that takes no such conversation
+                wanted = tokenizer.controls.claim(_rendered(tokenizer, chat, adds, {}))
+            except TemplateFails:  # it accepts no such conversation
                 continue
             try:
-                results.add(_claimed(tokenizer, chat, adds, {}) == wanted)
+                results.add(_rendered(tokenizer, chat, adds, {}, claims=True) == wanted)
             except TemplateFails:
                 results.add(False)
     return results == {True}
 
 
 def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A copy of the messages whose content is text."""
+    """A copy of the messages with content as text."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise InvalidRequest("messages", f"must be a list such as {_EXAMPLE}, got {type(messages).__name__}")
     if not messages:
@@ -124,20 +124,14 @@ def _whole(index: int, text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(
-            f"messages[{index}].content", "holds half of a surrogate pair, which is not text"
-        ) from error
+        why = "holds half of a surrogate pair, which is not text"
+        raise InvalidRequest(f"messages[{index}].content", why) from error
     return text
-
-
-def _run(template: str, chat: Chat, add_generation_prompt: bool, variables: dict[str, Any]) -> str:
-    own = {"messages": chat, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
-    return run(template, own | variables)
 
 
 def _cut(text: str) -> str:
     before, mark, after = text.rpartition(_CUT_MARK)
     if not mark:
         raise InvalidRequest("continue_final_message", "the chat template does not show the final message")
-    # A template that trimmed the space behind the mark would have trimmed the end of the text too.
+    # A template that trims the space behind the mark trims the end of the text too.
     return before if after.startswith(" ") else before.rstrip()

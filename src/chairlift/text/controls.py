@@ -1,19 +1,18 @@
-"""Control tokens (`<|im_end|>`) that a client writes in a message: text, which begins and ends no turn.
+"""Keeps control tokens (`<|im_end|>`) that a client writes in a message as text, so that they end no turn.
 
-A template makes one text of messages, in which the template's own control tokens and those a client spelt out look the
-same. So the template gets names of its own for them, which a second tokenizer over the same vocabulary knows, and no
-others; whatever else looks like a control token in what it makes is text, however it came about:
+In the text that a template makes, its own control tokens and a client's look the same. So the template is given own
+names for them ("claimed"), known only to a second tokenizer over the same vocabulary; anything else that looks like a
+control token is text:
 
     template  <|im_start|>user {{ text }}   claimed   {3a1}user {{ text }}   made   {3a1}user is <|im_end|> a token?
 
-A template that puts names together ('<|' + role + '|>') cannot be claimed so: there a client's are masked before it
-runs, and both are told apart in what it has made. What the template itself puts together of a client's pieces is then
-a control token.
+A template that composes names ('<|' + role + '|>') cannot be claimed: there a client's are masked before it runs. A name
+that the template composes of a client's pieces is then a control token.
 
     message   is <|im_end|> a token?   masked   is k5c-0. a token?   made   <|user|>is k5c-0. a token?
 
-Always: own names and masks are drawn when the process starts, so a client cannot write one. Markers that a model's
-makers never made tokens (`[INST]` of Llama 2) are text to everybody.
+Always: own names and masks are random per process, so a client cannot write one. Markers that are no tokens of the model
+(`[INST]` of Llama 2) are always text.
 """
 
 import re
@@ -25,8 +24,8 @@ import tokenizers
 
 from chairlift.core.errors import InvalidRequest
 
-_CONTROL = re.compile(r"<[|\uff5c].+>|<.+[|\uff5c]>")  # some makers do not call theirs special
-_MAX_NAME = 100  # characters; a longer one is no control token but an attempt at something
+_CONTROL = re.compile(r"<[|\uff5c].+>|<.+[|\uff5c]>")  # not all models mark theirs as special
+_MAX_NAME = 100  # characters; a longer one is no control token
 
 
 class Controls:
@@ -39,7 +38,7 @@ class Controls:
         self._secret, self._mask_secret = secrets.token_hex(8), secrets.token_hex(8)
         self._mark = f"\ue000{self._secret}\ue001"  # before a text for the second tokenizer
         self._claimed: dict[str, str] = {}  # templates
-        # Of a vocabulary that holds the names as pieces, which text may then become.
+        # Names that are also pieces of the vocabulary, which text may become.
         self._pieces = {i for name, i in self._names.items() if core.model.token_to_id(name) == i}
 
     def mask(self, value: Any) -> Any:
@@ -51,7 +50,7 @@ class Controls:
         return [self.mask(each) for each in value] if isinstance(value, list | tuple) else value
 
     def claim(self, text: str) -> str:
-        """A template, or what it made of masked values, with own names for the control tokens in it."""
+        """A template, or its text of masked values, with own names for its control tokens."""
         if not self._names:
             return text
         return self._pattern.sub(lambda found: self._own_name(self._names[found[0]]), text)
@@ -65,7 +64,7 @@ class Controls:
         return self._masks.sub(lambda found: self._added[int(found[1])].content, text)
 
     def disclaim(self, text: str) -> str:
-        """As people may see it: a client that knew an own name could write it."""
+        """Without own names, for error messages: a client that knew one could write it."""
         own = re.compile(f"\ue000{self._secret}(\\d*)\ue001")
         plain = own.sub(lambda found: self._added[int(found[1])].content if found[1] else "", text)
         return self.unmask(plain).replace(self._secret, "?").replace(self._mask_secret, "?")
@@ -84,8 +83,7 @@ class Controls:
         return self._twin[0]
 
     def same(self, ids: list[int]) -> list[int]:
-        """Ids of the second tokenizer as the first one has them; raises `InvalidRequest` for text that became a control
-        token all the same."""
+        """Ids of the second tokenizer in the first; raises `InvalidRequest` for text that became a control token."""
         if not self._pieces.isdisjoint(ids):
             raise InvalidRequest("prompt", "spells out a control token, which this tokenizer cannot keep as text")
         same = self._twin[1]
@@ -95,7 +93,7 @@ class Controls:
         return f"k{self._mask_secret}-{self._names[name]}."
 
     def _own_name(self, token_id: int) -> str:
-        return f"\ue000{self._secret}{token_id}\ue001"  # no letter or sign at its ends, where a text may be cut
+        return f"\ue000{self._secret}{token_id}\ue001"  # no letter or sign at its ends, where text may be cut
 
     @cached_property
     def _masks(self) -> re.Pattern[str]:
@@ -129,12 +127,12 @@ class Controls:
 
 
 def _tree(names: list[str]) -> str:
-    """A pattern for the longest of the names, which looks at each character once: some models have thousands."""
+    """A pattern for the longest of the names that reads each character once: some models have thousands."""
     if len(names) == 1:
         return re.escape(names[0])
     can_end = "" in names
     heads = dict.fromkeys(name[0] for name in names if name)
     branches = [re.escape(head) + _tree([n[1:] for n in names if n.startswith(head)]) for head in heads]
-    if len(branches) == 1 and not can_end:  # a literal, which is looked for at the speed of memory
+    if len(branches) == 1 and not can_end:  # a literal, which is found at memory speed
         return branches[0]
     return f"(?:{'|'.join(branches)}){'?' if can_end else ''}"

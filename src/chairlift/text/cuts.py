@@ -1,14 +1,13 @@
-"""Where a long text may be cut so that its pieces, each made into tokens alone, give the tokens of the whole.
+"""Where a long text may be cut so that its pieces, tokenized alone, give the tokens of the whole.
 
-The library takes some two hundred bytes for each byte of a text while it works on it, so long ones are handed to it in
-pieces. A cut is safe where no token can reach across and both sides come out the same without the other:
+The library takes some two hundred bytes for each byte of a text, so long texts go to it in pieces. A cut is safe where
+no token can reach across and each side is independent of the other:
 
     The quick|brown fox, 12|. And so on         behind a letter or digit, before a space, a line break or a sign
 
-Always: a kind of cut is used only if no token of the vocabulary holds those two characters one after the other, which
-makes the merges of a BPE on one side independent of the other, and if it changes nothing in the texts that are tried
-when the vocabulary is first looked at. A vocabulary that begins every text with a space of its own is cut at spaces,
-which are left out. Other models and normalizers have no cuts.
+Always: a kind of cut is used only if no token of the vocabulary holds its two characters in a row, which makes the BPE
+merges of both sides independent, and if it changes nothing in the trial texts. A vocabulary that begins every text with
+a space of its own is cut at spaces, which are left out. Other models and normalizers have no cuts.
 """
 
 import re
@@ -20,11 +19,11 @@ import tokenizers
 from chairlift.text.lengths import parts_of
 
 Encode = Callable[[str], list[int]]
-PIECE = 16_384  # characters, from where on a cut is looked for; some 20 ms of work
+PIECE = 16_384  # characters before a cut is searched; some 20 ms of work
 MAX_PIECE = 262_144  # bytes; some 30 MiB while the library works on it
 _SIGNS = "\n\t .,;:!?()[]{}<>/+-*=\"'|&%$#@~`^\\\u3002\u3001\uff0c\uff1b\uff1a\uff01\uff1f"
-_MARKS = "\u0300-\u036f\u20d0-\u20ff\u3099\u309a"  # which join the sign before them
-_KEEPING = {"NFC", "Prepend", "Replace"}  # normalizers that look at no two characters of which a cut parts one
+_MARKS = "\u0300-\u036f\u20d0-\u20ff\u3099\u309a"  # combine with the sign before them
+_KEEPING = {"NFC", "Prepend", "Replace"}  # normalizers that join no characters across a cut
 _TRIED = (
     "It's 12:30 now; he said (twice) that they'd won. Numbers: 1,234.5 and 3x4=12.\nNext line\n\n  indented\tby a tab",
     "a b c d e f g 1 2 3 4 5 x1 y2, z3; \u00fcber caf\u00e9s!",
@@ -34,7 +33,7 @@ _TRIED = (
 
 
 class Uncut(Exception):
-    """A text has too long a stretch without a place to cut it."""
+    """A text has too long a stretch without a cut."""
 
 
 class Cuts:
@@ -43,8 +42,7 @@ class Cuts:
         self._is_left_out = is_left_out  # the character at a cut
 
     def pieces(self, text: str, size: int = PIECE) -> Iterator[str]:
-        """Each of at least so many characters but for the last, and of more where there is no cut; raises `Uncut` at
-        one of more than `MAX_PIECE` bytes."""
+        """Each of at least `size` characters but the last; raises `Uncut` at one over `MAX_PIECE` bytes."""
         begin = 0
         while (end := self._end(text, begin, size)) is not None:
             yield _checked(text[begin:end])
@@ -53,10 +51,8 @@ class Cuts:
 
     def _end(self, text: str, begin: int, size: int) -> int | None:
         last = begin + MAX_PIECE
-        found = self._pattern.search(text, begin + size, last + 2)  # which sees what stands behind the last
-        if found is None or found.start() > last:
-            return None
-        return found.start()
+        found = self._pattern.search(text, begin + size, last + 2)  # 2 more: the pattern looks ahead
+        return None if found is None or found.start() > last else found.start()
 
 
 def _checked(piece: str) -> str:
@@ -74,7 +70,7 @@ def find_cuts(core: tokenizers.Tokenizer, spelled: Iterable[bytes], encode: Enco
     signs = [sign for sign in _SIGNS if not any(_reaches_across(token, sign.encode()) for token in tokens)]
     added = [token.content for token in core.get_added_tokens_decoder().values()]
     tried = [*_TRIED, *(f"so {token} it is{token}x, y {token}{token}. z" for token in added[:8])]
-    # Beside a special token a space stays a space; so where spaces are left out, words must stand on both sides.
+    # Beside a special token a space stays a space: where spaces are left out, words must stand on both sides.
     can_leave_out = " " in signs and not any(token[:1].isalnum() or token[-1:].isalnum() for token in added)
     for usable, behind, is_left_out in ((signs, f"(?![{_MARKS}])", False), (" " * can_leave_out, r"(?=[^\W_])", True)):
         if usable:
@@ -97,12 +93,12 @@ def _is_separable(core: tokenizers.Tokenizer) -> bool:
 
 
 def _is_plain(part: dict[str, Any]) -> bool:
-    """A replacement is of one character, by one that is no letter either."""
+    """A replacement must be of a space by one character."""
     return part["type"] != "Replace" or (part["pattern"].get("String") == " " and len(part["content"]) == 1)
 
 
 def _reaches_across(token: bytes, sign: bytes) -> bool:
-    """Whether it holds a letter or digit, or the end of a character that may be one, and the beginning of the sign."""
+    """Whether it holds a letter or digit, or the end of a possible one, followed by the beginning of the sign."""
     at = token.find(sign[:1], 1)
     while at > 0:
         rest = token[at : at + len(sign)]

@@ -1,8 +1,8 @@
 """Token ids to text one token at a time, as the continuation of a prompt.
 
-Always: the pushes and the flush joined are the text that the output adds behind the prompt: bytes of a character that
-is not complete are held back, a character begun by the prompt is completed, and a leading space is dropped only where
-nothing visible stands before it. Knows nothing of stop strings.
+Always: the pushes and the flush joined are the text of the output behind the prompt: incomplete characters are held
+back, one begun by the prompt is completed, and a leading space is dropped only where no text comes before it. Knows
+nothing of stop strings.
 """
 
 import codecs
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from chairlift.text.tokenizer import Tokenizer
 
-_LONGEST_PART = 3  # bytes of a character that is not complete
+_LONGEST_PART = 3  # bytes of an incomplete character
 
 
 class Detokenizer:
-    """Made in a time that does not depend on the prompt's length: only its last visible tokens are read."""
+    """Reads only the prompt's last visible tokens, so its cost does not depend on the prompt's length."""
 
     __slots__ = ("_decoder", "_drops_space", "_has_part", "_hidden", "_spelling", "_whole")
 
@@ -29,7 +29,7 @@ class Detokenizer:
         self._decode(tail)
 
     def _tail(self, prompt_ids: Sequence[int]) -> bytes:
-        """The prompt's last visible bytes, enough of them to hold a character that is not complete."""
+        """The prompt's last visible bytes, enough for an incomplete character."""
         tail = b""
         for token_id in reversed(prompt_ids):
             if token_id not in self._hidden:

@@ -1,4 +1,4 @@
-"""Finds and loads the tokenizer of a model: its own, or one the user names instead."""
+"""Loads the tokenizer of a model: its own, or one that the user names instead."""
 
 from pathlib import Path
 
@@ -11,10 +11,8 @@ from chairlift.text.tokenizer import Tokenizer
 
 
 def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
-    """The tokenizer of `source`; `override` (a folder, tokenizer.json, .model or .gguf) takes its place.
-
-    A chat template belongs to the model: where the override brings none, the model's own is used.
-    """
+    """`override`: a folder, tokenizer.json, .model or .gguf to use instead; without a chat template of its own it gets
+    the model's."""
     path = source.path if override is None else override
     tokenizer = _load(path)
     if override is not None and tokenizer.chat_template is None:

@@ -1,8 +1,8 @@
 """Loads the tokenizer of a Hugging Face folder: tokenizer.json, or tokenizer.model alone.
 
-tokenizer_config.json (then special_tokens_map.json) says which tokens begin and end a text and whether the first is
-added; chat_template.jinja comes before a template inside tokenizer_config.json. A file that is there but cannot be
-understood is refused with its path; a file that is not there is not needed, except the vocabulary itself.
+tokenizer_config.json (then special_tokens_map.json) names the first and last tokens of a text and whether the first is
+added; chat_template.jinja precedes a template in tokenizer_config.json. An unreadable file is refused with its path; all
+files but the vocabulary are optional.
 """
 
 import json
@@ -30,7 +30,7 @@ def folder_tokenizer(folder: Path) -> Tokenizer:
 
 
 def json_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in a tokenizer.json, with the settings that lie beside it."""
+    """The tokenizer in a tokenizer.json, with the settings beside it."""
     try:
         with caught():
             core = CoreTokenizer.from_file(str(path))
@@ -40,7 +40,7 @@ def json_tokenizer(path: Path) -> Tokenizer:
 
 
 def model_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in a SentencePiece file, with the settings that lie beside it."""
+    """The tokenizer in a SentencePiece file, with the settings beside it."""
     pieces = read_sentencepiece(path)
     try:
         core = build_spm(pieces)
@@ -84,18 +84,14 @@ def _own_tokens(pieces: PieceModel) -> dict[str, str]:
 
 
 def _role_tokens(config: dict[str, Any]) -> dict[str, str]:
-    """The tokens a settings file gives roles to; each is a string or a map with its text under "content"."""
-    found = {}
-    for role in _ROLES:
-        value = config.get(role)
-        text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str):
-            found[role] = text
-    return found
+    """The tokens with roles in a settings file; each is a string or a map with its text under "content"."""
+    values = {role: config.get(role) for role in _ROLES}
+    texts = {role: value.get("content") if isinstance(value, dict) else value for role, value in values.items()}
+    return {role: text for role, text in texts.items() if isinstance(text, str)}
 
 
 def _add_listed(core: CoreTokenizer, folder: Path, config: dict[str, Any]) -> None:
-    """Tokens that stand in the settings but not in the vocabulary file, in the order of their ids."""
+    """Adds tokens of the settings that the vocabulary file lacks, in the order of their ids."""
     listed: dict[int, AddedToken] = {}
     try:
         for key, entry in config.get("added_tokens_decoder", {}).items():

@@ -1,20 +1,20 @@
-"""Builds the tokenizer that a GGUF file carries in its metadata.
+"""Builds the tokenizer in the metadata of a GGUF file.
 
-Two kinds are known: "gpt2" (byte-level BPE with a list of merges; `tokenizer.ggml.pre` names how text is cut into
-words first) and "llama" (SentencePiece BPE). Any other kind or cut is refused by name: a guess would give tokens that
-look right and are not. Knows nothing of the file's layout.
+Two kinds are known: "gpt2" (byte-level BPE with a list of merges; `tokenizer.ggml.pre` names the cut into words) and
+"llama" (SentencePiece BPE). Any other kind or cut is refused by name: a guess would give wrong tokens. Knows nothing of
+the file's layout.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as CoreTokenizer
 from tokenizers.models import BPE
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.text.sentencepiece_model import CONTROL, UNKNOWN, USER_DEFINED, PieceModel
-from chairlift.text.spm import build_spm
+from chairlift.text.sentencepiece_model import PieceModel
+from chairlift.text.spm import add_typed_tokens, build_spm
 from chairlift.text.tokenizer import Tokenizer
 
 _WORDS = (
@@ -76,10 +76,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]
     if pre == "qwen2":
         core.normalizer = normalizers.NFC()
     core.decoder = decoders.ByteLevel()
-    kinds = list(zip(tokens, types, strict=True))
-    special = [AddedToken(t, special=True, normalized=False) for t, kind in kinds if kind in (CONTROL, UNKNOWN)]
-    core.add_special_tokens(special)
-    core.add_tokens([AddedToken(t, normalized=False) for t, kind in kinds if kind == USER_DEFINED])
+    add_typed_tokens(core, tokens, types)
     return core
 
 

@@ -1,8 +1,7 @@
-"""How much text a token can stand for, which bounds the text that so many tokens can.
+"""The most characters that one token can stand for, which bounds the text of a number of tokens.
 
-Always: no text of more characters than `most_characters` says has so few tokens, unless the tokenizer drops text (what
-it does not know, spaces around a special token): one that may do so is taken to drop less than `DROPPED` characters
-for each token that it makes.
+Always: a tokenizer that may drop text (unknown characters, spaces around a special token) is assumed to drop less than
+`DROPPED` characters for each token that it makes.
 """
 
 import json
@@ -12,20 +11,20 @@ from typing import Any
 import tokenizers
 
 DROPPED = 256
-_COMPOSED = 4  # characters that normalizing may make into one
+_COMPOSED = 4  # characters that normalizing may join into one
 _UNICODE = {"NFC", "NFD", "NFKC", "NFKD"}
 _WHOLE = {"ByteLevel", "Digits", "Metaspace", "Split", "Prepend", "Replace"}  # leave nothing out
 
 
 def most_characters(core: tokenizers.Tokenizer, spelled: Sequence[bytes]) -> int:
-    """Of a text, for one of its tokens. `spelled`: the bytes of every token."""
+    """`spelled`: the bytes of every token."""
     longest = max(map(len, spelled), default=1)
     normalizers, splitters = parts_of(core.normalizer), parts_of(core.pre_tokenizer)
     if any(part["type"] in _UNICODE for part in normalizers):
         longest *= _COMPOSED
     is_whole = (
         isinstance(core.model, tokenizers.models.BPE)
-        and len({token for token in spelled if len(token) == 1}) == 256  # there is one for every byte
+        and len({token for token in spelled if len(token) == 1}) == 256  # one for every byte
         and all(part["type"] in _WHOLE | _UNICODE and _keeps(part) for part in (*normalizers, *splitters))
         and not any(token.lstrip or token.rstrip for token in core.get_added_tokens_decoder().values())
     )
@@ -39,12 +38,12 @@ def _keeps(part: dict[str, Any]) -> bool:
 
 
 def parts_of(step: Any) -> list[dict[str, Any]]:
-    """What a normalizer or pre-tokenizer is made of."""
+    """The steps of a normalizer, pre-tokenizer or decoder."""
     return [] if step is None else _flat(json.loads(step.__getstate__()))
 
 
 def _flat(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    if facts["type"] == "Sequence":
-        inside = facts["normalizers"] if "normalizers" in facts else facts["pretokenizers"]
-        return [part for inner in inside for part in _flat(inner)]
-    return [facts]
+    if facts["type"] != "Sequence":
+        return [facts]
+    inside = next(facts[name] for name in ("normalizers", "pretokenizers", "decoders") if name in facts)
+    return [part for inner in inside for part in _flat(inner)]

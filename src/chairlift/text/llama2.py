@@ -1,4 +1,4 @@
-"""The Llama-2 vocabulary, in which the contest counts, from a package that carries it."""
+"""The Llama-2 vocabulary, in which the contest counts tokens, from an installed package."""
 
 import importlib.util
 from pathlib import Path
@@ -11,7 +11,7 @@ _FILE = Path("tokenizers", "l2_supercat_tokenizer_config.json")
 
 
 def find_llama2() -> Path | None:
-    """Its tokenizer.json, found without importing the package; None where it is not installed."""
+    """Its tokenizer.json, without importing the package; None if not installed."""
     spec = importlib.util.find_spec(_PACKAGE)
     folders = (spec.submodule_search_locations or []) if spec else []
     return next((path for folder in folders if (path := Path(folder, _FILE)).is_file()), None)

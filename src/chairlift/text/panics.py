@@ -1,12 +1,12 @@
-"""The tokenizer library's own failures: a panic of its Rust code arrives as an exception that is not an `Exception`,
-so it would pass every handler and end the process. Here it becomes one."""
+"""Panics of the tokenizer library's Rust code as an `Exception`: they are raised as a `BaseException`, which would end
+the process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class LibraryFailed(Exception):
-    """The library has met something it did not expect; it goes on working."""
+    """The library can still be used."""
 
 
 @contextmanager

@@ -1,7 +1,5 @@
-"""The forms in which a Python caller may give a prompt: text, token ids, or vLLM's dictionary with either.
-
-Always: what is none of these is refused by the name of the argument, with the forms that would do.
-"""
+"""The forms of a prompt in Python: text, token ids, or vLLM's dictionary with either. Others are refused by the name of
+the argument, with the valid forms."""
 
 from collections.abc import Mapping, Sequence
 from operator import index
@@ -11,7 +9,7 @@ from chairlift.core.errors import InvalidRequest
 
 TokenIds = list[int]
 _FORMS = 'a text, a list of token ids, {"prompt": text} or {"prompt_token_ids": ids}'
-_NO_IDS = (str, bytes, bytearray, Mapping, set, frozenset)  # these can be gone through too
+_NO_IDS = (str, bytes, bytearray, Mapping, set, frozenset)  # iterable too
 
 
 def read_prompts(prompts: object) -> list[str | TokenIds]:
@@ -32,7 +30,7 @@ def read_prompt(prompt: object) -> str | TokenIds:
 
 
 def is_chat(prompt: object) -> TypeGuard[list[dict[str, Any]]]:
-    """Whether it is meant as messages, which a chat template makes a prompt of."""
+    """Whether it is a list of messages, for a chat template."""
     return isinstance(prompt, list | tuple) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 

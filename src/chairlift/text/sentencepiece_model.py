@@ -1,7 +1,7 @@
-"""Reads a SentencePiece .model file: its pieces with scores and types, and the rules its text follows.
+"""Reads a SentencePiece .model file: its pieces with scores and types, and its rules for text.
 
-The file is one protobuf message; only the fields used here are read, the rest is stepped over. A file that is
-truncated, not such a message, or of a kind that is not BPE with plain text is refused with its path.
+The file is one protobuf message, of which only the fields used here are read. A broken file, or one that is not BPE with
+plain text, is refused with its path.
 """
 
 import struct
@@ -55,10 +55,8 @@ def _model(data: bytes) -> PieceModel:
             pieces.append(_message(piece.get(1, b"")).decode())
             scores.append(struct.unpack("<f", _message(piece[2]))[0] if 2 in piece else 0.0)
             types.append(_number(piece.get(3, NORMAL)))
-        elif field == 2:
-            trainer.update(_fields(_message(value)))
-        elif field == 3:
-            normalizer.update(_fields(_message(value)))
+        elif field in (2, 3):
+            (trainer if field == 2 else normalizer).update(_fields(_message(value)))
     if not pieces:
         raise ValueError("it holds no pieces")
     _refuse_other_kinds(trainer, normalizer)
@@ -75,18 +73,21 @@ def _model(data: bytes) -> PieceModel:
 
 def _refuse_other_kinds(trainer: dict[int, int | bytes], normalizer: dict[int, int | bytes]) -> None:
     kind = _number(trainer.get(3, 1))
-    if kind != 2:
-        name = _MODEL_TYPES.get(kind, str(kind))
-        raise InvalidConfig(f"a SentencePiece model of type {name} is not supported; only BPE is")
-    if _number(trainer.get(24, 0)):
-        raise InvalidConfig("a SentencePiece model with the space behind the word is not supported")
-    if _message(normalizer.get(2, b"")):
-        name = _message(normalizer.get(1, b"")).decode(errors="replace") or "unnamed"
-        raise InvalidConfig(f"the SentencePiece normalizer {name} is not supported; only identity is")
-    if _number(normalizer.get(4, 1)):
-        raise InvalidConfig("a SentencePiece model that removes extra whitespace is not supported")
-    if not _number(normalizer.get(5, 1)):
-        raise InvalidConfig("a SentencePiece model that does not escape whitespace is not supported")
+    name = _message(normalizer.get(1, b"")).decode(errors="replace") or "unnamed"
+    model = "a SentencePiece model"
+    checks = (
+        (kind == 2, f"{model} of type {_MODEL_TYPES.get(kind, str(kind))} is not supported; only BPE is"),
+        (not _number(trainer.get(24, 0)), f"{model} with the space behind the word is not supported"),
+        (
+            not _message(normalizer.get(2, b"")),
+            f"the SentencePiece normalizer {name} is not supported; only identity is",
+        ),
+        (not _number(normalizer.get(4, 1)), f"{model} that removes extra whitespace is not supported"),
+        (_number(normalizer.get(5, 1)), f"{model} that does not escape whitespace is not supported"),
+    )
+    for is_supported, message in checks:
+        if not is_supported:
+            raise InvalidConfig(message)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -1,13 +1,13 @@
 """How a vocabulary spells its tokens: the bytes each token id stands for.
 
-Every vocabulary served here writes text one token at a time, so decoding is joining bytes: a byte-level
-vocabulary maps each character of a token to one byte, a SentencePiece vocabulary writes spaces as U+2581 and rare
-bytes as <0xE2>. The one rule that is not per token is that a SentencePiece text loses one leading space. A decoder
-that works in another way is refused by name. Knows nothing of encoding.
+Decoding is joining bytes: a byte-level vocabulary maps each character of a token to one byte, a SentencePiece vocabulary
+writes spaces as U+2581 and rare bytes as <0xE2>. Only one rule is not per token: a SentencePiece text loses one leading
+space. Any other decoder is refused by name. Knows nothing of encoding.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from contextlib import suppress
 from typing import Any
 
 from chairlift.core.errors import InvalidConfig
@@ -29,15 +29,15 @@ BYTE_OF = _byte_characters()
 
 
 class Spelling(dict[int, bytes]):
-    """The bytes of each token id, worked out when first asked for; an id outside the vocabulary spells nothing."""
+    """The bytes of each token id, computed on first use; an id outside the vocabulary spells nothing."""
 
     def __init__(
-        self, decoder: dict[str, Any] | None, token_of: Callable[[int], str | None], added: dict[int, str]
+        self, parts: list[dict[str, Any]], token_of: Callable[[int], str | None], added: Container[int]
     ) -> None:
+        """`parts`: the steps of the decoder."""
         super().__init__()
         self._token_of = token_of
         self._added = added
-        parts = _parts(decoder)
         kinds = {part["type"] for part in parts}
         self._is_byte_level = kinds == {"ByteLevel"}
         if not self._is_byte_level and not kinds <= _JOINING:
@@ -51,7 +51,7 @@ class Spelling(dict[int, bytes]):
     def __missing__(self, token_id: int) -> bytes:
         token = self._token_of(token_id) if 0 <= token_id < 1 << 32 else None
         if token is None:
-            return b""  # not kept: ids outside the vocabulary have no end
+            return b""  # not kept: such ids are unbounded
         spelled = self._spell(token_id, token)
         self[token_id] = spelled
         return spelled
@@ -71,29 +71,19 @@ class Spelling(dict[int, bytes]):
 
 
 class WholeTexts(dict[int, str | None]):
-    """The text of each token id that spells whole characters, None for any other, worked out when first asked for."""
+    """The text of each token id that spells whole characters, None for any other, computed on first use."""
 
     def __init__(self, spelling: Spelling) -> None:
         super().__init__()
         self._spelling = spelling
 
     def __missing__(self, token_id: int) -> str | None:
-        text: str | None
-        try:
+        text: str | None = None
+        with suppress(UnicodeDecodeError):
             text = self._spelling[token_id].decode()
-        except UnicodeDecodeError:
-            text = None
         if token_id in self._spelling:  # only ids of the vocabulary are kept
             self[token_id] = text
         return text
-
-
-def _parts(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if decoder is None:
-        return []
-    if decoder.get("type") == "Sequence":
-        return [part for inner in decoder["decoders"] for part in _parts(inner)]
-    return [decoder]
 
 
 def _replacement(part: dict[str, Any]) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """Builds the tokenizer of a SentencePiece BPE vocabulary from its pieces, scores and types.
 
-SentencePiece keeps no list of merges: it joins the neighbours whose joined piece has the best score. The same order
-is written out here as a list of merges, best score first, so that the merging code of the tokenizer library applies.
-Used for .model files and for GGUF files of the same kind.
+SentencePiece keeps no list of merges: it joins the neighbours with the best score of the joined piece. Here that order
+becomes a list of merges, best score first, for the tokenizer library. Used for .model files and GGUF files of the same
+kind.
 """
 
 import math
@@ -33,15 +33,18 @@ def build_spm(model: PieceModel) -> Tokenizer:
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
-    kinds = list(zip(model.pieces, model.types, strict=True))
-    tokenizer.add_special_tokens(
-        [AddedToken(p, special=True, normalized=False) for p, kind in kinds if kind in (UNKNOWN, CONTROL)]
-    )
-    # A piece that holds an escaped space is matched after escaping, which the merges do.
-    tokenizer.add_tokens(
-        [AddedToken(p, normalized=False) for p, kind in kinds if kind == USER_DEFINED and _SPACE not in p]
-    )
+    # A piece with an escaped space is matched after escaping, by the merges.
+    add_typed_tokens(tokenizer, model.pieces, model.types, without=_SPACE)
     return tokenizer
+
+
+def add_typed_tokens(core: Tokenizer, tokens: list[str], types: list[int], without: str | None = None) -> None:
+    """Control tokens, and user-defined ones that do not hold the character `without`."""
+    kinds = list(zip(tokens, types, strict=True))
+    special = [AddedToken(t, special=True, normalized=False) for t, kind in kinds if kind in (UNKNOWN, CONTROL)]
+    core.add_special_tokens(special)
+    plain = (t for t, kind in kinds if kind == USER_DEFINED and (without is None or without not in t))
+    core.add_tokens([AddedToken(t, normalized=False) for t in plain])
 
 
 def _check(model: PieceModel) -> None:

@@ -1,8 +1,8 @@
 """Stop strings over text that comes in pieces.
 
-Always: the result does not depend on how the text was cut. The match that is complete first wins, and of two complete
-at the same character the longer; text that may yet become a match is held back. The cost is linear in the text and in
-the number of stop strings, so whoever takes them from strangers holds them to the limits named here.
+Always: the result does not depend on how the text was cut. The match that ends first wins, and of two that end at the
+same character the longer; text that may become a match is held back. The cost is linear in the text and in the number of
+stop strings, which servers bound by the limits here.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class StopChecker:
         self._matched: str | None = None
 
     def push(self, text: str) -> tuple[str, str | None]:
-        """The text that may be shown now, and the stop string once one is complete; nothing comes after it."""
+        """The text that may be shown now, and the stop string once one is complete; no text comes after it."""
         if self._matched is not None:
             return "", self._matched
         if not any(self._progress) and self._first.isdisjoint(text):
@@ -46,13 +46,12 @@ class StopChecker:
         return text[:keep], None
 
     def flush(self) -> str:
-        """What was held back and is now known not to be a stop string."""
+        """The text held back, which became no stop string."""
         held, self._held = self._held, ""
         return held
 
     def _advance(self, character: str) -> str | None:
         progress = self._progress
-        found = None
         for i, (stop, fallbacks) in enumerate(self._stops):
             length = progress[i]
             while length and stop[length] != character:
@@ -61,9 +60,8 @@ class StopChecker:
                 length += 1
             progress[i] = length
             if length == len(stop):
-                found = stop
-                break
-        return found
+                return stop
+        return None
 
     def _end(self, text: str, stop: str) -> tuple[str, str]:
         self._matched = stop
@@ -73,7 +71,7 @@ class StopChecker:
 
 @lru_cache(maxsize=64)
 def _fallbacks(stop: str) -> tuple[int, ...]:
-    """For each length of a partial match, the length of the longest shorter one that it ends with."""
+    """For each length of a partial match, the length of the longest shorter one that it ends with (KMP)."""
     fallbacks = [0, 0]
     length = 0
     for character in stop[1:]:

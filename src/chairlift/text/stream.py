@@ -1,8 +1,8 @@
 """The text of one sample as its tokens arrive: detokenised, and cut at the first stop string.
 
-Always: the texts of the pushes and of `finish` joined are the sample's text. The text of the first `min_tokens`
-tokens is never searched for stop strings. A token that ends the sample shows no text, unless special tokens are
-shown (an end-of-sequence token) or the stop is to be included (a token of `stop_token_ids`).
+Always: the pushes and `finish` joined are the sample's text. The first `min_tokens` tokens are not searched for stop
+strings. A token that ends the sample shows no text, unless special tokens are shown (end of sequence) or stops included
+(`stop_token_ids`).
 """
 
 from collections.abc import Collection, Sequence
@@ -14,23 +14,16 @@ from chairlift.text.tokenizer import Tokenizer
 
 
 class TextStream:
-    """`stop` is the stop string that ended the sample, once it has.
-
-    `end_ids`: the ids that end the sample (a request's `stop_ids`); the tokenizer may not call them special.
-    """
+    """`stop`: the stop string that ended the sample. `end_ids`: the ids that end it, special or not."""
 
     __slots__ = ("_checker", "_detokenizer", "_ends", "_exempt", "stop")
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        prompt_ids: Sequence[int],
-        params: SamplingParams,
-        end_ids: Collection[int] = (),
+        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], params: SamplingParams, end_ids: Collection[int] = ()
     ) -> None:
         self._detokenizer = Detokenizer(tokenizer, prompt_ids, params.skip_special_tokens)
         self._checker = StopChecker(params.stop, params.include_stop_str_in_output) if params.stop else None
-        self._exempt = params.min_tokens  # tokens yet to come whose text is not searched
+        self._exempt = params.min_tokens  # coming tokens that are not searched
         self._ends = _silent_ends(params, end_ids)
         self.stop: str | None = None
 

@@ -1,9 +1,8 @@
 """Chat templates: Jinja programs that come with the weights, run in a sandbox with limits on time and memory.
 
 Always: rendering ends with a text or with `TemplateFails`. No single operation makes anything large
-(`template_limits`), and between operations a tick stops a template that takes too much time or memory. The tick is in
-the main thread only, which is where a server renders. A template cannot reach Python's own objects or files, nor change
-what it is given.
+(`template_limits`), and a timer stops a template that takes too much time or memory; only in the main thread, where a
+server renders. A template cannot reach Python's own objects or files, nor change its input.
 """
 
 import os
@@ -22,9 +21,9 @@ from chairlift.text.template_limits import MAX_MESSAGE, Sandbox, TemplateFails, 
 __all__ = ["TemplateFails", "run"]
 
 MAX_SECONDS = 1.0  # of the thread's processor time; 8 MiB in messages of a KiB take up to 0.4
-MAX_GROWTH = 128 * 2**20  # bytes that the process may grow by between the first tick and any other
+MAX_GROWTH = 128 * 2**20  # bytes that the process may grow by after the first tick
 MAX_SOURCE = 2**18  # characters; known templates have up to 30,000
-_TICK_S = 0.01  # of the process's processor time: most renderings are over before the first
+_TICK_S = 0.01  # of the process's processor time: most renderings end before the first
 
 
 def run(template: str, variables: dict[str, Any]) -> str:
@@ -51,7 +50,7 @@ def _compiled(template: str) -> jinja2.Template:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raises `TemplateFails` inside at the tick after too much time or memory was taken; in the main thread only."""
+    """Raises `TemplateFails` inside at the first tick past a limit; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -74,15 +73,15 @@ def _limited() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)  # first: nothing after a rendering is stopped by its tick
+        signal.setitimer(signal.ITIMER_PROF, 0)  # first: no tick may come after the rendering
         until_s = None
-        # By default the signal ends the process, and another thread may be about to take the last one.
+        # By default the signal ends the process, and another thread may be about to receive the last one.
         signal.signal(signal.SIGPROF, before if callable(before) else signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_PROF, *timer)  # of a profiler, say
 
 
 def _held_bytes() -> int:
-    """Memory of the process without what it shares with files; 0 where the system does not tell."""
+    """Resident memory of the process without mapped files; 0 where unknown."""
     try:
         with open("/proc/self/statm") as file:
             _, resident, shared, *_ = file.read().split()

@@ -1,9 +1,8 @@
 """Jinja's sandbox for chat templates, in which no single operation makes anything large or takes long.
 
-Always: a text has at most `MAX_CHARACTERS`, and all lists of a rendering have `MAX_GATHERED`, where a part counts as
-often as it stands in them. What can make much of little is checked before it is done; texts and lists have the methods
-that templates use and no others, and filters that pad or are for web pages are missing. What many operations take
-together is not known here: `template` looks at time and memory now and then.
+Always: a text has at most `MAX_CHARACTERS`, and all lists of a rendering together `MAX_GATHERED`, counting repeated
+parts. Operations that can multiply their input are checked first; texts and lists have only the methods that templates
+use, and there are no filters for web pages. The sum of many operations is bounded in `template`, by time and memory.
 """
 
 import json
@@ -39,7 +38,7 @@ _left: ContextVar[int] = ContextVar("left")  # of MAX_GATHERED, for this renderi
 
 
 class TemplateFails(Exception):
-    """A template refuses what it is given, fails on it, or takes too much for it; the message says which."""
+    """A template refuses its input, fails on it, or takes too much for it; the message says which."""
 
 
 def grant() -> None:
@@ -62,7 +61,7 @@ def _fit(size: int, limit: int | None = None) -> None:
 
 
 def _weight(value: Any, limit: int) -> int:
-    """The characters of a value as text, escapes aside; not too few."""
+    """An upper bound on the characters of a value as text, escapes aside."""
     total, waiting = 0, [value]
     while waiting:
         value = waiting.pop()
@@ -80,7 +79,7 @@ def _weight(value: Any, limit: int) -> int:
 
 
 def _gathered(value: Any, times: int = 1) -> Any:
-    """A list or dict that the template makes, once it is counted."""
+    """Counts a list or dict that the template makes."""
     weight = _weight(value, _left.get()) * times
     _fit(weight, _left.get())
     _left.set(_left.get() - weight)
@@ -94,7 +93,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-# What operators, methods and filters make; each is refused here before it is done
+# The size of what operators, methods and filters make, checked before they run
 
 
 def _plus(left: Any, right: Any) -> None:
@@ -120,7 +119,7 @@ def _power(left: Any, right: Any) -> None:
 
 
 def _fill(form: Any, values: Any, mark: str = "%") -> None:
-    """Each mark of the format may be for all of the values."""
+    """Each mark of the format may stand for all of the values."""
     if isinstance(form, str):
         _fit(len(form), MAX_SMALL)
         if _WIDTHS.search(form):
@@ -129,7 +128,7 @@ def _fill(form: Any, values: Any, mark: str = "%") -> None:
 
 
 def _strip(text: str, chars: str | None = None, **_: Any) -> None:
-    _fit(len(text) * len(chars or "") // 32)  # each is compared with each, which takes a nanosecond
+    _fit(len(text) * len(chars or "") // 32)  # compares each with each, a nanosecond a pair
 
 
 def _split(text: str, sep: str | None = None, maxsplit: int = -1, **_: Any) -> None:
@@ -175,7 +174,7 @@ _SMALL_FILTERS = (
 
 
 def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
-    @pass_context  # which also means that it is not worked out when the template is compiled
+    @pass_context  # also keeps the compiler from evaluating it
     @wraps(filter_, updated=())
     def call(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         if name in _TEXT_FILTERS:
@@ -251,7 +250,7 @@ def _now(form: str) -> str:
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here it only groups."""
+    """`{% generation %}` marks the assistant's text for training; here it only groups."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -261,7 +260,7 @@ class _GenerationTag(Extension):
 
 
 class _Rewritten(NodeTransformer):
-    """Makes filters of what Jinja would compile into plain Python."""
+    """Turns operations that Jinja would compile into plain Python into filters."""
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
         self.generic_visit(node)
@@ -276,7 +275,7 @@ class _Rewritten(NodeTransformer):
     visit_Tuple = visit_Dict = visit_List
 
     def visit_Name(self, node: nodes.Name) -> nodes.Name:
-        if node.name in ("varargs", "kwargs"):  # lists that are not written as such
+        if node.name in ("varargs", "kwargs"):  # lists without list syntax
             raise TemplateFails(f"uses {node.name}, which is not supported")
         return node
 
@@ -285,7 +284,7 @@ class _Rewritten(NodeTransformer):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Has `_BEFORE` look at every operator, method and filter, and `_METHODS` at every name of a value."""
+    """Checks operators, methods and filters by `_BEFORE`, and attributes by `_METHODS`."""
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))
     concat = staticmethod(joined)
@@ -326,9 +325,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return call if wrapped else None
 
     def handle_exception(self, source: str | None = None) -> NoReturn:
-        """As it is. With frames that point into the template, as Jinja makes them, an error is a circle that holds
-        everything its callers have."""
-        raise cast(BaseException, sys.exception())  # in no variable: a frame that holds its error is a circle too
+        """Unchanged: with Jinja's frames for the template an error is a reference cycle that keeps its callers."""
+        raise cast(BaseException, sys.exception())  # in no variable: a frame that holds its error is a cycle too
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
         return super()._generate(_Rewritten().visit(source), *args, **kwargs)

@@ -1,11 +1,9 @@
 """The tokenizer: text to token ids and back, with what the model's files say about special tokens and chat.
 
 Always: `decode(ids)` is the joined bytes of the visible tokens read as UTF-8 (broken bytes become U+FFFD), less one
-leading space where the vocabulary adds one; the incremental `Detokenizer` follows the same rule. Knows nothing of
-where the files came from.
+leading space where the vocabulary adds one; `Detokenizer` follows the same rule. Knows nothing of files.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,17 +14,17 @@ import tokenizers
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.controls import Controls
 from chairlift.text.cuts import Cuts, find_cuts
-from chairlift.text.lengths import most_characters
+from chairlift.text.lengths import most_characters, parts_of
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.spelling import Spelling, WholeTexts
 
 
 @dataclass(frozen=True, slots=True)
 class LongTexts:
-    """What is known of texts that are too long to be made into tokens at once."""
+    """How to tokenize texts that are too long for one piece."""
 
-    characters_per_token: int  # that a token can stand for at most
-    cuts: Cuts | None  # None: only the whole text gives its tokens
+    characters_per_token: int  # at most
+    cuts: Cuts | None  # None: a text has to be tokenized whole
 
 
 class Tokenizer:
@@ -41,7 +39,7 @@ class Tokenizer:
         chat_template: str | None = None,
         template_tokens: Mapping[str, str] | None = None,  # "bos_token": "<s>" and the like
     ) -> None:
-        # Files may carry limits meant for training; a prompt is never cut or padded.
+        # Files may set limits for training; a prompt is never cut or padded.
         core.no_truncation()
         core.no_padding()
         self._core = core
@@ -56,15 +54,13 @@ class Tokenizer:
         special.update(more_special)
         self.special_ids = frozenset(special)
         self.vocab_size = max(core.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
-        decoder = None if core.decoder is None else json.loads(core.decoder.__getstate__())
-        texts = {token_id: token.content for token_id, token in added.items()}
-        self._spelled = partial(Spelling, decoder, core.id_to_token, texts)
+        self._spelled = partial(Spelling, parts_of(core.decoder), core.id_to_token, added)
         self.spelling = self._spelled()
         self.whole_texts = WholeTexts(self.spelling)
         self._prefix = self._prefix_ids(add_bos)
 
     def _prefix_ids(self, add_bos: bool | None) -> list[int]:
-        # Only what goes before the text: a prompt is to be continued, so no end token is ever put behind it.
+        # Only tokens before the text: a prompt is to be continued, so no end token goes behind it.
         if add_bos is not None:
             return [self.bos_id] if add_bos and self.bos_id is not None else []
         plain = self._core.encode("a", add_special_tokens=False).ids
@@ -77,8 +73,8 @@ class Tokenizer:
         return self.encode_piece(text, add_special, has_own_names)
 
     def encode_piece(self, text: str, add_special: bool, has_own_names: bool, releases_gil: bool = False) -> list[int]:
-        """`has_own_names`: whether what it is a piece of has own names for control tokens (see `controls`).
-        `releases_gil`: lets the interpreter's other threads run meanwhile, which only pays for long texts."""
+        """`has_own_names`: whether the text has own names for control tokens (see `controls`). `releases_gil`: lets
+        other threads run meanwhile, which pays only for long texts."""
         core = self.controls.core if has_own_names else self._core
         try:
             with caught():
@@ -95,7 +91,7 @@ class Tokenizer:
 
     @cached_property
     def long_texts(self) -> LongTexts:
-        """Takes a while when first asked for: the whole vocabulary is looked at."""
+        """Slow on first use: reads the whole vocabulary."""
         spelling = self._spelled()  # not to be kept
         spelled = [spelling[token] for token in range(self.vocab_size)]
         cuts = find_cuts(self._core, spelled, partial(self.encode, add_special=False))
@@ -110,8 +106,5 @@ class Tokenizer:
         return self.spelling[token_id]
 
     def piece(self, token_id: int) -> str:
-        """The token's text on its own; U+FFFD where it holds only a part of a character."""
+        """The token's text on its own; U+FFFD for part of a character."""
         return self.spelling[token_id].decode(errors="replace")
-
-    def is_special(self, token_id: int) -> bool:
-        return token_id in self.special_ids

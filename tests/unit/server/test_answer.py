@@ -21,7 +21,7 @@ class Reading:
         self.heard: list[tuple[int, Delta]] = []
         self.first = asyncio.get_running_loop().create_future()
         self.done = asyncio.get_running_loop().create_future()
-        self._num_open = sum(answer.num_samples for answer in answers)
+        self._num_open = sum(answer.params.num_samples for answer in answers)
         start_all(answers, self)
 
     def add(self, index: int, delta: Delta) -> None:

@@ -59,7 +59,7 @@ def chat(core: tokenizers.Tokenizer, content: str, role: str = "user", **more: A
 
 
 def controls(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    return [i for i in ids if tokenizer.is_special(i)]
+    return [i for i in ids if i in tokenizer.special_ids]
 
 
 @pytest.mark.parametrize("core", CORES, ids=lambda core: core.__name__)

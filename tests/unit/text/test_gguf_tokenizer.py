@@ -76,7 +76,7 @@ def test_the_begin_token_follows_the_file_and_then_the_kind(pre: str, flag: bool
 
 
 def test_an_end_of_turn_token_is_special() -> None:
-    assert gguf_tokenizer(metadata(eot_token_id=9)).is_special(9)
+    assert 9 in gguf_tokenizer(metadata(eot_token_id=9)).special_ids
 
 
 def test_a_sentencepiece_vocabulary_adds_its_begin_token_and_its_space() -> None:

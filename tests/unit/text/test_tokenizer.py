@@ -52,7 +52,7 @@ def test_special_tokens_are_hidden_unless_asked_for() -> None:
 
 def test_the_end_token_is_special_even_where_the_vocabulary_does_not_say_so() -> None:
     tokenizer = Tokenizer(byte_level(), eos_id=50)
-    assert tokenizer.is_special(50) and not tokenizer.is_special(51)
+    assert 50 in tokenizer.special_ids and 51 not in tokenizer.special_ids
 
 
 def test_a_piece_keeps_its_space_and_its_bytes() -> None:

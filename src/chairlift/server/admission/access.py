@@ -1,4 +1,4 @@
-"""What is said of access when a server starts: whether keys and certificates can be used, and who may come in."""
+"""Checks of keys, certificates and hosts when a server starts."""
 
 import ssl
 
@@ -10,7 +10,7 @@ from chairlift.server.sockets.handshake import server_context
 
 
 def check_access(settings: Settings) -> None:
-    """Raises `InvalidConfig` where keys or certificates are of no use, or the operator's routes would be anybody's."""
+    """Raises `InvalidConfig` for unusable keys or certificates, and for admin routes open to other machines."""
     read_keys(settings.api_key, settings.api_key_file)
     read_keys(settings.admin_key, None)
     if settings.tls_cert is not None:
@@ -27,7 +27,7 @@ def check_access(settings: Settings) -> None:
 
 
 def warning_of(settings: Settings) -> str | None:
-    """What an operator should know who may not have meant it."""
+    """For a server that other machines can use without a key."""
     if is_loopback(settings.host) or settings.api_key is not None or settings.api_key_file is not None:
         return None
-    return f"whoever can reach {settings.host} may use this server: set CHAIRLIFT_API_KEY or --api-key-file"
+    return f"any client that can reach {settings.host} may use this server: set CHAIRLIFT_API_KEY or --api-key-file"

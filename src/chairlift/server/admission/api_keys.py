@@ -1,7 +1,7 @@
-"""Who may use the routes: everybody where there are no API keys, else whoever sends one.
+"""The check of API keys, where there are any: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
 
-Always: without a key nothing is done but to say so, and nothing is said of what is there. Open to all are the health
-routes and the page, which holds no data. A key comes as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+Always: a request without a valid key is refused before routing, so it cannot tell which routes exist. The health routes
+and the page, which holds no data, are open.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _WRONG = "this API key is not known here"
 
 class RequireApiKey:
     def __init__(self, app: ASGIApp, keys: Callable[[], ApiKeys]) -> None:
-        """`keys`: those that are good now."""
+        """`keys`: those valid now."""
         self._app = app
         self._keys = keys
 
@@ -34,7 +34,7 @@ class RequireApiKey:
 
 
 def key_of(http: Request) -> ApiKey | None:
-    """The key that a request came with; None where none is asked for."""
+    """None where no key is needed."""
     key: ApiKey | None = http.scope.get("api_key")
     return key
 

@@ -1,8 +1,8 @@
-"""Room for large bodies: how many bytes of them may be read and made into tokens at a time, in the whole server.
+"""Bounds the bytes of large bodies that the whole server reads and tokenizes at a time.
 
-Always: a body of more than `SMALL` bytes counts with all that it may have, from before the rest of it is read until its
-text has become tokens or its request is over. One that finds no room waits where it is, in the client and the kernel,
-for as long as a request may take to arrive; then it is refused. One that finds no other is taken however large it is.
+Always: a body of more than `SMALL` bytes counts with its full length, from before the rest is read until its text is
+tokens or its request has ended. Without room it waits in the client and the kernel, up to `max_receive_seconds`, and is
+then refused. A body that is alone is accepted whatever its size.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from chairlift.server.admission.bounds import Load
 from chairlift.server.admission.rejected import Overloaded
 
 SMALL = 64 * 1024
-ROOM = 16 * 2**20  # bytes; as much again for the text in them, and what the tokenizer takes
-_LOOK_S = 0.02  # other front ends leave without telling
+ROOM = 16 * 2**20  # bytes; their text takes as much again, and the tokenizer more
+_LOOK_S = 0.02  # other front ends give no notice when they free room
 _NAME = "chairlift.body"
 
 
 class Body:
-    """What the body of one request takes of the room."""
+    """One body's part of the room."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -57,7 +57,7 @@ def begin_body(http: Request, load: Load) -> Body:
 
 
 def leave_body(scope: Scope) -> None:
-    """Its text is tokens now, or its request is over; may be called again."""
+    """Its text is tokens now, or its request has ended; may be called again."""
     body: Body | None = scope.get(_NAME)
     if body is not None:
         body.leave()

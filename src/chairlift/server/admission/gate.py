@@ -1,8 +1,7 @@
-"""What every generating route asks first: may one more come in, and when is it given up?
+"""The first check of every generating route: room for the request, and its time limit.
 
-Always: a request is turned away before its body is read where there is no room for it. Its time runs from here, and is
-the least of what its header and its body allow and of the server's maximum. Tokens that were made of a text are paid
-for, also where it is refused for what they are.
+Always: without room a request is refused before its body is read. Its time runs from here: the least of its header's,
+its body's and the server's limit. A key pays for tokenized text even when the request is then refused.
 """
 
 import math
@@ -21,7 +20,7 @@ DEADLINE_HEADER = "X-Deadline-Ms"
 
 
 class TimeLimit:
-    """How long a request has, from now."""
+    """Of one request, from now."""
 
     def __init__(self, max_s: float | None, given_s: float | None) -> None:
         self._now = time.monotonic()
@@ -29,7 +28,7 @@ class TimeLimit:
         self.given_s = given_s  # by the client; None: it did not say
 
     def allow(self, timeout_s: float | None) -> None:
-        """What the body allows; raises `InvalidRequest`."""
+        """Applies the body's `timeout`; raises `InvalidRequest`."""
         if timeout_s is None:
             return
         if not 0 < timeout_s < math.inf:
@@ -51,7 +50,7 @@ def enter(http: Request) -> TimeLimit:
 
 @contextmanager
 def charged(http: Request, limit: TokenLimit) -> Iterator[None]:
-    """Has the key pay for what is refused inside: a request, and the tokens that were made."""
+    """Charges the key for a request refused inside and for its tokens."""
     try:
         yield
     except InvalidRequest as error:

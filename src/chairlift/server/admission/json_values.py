@@ -1,7 +1,7 @@
-"""How many values a large body of JSON holds, before any of them is made: a byte or two can become a hundred.
+"""Bounds the values in a large JSON body before it is decoded, when a byte or two can become a hundred.
 
-Always: what passes takes tens of megabytes at most when it is decoded, and a tenth of a second. Nothing that the routes
-take comes near the bounds but lists of token ids.
+Always: a body that passes takes at most tens of megabytes and a tenth of a second to decode. Of valid requests only
+lists of token ids come near the bounds.
 """
 
 from chairlift.core.errors import InvalidRequest
@@ -12,7 +12,7 @@ MAX_STRINGS = 65_536
 
 
 def check_values(body: bytes | bytearray) -> None:
-    """Raises `InvalidRequest`. What is no JSON at all is told by whoever decodes it."""
+    """Raises `InvalidRequest`; invalid JSON is left to the decoder."""
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body  # quotes that end nothing
     _check("strings", plain.count(b'"') // 2, MAX_STRINGS)
     outside = b"".join(plain.split(b'"')[::2])

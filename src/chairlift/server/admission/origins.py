@@ -1,9 +1,7 @@
-"""Pages of other sites. A browser lets them read what this server answers only where it says so (CORS), which it does
-for those named; but any page can post to a server on its user's machine, and one whose own name is made to mean this
-machine (DNS rebinding) can read too.
+"""Requests from pages of other sites. CORS lets the named ones read responses; but any page can post to a server on its
+user's machine, and with DNS rebinding read as well.
 
-Always: a server for this machine alone that has no keys is used by this machine's names, and by no page but its own and
-those named.
+Always: a server on loopback without keys answers only to loopback names and to its own page, besides those named.
 """
 
 import ipaddress
@@ -22,7 +20,7 @@ _WAYS_OUT = "name it with --allowed-host, or set API keys"
 
 
 def allow_origins(app: ASGIApp, origins: str | None) -> ASGIApp:
-    """`origins` as the option has them; None: the application as it is."""
+    """`origins`: the option's value."""
     if origins is None:
         return app
     return CORSMiddleware(
@@ -43,8 +41,7 @@ def is_loopback(host: str) -> bool:
 
 class LocalOnly:
     def __init__(self, app: ASGIApp, is_guarded: Callable[[], bool], hosts: list[str], origins: list[str]) -> None:
-        """`is_guarded`: whether the server is for this machine alone and has no keys now; `hosts` and `origins`: others
-        that may be named."""
+        """`is_guarded`: whether the server is on loopback and has no keys now; `hosts`, `origins`: exceptions."""
         self._app = app
         self._is_guarded = is_guarded
         self._hosts = {host.lower() for host in hosts}

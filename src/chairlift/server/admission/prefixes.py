@@ -1,9 +1,8 @@
-"""Whose cached prefixes a request may use, as the salt that the engine keeps them apart by.
+"""The cache salt of a request, which separates cached prefixes.
 
-Always: where there are API keys, a request shares with those of its own key, or of the group that the operator put its
-key in, unless all are to share. A client's own `cache_salt` parts these further and leads nowhere else: the parts of a
-salt are digests of equal length, so none can be written that reads as another key's. A key is known by a digest of its
-digest, which stays the same however often the file of keys is read and in whatever order.
+Always: with API keys, a request shares prefixes within its key, or within its key's group, unless all share. A client's
+own `cache_salt` separates further and reaches no other key: the parts of a salt are digests of equal length, so no
+client can write another key's. A key's part is a digest of its digest, the same after every reload.
 """
 
 from hashlib import blake2b
@@ -12,7 +11,7 @@ from chairlift.config.keys import ApiKey
 
 
 def salt_of(key: ApiKey | None, own: str, share: str) -> str:
-    """`own`: what the client asked for. `share` is the setting `share_prefixes`."""
+    """`own`: the client's `cache_salt`. `share`: the setting `share_prefixes`."""
     if key is None or share == "all":
         return own
     if key.cache_group is not None:

@@ -1,10 +1,10 @@
-"""Why a request is not served although nothing is wrong with it: there are too many, too late, or the server stops."""
+"""Why a valid request is refused: overload, its timeout, or a server that stops."""
 
 from chairlift.core.errors import ChairliftError
 
 
 class Rejected(ChairliftError):
-    """The same request may be served at another time; `retry_after_s` says when to try, where that is known."""
+    """The same request may succeed later; `retry_after_s`: when, if known."""
 
     status: int
     retry_after_s: int | None = None

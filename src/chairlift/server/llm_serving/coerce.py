@@ -1,7 +1,6 @@
-"""Lenient reading of JSON values, as clients of llm-serving rely on it: pydantic 1.10's rules and error texts.
+"""Lenient reading of JSON values, as llm-serving's clients rely on it: pydantic 1.10's rules and error texts.
 
-Always: a value either becomes the field's type or adds one entry to the list of errors; all errors of a body are
-reported together.
+Always: a value becomes the field's type or adds one error; all errors of a body are reported together.
 """
 
 import math
@@ -16,7 +15,7 @@ _FALSE = {0, "0", "off", "f", "false", "n", "no"}
 
 
 class Refusal(ValueError):
-    """Why a value does not fit: the text and the kind of pydantic's error."""
+    """Why a value does not fit: the text and the type of pydantic's error."""
 
     def __init__(self, message: str, kind: str, **context: Any) -> None:
         super().__init__(message)
@@ -33,14 +32,14 @@ class InvalidBody(Exception):
 
 
 class FieldReader:
-    """Reads fields out of one object and collects what is wrong with them."""
+    """Reads the fields of one object and collects their errors."""
 
     def __init__(self, where: Location, errors: list[dict[str, Any]]) -> None:
         self._where = where
         self.errors = errors
 
     def field(self, values: dict[str, Any], name: str, parse: Callable[[Any], Any], default: Any) -> Any:
-        """`default` where the field is absent; null is a value like any other."""
+        """`default` where the field is absent; null is an error."""
         if name not in values:
             return default
         return self.value(values[name], (name,), parse, default)
@@ -59,7 +58,7 @@ class FieldReader:
             return default
 
     def stops(self, values: dict[str, Any], name: str) -> list[str]:
-        """A list of stop strings, whose bad items are reported one by one."""
+        """A list of stop strings; bad items are reported one by one."""
         items = self.field(values, name, _short_list, [])
         return [self.value(item, (name, index), _short_text, "") for index, item in enumerate(items)]
 

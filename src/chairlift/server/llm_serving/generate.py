@@ -1,8 +1,7 @@
 """POST /models/<anything>, …/generate and …/generate_stream.
 
-Always: an answer that can be made has HTTP status 200, and what went wrong is its text, except that who is turned away
-for the time at which it came gets a status of its own. Every generated token has its line, also when its text is empty.
-A prompt is never refused for the tokens it holds.
+Always: the HTTP status is 200 and an error is the answer's text, except that `Rejected` has a status of its own. Every
+generated token has its line, even without text. A prompt is never refused for the tokens it holds.
 """
 
 import logging
@@ -23,14 +22,7 @@ from chairlift.server.context import context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.errors import Detail, request_id
 from chairlift.server.llm_serving.coerce import InvalidBody
-from chairlift.server.llm_serving.lines import (
-    EVENT_HEADERS,
-    Summary,
-    full_line,
-    summary_line,
-    token_line,
-    token_object,
-)
+from chairlift.server.llm_serving.lines import EVENT_HEADERS, full_line, summary_line, token_line, token_object
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, decode, ignored, parse, sampling_params
 from chairlift.server.receive import read_body
 from chairlift.server.request_log.ignored import ignore
@@ -74,7 +66,7 @@ async def _generate(http: Request, streams: bool | None) -> Response:
         limit = context.prompt_limit()
         with charged(http, limit):
             answers = [await _answer(http, request, time_left, limit)]
-        values, request = {}, replace_fields(request, inputs="")  # which may be long, while an answer may take long
+        values, request = {}, replace_fields(request, inputs="")  # frees them: they may be long, and the answer slow
         leave_body(http.scope)
         record_of(http).answers = answers
         return ByteStream(answers, lines, headers=lines.headers)
@@ -102,10 +94,10 @@ async def _answer(http: Request, request: GenerateRequest, time_left: TimeLimit,
 
 
 class LineEncoder:
-    """What one request hears: a line for each token and a summary, or all of it in one line."""
+    """A line for each token and a summary, or all of it in one line."""
 
     def __init__(self, parameters: Parameters, streams: bool, name: str, has_logits: bool = True) -> None:
-        """has_logits: tokens show their raw logit, as llm-serving's do, and not their log-probability."""
+        """`has_logits`: tokens show their raw logit, as llm-serving's do, not their log-probability."""
         self._streams = streams
         self._is_sse = parameters.return_protocol == "sse"
         self._has_summary = parameters.return_full_text
@@ -134,9 +126,7 @@ class LineEncoder:
         return token_line(delta.text, token, self._is_sse) if self._streams else b""
 
     def end(self) -> bytes:
-        num_tokens = len(self._tokens)
-        text = "".join(self._texts)
-        return self._summary(Summary(text=text, finish=self._finish, num_tokens=num_tokens, tokens=self._tokens))
+        return self._summary("".join(self._texts), self._finish, self._tokens)
 
     def fail(self, error: Exception, has_begun: bool) -> bytes:
         if isinstance(error, Rejected) and not has_begun:
@@ -144,12 +134,12 @@ class LineEncoder:
         finish, message, token_id = self._failure(error)
         token = token_object(token_id, 0.0, message, False)
         line = token_line(message, token, self._is_sse) if self._streams else b""
-        return line + self._summary(Summary(text=message, finish=finish, num_tokens=len(self._tokens), tokens=[token]))
+        return line + self._summary(message, finish, [token])
 
-    def _summary(self, summary: Summary) -> bytes:
+    def _summary(self, text: str, finish: str, shown: list[str]) -> bytes:
         if not self._streams:
-            return full_line(summary)
-        return summary_line(summary, self._is_sse) if self._has_summary else b""
+            return full_line(text, finish, len(self._tokens), shown)
+        return summary_line(text, finish, len(self._tokens), shown, self._is_sse) if self._has_summary else b""
 
     def _failure(self, error: Exception) -> Failure:
         match error:

@@ -1,4 +1,4 @@
-"""The bytes of the llm-serving answers: key order, separators and line ends as its clients know them.
+"""The bytes of the llm-serving responses: key order, separators and line ends as its clients know them.
 
 token object   {"id": 5, "logprob": 17.2, "special": false, "text": "a"}      logprob is the raw logit by default
 sse line       {"event": "message", "retry": 30000, "data": [{...}]}\n        a list of one, and no "data:" before it
@@ -7,8 +7,6 @@ other line     data:{...}\n
 
 import json
 
-import msgspec
-
 _quoted = json.encoder.encode_basestring  # what json.dumps does to a text with ensure_ascii=False
 EVENT_HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -16,15 +14,6 @@ EVENT_HEADERS = [
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),
 ]
-
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """How an answer ended; `tokens` are token objects as JSON."""
-
-    text: str
-    finish: str
-    num_tokens: int
-    tokens: list[str]
 
 
 def token_object(token: int, likelihood: float, text: str, is_special: bool) -> str:
@@ -38,14 +27,15 @@ def token_line(text: str, token: str, is_sse: bool) -> bytes:
     )
 
 
-def summary_line(summary: Summary, is_sse: bool) -> bytes:
+def summary_line(text: str, finish: str, num_tokens: int, tokens: list[str], is_sse: bool) -> bytes:
     if is_sse:
-        return _line(f'{{"details": null, {_summary(summary)}}}', is_sse)
-    return b"data:" + full_line(summary)
+        return _line(f'{{"details": null, {_summary(text, finish, num_tokens, tokens)}}}', is_sse)
+    return b"data:" + full_line(text, finish, num_tokens, tokens)
 
 
-def full_line(summary: Summary) -> bytes:
-    return f'{{{_summary(summary)}, "details": null}}\n'.encode()
+def full_line(text: str, finish: str, num_tokens: int, tokens: list[str]) -> bytes:
+    """`tokens`: token objects as JSON."""
+    return f'{{{_summary(text, finish, num_tokens, tokens)}, "details": null}}\n'.encode()
 
 
 def status_event(value: object) -> bytes:
@@ -62,10 +52,9 @@ def _line(content: str, is_sse: bool) -> bytes:
     return f"data:{content}\n".encode()
 
 
-def _summary(summary: Summary) -> str:
-    first = summary.tokens[0]
+def _summary(text: str, finish: str, num_tokens: int, tokens: list[str]) -> str:
     return (
-        f'"generated_text": {_quoted(summary.text)}, "finish_reason": {_quoted(summary.finish)}, '
-        f'"generated_tokens": {summary.num_tokens}, "prefill": [{first}], "seed": 0, '
-        f'"tokens": [{", ".join(summary.tokens)}], "top_tokens": [[{first}]]'
+        f'"generated_text": {_quoted(text)}, "finish_reason": {_quoted(finish)}, '
+        f'"generated_tokens": {num_tokens}, "prefill": [{tokens[0]}], "seed": 0, '
+        f'"tokens": [{", ".join(tokens)}], "top_tokens": [[{tokens[0]}]]'
     )

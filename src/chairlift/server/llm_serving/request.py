@@ -1,8 +1,8 @@
-"""The body of the llm-serving routes and what it means: coercion, then the old server's defaults and clamps.
+"""The body of the llm-serving routes: coercion, then llm-serving's defaults and clamps.
 
-Always: a body that the old server took is taken, with the same values, except `max_new_tokens` below 1, numbers that
-are not finite, inputs that are not text and stop strings beyond our limits, which are 422. Seed, stop and
-repetition_penalty, which it accepted and ignored, count here.
+Always: a body that llm-serving accepts is accepted with the same values, except `max_new_tokens` below 1, numbers that
+are not finite, inputs that are not text and stop strings beyond our limits, which are 422. `seed`, `stop` and
+`repetition_penalty`, which it ignores, have an effect here.
 """
 
 import json
@@ -12,22 +12,11 @@ from typing import Any
 import msgspec
 
 from chairlift.core.params import SamplingParams
-from chairlift.server.llm_serving.coerce import (
-    FieldReader,
-    InvalidBody,
-    Refusal,
-    at_least_one,
-    boolean,
-    integer,
-    mapping,
-    number,
-    seconds,
-    text,
-    whole_text,
-)
+from chairlift.server.llm_serving import coerce
+from chairlift.server.llm_serving.coerce import FieldReader, InvalidBody, Refusal
 
 _MAX_TOP_K = 100
-_MAX_TEMPERATURE = 100.0  # from here on the tokens left by top-k are as good as equally likely
+_MAX_TEMPERATURE = 100.0  # from here on the tokens left by top-k are practically equally likely
 
 
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +32,12 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     stop: list[str] = []
 
 
-_PARSERS: dict[object, Callable[[Any], Any]] = {bool: boolean, int: integer, float: number, str: text}
-_NULLABLE = ("max_new_tokens", "top_k", "top_p", "temperature", "repetition_penalty")  # null is as absent
+_PARSERS: dict[object, Callable[[Any], Any]] = {
+    bool: coerce.boolean, int: coerce.integer, float: coerce.number, str: coerce.text
+}  # fmt: skip
+_NULLABLE = ("max_new_tokens", "top_k", "top_p", "temperature", "repetition_penalty")  # null counts as absent
 _READ = {
-    field.name: (at_least_one if field.name == "max_new_tokens" else _PARSERS[field.type], field.default)
+    field.name: (coerce.at_least_one if field.name == "max_new_tokens" else _PARSERS[field.type], field.default)
     for field in msgspec.structs.fields(Parameters)
     if field.name != "stop"
 }
@@ -64,43 +55,43 @@ def parse(values: dict[str, Any]) -> GenerateRequest:
     errors: list[dict[str, Any]] = []
     reader = FieldReader(("body",), errors)
     if "inputs" in values:
-        inputs = reader.field(values, "inputs", whole_text, "")
+        inputs = reader.field(values, "inputs", coerce.whole_text, "")
     else:
         reader.refuse(("inputs",), Refusal("field required", "value_error.missing"))
         inputs = ""
-    parameters = _parameters(reader.nullable(values, "parameters", mapping, {}), errors)
-    stream = reader.field(values, "stream", boolean, False)
-    timeout = reader.nullable(values, "timeout", seconds, None)
+    parameters = _parameters(reader.nullable(values, "parameters", coerce.mapping, {}), errors)
+    stream = reader.field(values, "stream", coerce.boolean, False)
+    timeout = reader.nullable(values, "timeout", coerce.seconds, None)
     if errors:
         raise InvalidBody(errors)
     return GenerateRequest(inputs=inputs, parameters=parameters, stream=stream, timeout=timeout)
 
 
 def ignored(values: dict[str, Any]) -> list[str]:
-    """Names of what a body holds without effect, unless it asks for nothing."""
+    """Names of fields without effect, but for empty ones."""
     inside = values.get("parameters")
-    parameters = inside if isinstance(inside, dict) else {}
-    known = GenerateRequest.__struct_fields__
-    found = [name for name, value in values.items() if name not in known and value]
-    known = Parameters.__struct_fields__
-    return found + [f"parameters.{name}" for name, value in parameters.items() if name not in known and value]
+    levels = (("", values, GenerateRequest), ("parameters.", inside if isinstance(inside, dict) else {}, Parameters))
+    return [
+        f"{prefix}{name}"
+        for prefix, fields, kind in levels
+        for name, value in fields.items()
+        if name not in kind.__struct_fields__ and value
+    ]
 
 
 def decode(body: bytes | bytearray) -> dict[str, Any]:
     """Raises `InvalidBody`."""
     try:
-        values = json.loads(body.decode()) if body else None  # as which its values were counted
-    except json.JSONDecodeError as error:
-        detail = {"type": "json_invalid", "loc": ["body", error.pos], "msg": "JSON decode error"}
-        raise InvalidBody([detail | {"input": {}, "ctx": {"error": error.msg}}]) from error
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        # Not JSON in a way that has no position: broken UTF-8, too deep, a number of thousands of digits.
-        detail = {"type": "json_invalid", "loc": ["body", 0], "msg": "JSON decode error"}
-        raise InvalidBody([detail | {"input": {}, "ctx": {"error": str(error)[:200]}}]) from error
+        values = json.loads(body.decode()) if body else None  # as UTF-8, in which its values were counted
+    except (RecursionError, ValueError) as error:
+        # Errors without a position: broken UTF-8, too deep, a number of thousands of digits.
+        at, why = (error.pos, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error)[:200])
+        detail = {"type": "json_invalid", "loc": ["body", at], "msg": "JSON decode error"}
+        raise InvalidBody([detail | {"input": {}, "ctx": {"error": why}}]) from error
     refusal = Refusal("field required", "value_error.missing")
     if values is not None:
         try:
-            return mapping(values)
+            return coerce.mapping(values)
         except Refusal as error:
             refusal = error
     reader = FieldReader(("body",), [])
@@ -115,16 +106,16 @@ def _parameters(values: dict[str, Any], errors: list[dict[str, Any]]) -> Paramet
         for name, (parse, default) in _READ.items()
     }
     parameters = Parameters(**read, stop=reader.stops(values, "stop"))
-    # Without effect, as ever, but of the right type.
+    # Without effect, but of the right type.
     for name in ("top_n_tokens", "typical_p"):
-        reader.field(values, name, integer, 0)
+        reader.field(values, name, coerce.integer, 0)
     for name in ("truncate", "watermark", "details", "decoder_input_details"):
-        reader.field(values, name, boolean, False)
+        reader.field(values, name, coerce.boolean, False)
     return parameters
 
 
 def sampling_params(parameters: Parameters, vocab_size: int) -> SamplingParams:
-    """The old server's clamps: a value out of range is replaced, never refused."""
+    """With llm-serving's clamps: a value out of range is replaced, never refused."""
     temperature, is_greedy = parameters.temperature, not parameters.do_sample
     if not 1e-5 < temperature <= 65536:
         temperature, is_greedy = 1.0, True
@@ -144,5 +135,5 @@ def sampling_params(parameters: Parameters, vocab_size: int) -> SamplingParams:
 
 
 def _can_occur(stop: str) -> bool:
-    """Whether any text holds this one: not if it is half of a surrogate pair, and an empty one says nothing."""
+    """Not if it is empty or half of a surrogate pair."""
     return stop.encode(errors="ignore").decode() == stop != ""

@@ -1,4 +1,4 @@
-"""GET /serving/…: one server-sent event each, with the names that llm-serving gave them."""
+"""GET /serving/…: one server-sent event each, under llm-serving's names."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +16,7 @@ async def num_waiting(http: Request) -> Response:
 
 
 async def model_info(http: Request) -> Response:
-    """Some names say other things than they hold; clients know them so."""
+    """Some names do not match their values; clients know them so."""
     context = context_of(http)
     compat, engine = context.settings.compat, context.engine
     slots = engine.limits.max_running

@@ -1,6 +1,5 @@
 """POST /v1/chat/completions."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from msgspec import UNSET
@@ -8,10 +7,9 @@ from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chairlift.core.score import TokenScore
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import charged, enter
-from chairlift.server.context import ServerContext, context_of
+from chairlift.server.context import context_of
 from chairlift.server.openai.chunks import Frame
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.logprobs import chat_logprobs, prompt_logprobs
@@ -19,7 +17,8 @@ from chairlift.server.openai.params import attributes_of, chat_names, chat_param
 from chairlift.server.openai.prompts import chat_prompt
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import ChatRequest
-from chairlift.server.openai.responses import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
+from chairlift.server.openai.responses import ChatChoice, ChatCompletion, ChatMessage
+from chairlift.text.tokenizer import Tokenizer
 
 
 async def chat_completions(http: Request) -> Response:
@@ -31,41 +30,36 @@ async def chat_completions(http: Request) -> Response:
         params = chat_params(request, given, context.model_config.sampling)
         attributes = attributes_of(http, request, time_left.given_s)
         prompt = await chat_prompt(context, request, limit)
-        request = replace_fields(request, messages=[])  # which may be long, while an answer may take long
+        request = replace_fields(request, messages=[])  # frees them: they may be long, and the answer slow
         leave_body(http.scope)
         reply = Reply(http, request, [prompt], params, attributes, time_left, is_chat=True)
-    return await respond(http, reply, partial(_frame, context), partial(_completion, context))
+    return await respond(http, reply, partial(_frame, context.tokenizer), partial(_completion, context.tokenizer))
 
 
-def _frame(context: ServerContext, reply: Reply, index: int) -> Frame:
-    scores = None if reply.params.logprobs is None else partial(_scores, context)
-    return Frame(reply, reply.answers[0], index, scores)
+def _frame(tokenizer: Tokenizer, reply: Reply, index: int) -> Frame:
+    shown = reply.params.logprobs is not None
+    return Frame(
+        reply, reply.answers[0], index, (lambda _, scores: chat_logprobs(tokenizer, scores)) if shown else None
+    )
 
 
-def _scores(context: ServerContext, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> ChatLogprobs:
-    return chat_logprobs(context.tokenizer, scores)
-
-
-def _completion(context: ServerContext, reply: Reply, choices: list[Choice]) -> ChatCompletion:
+def _completion(tokenizer: Tokenizer, reply: Reply, choices: list[Choice]) -> ChatCompletion:
     answer = reply.answers[0]
     asks_prompt = reply.params.prompt_logprobs is not None
     return ChatCompletion(
-        id=reply.id,
-        created=reply.created,
-        model=reply.model,
-        choices=[_choice(context, reply, index, choice) for index, choice in enumerate(choices)],
+        **reply.lead(),
+        choices=[_choice(tokenizer, reply, index, choice) for index, choice in enumerate(choices)],
         usage=reply.usage(),
-        system_fingerprint=reply.fingerprint,
-        prompt_logprobs=prompt_logprobs(context.tokenizer, answer.prompt_scores) if asks_prompt else UNSET,
+        prompt_logprobs=prompt_logprobs(tokenizer, answer.prompt_scores) if asks_prompt else UNSET,
         prompt_token_ids=answer.prompt if reply.request.return_token_ids else UNSET,
     )
 
 
-def _choice(context: ServerContext, reply: Reply, index: int, choice: Choice) -> ChatChoice:
+def _choice(tokenizer: Tokenizer, reply: Reply, index: int, choice: Choice) -> ChatChoice:
     return ChatChoice(
         index=index,
         message=ChatMessage("assistant", "".join(choice.text)),
-        logprobs=None if reply.params.logprobs is None else chat_logprobs(context.tokenizer, choice.scores),
+        logprobs=None if reply.params.logprobs is None else chat_logprobs(tokenizer, choice.scores),
         finish_reason=choice.finish,
         stop_reason=choice.stop,
         token_ids=choice.tokens if reply.request.return_token_ids else UNSET,

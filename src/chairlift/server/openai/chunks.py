@@ -1,7 +1,7 @@
 """The chunks of an OpenAI stream as bytes.
 
-Always: one chunk per token; only a token whose text is held back rides with the next chunk instead. Nothing is
-sent for a choice before its first token, and its role (or its echoed prompt) comes in that same chunk.
+Always: one chunk per token, except that a token with held-back text joins the next chunk. A choice sends nothing before
+its first token; its role, or its echoed prompt, comes in that chunk.
 
     data: {"id":…,"choices":[{"index":0,"delta":{"content":  "text"  },"logprobs":null,"finish_reason":null}]}
     `----------------- head, made once ------------------'          `------------ tail, made once ---------'
@@ -65,12 +65,10 @@ class Frame:
         if self._is_plain and not self._is_first and delta.finish is None:
             return b"" if is_held_back else self._head + _encode(delta.text) + self._tail
         self._pending.add(delta)
-        if is_held_back:
-            return b""
-        return self._flush()
+        return b"" if is_held_back else self._flush()
 
     def only_echo(self) -> bytes:
-        """The one chunk of a choice that is nothing but its echoed prompt."""
+        """The one chunk of a choice that is only its echoed prompt."""
         self._pending = Choice(finish="length")
         return self._flush()
 
@@ -99,7 +97,7 @@ class Frame:
 
 
 class ChunkEncoder:
-    """What a stream says: the chunks of all choices as their tokens come, and how it ends."""
+    """The chunks of all choices as their tokens come, and the end of the stream."""
 
     def __init__(self, reply: Reply, frames: Sequence[Frame]) -> None:
         self._reply = reply
@@ -122,11 +120,6 @@ class ChunkEncoder:
 
 
 def _lead(reply: Reply) -> bytes:
-    kind = _encode("chat.completion.chunk" if reply.is_chat else "text_completion")
-    return b'data: {"id":%s,"object":%s,"created":%d,"model":%s,"system_fingerprint":%s,' % (
-        _encode(reply.id),
-        kind,
-        reply.created,
-        _encode(reply.model),
-        _encode(reply.fingerprint),
-    )
+    kind = "chat.completion.chunk" if reply.is_chat else "text_completion"
+    fields = (reply.id, kind, reply.created, reply.model, reply.fingerprint)
+    return b'data: {"id":%b,"object":%b,"created":%b,"model":%b,"system_fingerprint":%b,' % (*map(_encode, fields),)

@@ -1,6 +1,6 @@
 """POST /v1/completions."""
 
-from functools import partial
+from dataclasses import dataclass
 
 from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
@@ -11,7 +11,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import charged, enter
 from chairlift.server.answer import Answer
-from chairlift.server.context import ServerContext, context_of
+from chairlift.server.context import context_of
 from chairlift.server.openai.chunks import Frame
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.logprobs import CompletionScores, prompt_logprobs
@@ -20,9 +20,10 @@ from chairlift.server.openai.prompts import completion_prompts
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
 from chairlift.server.openai.responses import Completion, CompletionChoice
+from chairlift.text.tokenizer import Tokenizer
 
 DEFAULT_TOKENS = 16
-MAX_SAMPLES = 8192  # of a body; preparing that many takes a tenth of a second, in which nobody else is answered
+MAX_SAMPLES = 8192  # of a body; preparing that many takes a tenth of a second, in which other requests wait
 
 
 async def completions(http: Request) -> Response:
@@ -35,7 +36,7 @@ async def completions(http: Request) -> Response:
     limit = context.prompt_limit()
     with charged(http, limit):
         prompts = await completion_prompts(context, request, limit)
-        request = replace_fields(request, prompt="")  # which may be long, while an answer may take long
+        request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
         leave_body(http.scope)
         if len(prompts) * params.num_samples > MAX_SAMPLES:
             count = f"{len(prompts)} prompts with {params.num_samples} samples each"
@@ -51,67 +52,55 @@ async def completions(http: Request) -> Response:
             hides_output=is_echo_only(request, given),
             default_tokens=DEFAULT_TOKENS,
         )
-    completion = partial(_completion, context, request, "prompt_logprobs" in given)
-    return await respond(http, reply, partial(_frame, context, request), completion)
+    form = _Form(context.tokenizer, request, "prompt_logprobs" in given)
+    return await respond(http, reply, form.frame, form.completion)
 
 
-def _echo(context: ServerContext, request: CompletionRequest, answer: Answer) -> str | None:
-    return context.tokenizer.decode(answer.prompt, answer.params.skip_special_tokens) if request.echo else None
+@dataclass(frozen=True, slots=True)
+class _Form:
+    tokenizer: Tokenizer
+    request: CompletionRequest
+    shows_prompt_scores: bool
 
+    def frame(self, reply: Reply, index: int) -> Frame:
+        answer = reply.answers[index // reply.params.n]
+        scores = self._scores(answer)
+        return Frame(reply, answer, index, None if scores is None else scores.build, self._echo(answer))
 
-def _scores(context: ServerContext, request: CompletionRequest, answer: Answer) -> CompletionScores | None:
-    if answer.params.logprobs is None:
-        return None
-    before = [] if request.echo else answer.prompt
-    return CompletionScores(context.tokenizer, before, answer.params.skip_special_tokens)
+    def completion(self, reply: Reply, choices: list[Choice]) -> Completion:
+        n = reply.params.n
+        return Completion(
+            **reply.lead(),
+            choices=[self._choice(reply.answers[index // n], index, choice) for index, choice in enumerate(choices)],
+            usage=reply.usage(),
+        )
 
+    def _choice(self, answer: Answer, index: int, choice: Choice) -> CompletionChoice:
+        tokens, scores, texts = choice.tokens, choice.scores, choice.text
+        echo = self._echo(answer)
+        if echo is not None:
+            tokens, scores = answer.prompt + tokens, [None, *answer.prompt_scores, *scores]
+            texts = [echo, *texts]
+        score = self._scores(answer)
+        prompt_scores = prompt_logprobs(self.tokenizer, answer.prompt_scores) if self.shows_prompt_scores else UNSET
+        return CompletionChoice(
+            index=index,
+            text="".join(texts),
+            logprobs=None if score is None else score.build(tokens, scores),
+            finish_reason=choice.finish,
+            stop_reason=choice.stop,
+            prompt_logprobs=prompt_scores,
+            prompt_token_ids=answer.prompt if self.request.return_token_ids else UNSET,
+            token_ids=choice.tokens if self.request.return_token_ids else UNSET,
+        )
 
-def _frame(context: ServerContext, request: CompletionRequest, reply: Reply, index: int) -> Frame:
-    answer = reply.answers[index // reply.params.n]
-    scores = _scores(context, request, answer)
-    build = None if scores is None else scores.build
-    return Frame(reply, answer, index, build, _echo(context, request, answer))
+    def _echo(self, answer: Answer) -> str | None:
+        if not self.request.echo:
+            return None
+        return self.tokenizer.decode(answer.prompt, answer.params.skip_special_tokens)
 
-
-def _completion(
-    context: ServerContext, request: CompletionRequest, shows_prompt_scores: bool, reply: Reply, choices: list[Choice]
-) -> Completion:
-    n = reply.params.n
-    return Completion(
-        id=reply.id,
-        created=reply.created,
-        model=reply.model,
-        choices=[
-            _choice(context, request, shows_prompt_scores, reply.answers[index // n], index, choice)
-            for index, choice in enumerate(choices)
-        ],
-        usage=reply.usage(),
-        system_fingerprint=reply.fingerprint,
-    )
-
-
-def _choice(
-    context: ServerContext,
-    request: CompletionRequest,
-    shows_prompt_scores: bool,
-    answer: Answer,
-    index: int,
-    choice: Choice,
-) -> CompletionChoice:
-    tokens, scores, texts = choice.tokens, choice.scores, choice.text
-    echo = _echo(context, request, answer)
-    if echo is not None:
-        tokens, scores = answer.prompt + tokens, [None, *answer.prompt_scores, *scores]
-        texts = [echo, *texts]
-    score = _scores(context, request, answer)
-    prompt_scores = prompt_logprobs(context.tokenizer, answer.prompt_scores) if shows_prompt_scores else UNSET
-    return CompletionChoice(
-        index=index,
-        text="".join(texts),
-        logprobs=None if score is None else score.build(tokens, scores),
-        finish_reason=choice.finish,
-        stop_reason=choice.stop,
-        prompt_logprobs=prompt_scores,
-        prompt_token_ids=answer.prompt if request.return_token_ids else UNSET,
-        token_ids=choice.tokens if request.return_token_ids else UNSET,
-    )
+    def _scores(self, answer: Answer) -> CompletionScores | None:
+        if answer.params.logprobs is None:
+            return None
+        before = [] if self.request.echo else answer.prompt
+        return CompletionScores(self.tokenizer, before, answer.params.skip_special_tokens)

@@ -1,4 +1,4 @@
-"""What the OpenAI routes share: reading a body, naming the model, answering in JSON or as an event stream."""
+"""What the OpenAI routes share: reading a body, and responding in JSON or as an event stream."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -38,7 +38,7 @@ async def respond(
     frame: Callable[[Reply, int], Frame],
     complete: Callable[[Reply, list[Choice]], msgspec.Struct],
 ) -> Response:
-    """`frame` makes the chunks of one of the choices, `complete` the body of a whole answer."""
+    """`frame` makes the chunks of one choice, `complete` the body of a whole answer."""
     if reply.request.stream:
         frames = [frame(reply, index) for index in range(len(reply.answers) * reply.params.n)]
         return ByteStream(reply.answers, ChunkEncoder(reply, frames), headers=HEADERS)

@@ -1,7 +1,7 @@
-"""Reading an OpenAI-style body: strict types, refusals that name the field, and no silent surprises.
+"""Reads an OpenAI-style body: strict types, and errors that name the field.
 
-Always: null counts as absent; a field that OpenAI or its extensions define and that is not built is refused by name
-unless its value asks for nothing; a field nobody knows is ignored, and named to whoever asks what was.
+Always: null counts as absent; a field that OpenAI or its extensions define and this server lacks is refused by name
+unless its value has no effect; an unknown field is ignored and reported by name.
 """
 
 import re
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 # Whole numbers that fit the wire; narrower limits are checked where their meaning is known.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-# Values that ask for nothing, so that refusing them would help nobody.
+# Values without effect, which are accepted.
 _HARMLESS: Mapping[str, tuple[object, ...]] = {
     "tool_choice": ("none",),
     "function_call": ("none",),
@@ -41,25 +41,21 @@ _NOT_BUILT = frozenset(
         "json_schema", "chat_template", "documents", "mm_processor_kwargs", "lora_path",
     }
 )  # fmt: skip
-# Those that change the prompt: all that matters where nothing is answered.
+# Those that change the prompt: the only ones that matter to /tokenize.
 _IN_PROMPT = frozenset(
     {
         "tools", "tool_choice", "functions", "function_call", "suffix", "reasoning_effort", "reasoning",
         "truncate_prompt_tokens", "prompt_embeds", "chat_template", "documents", "mm_processor_kwargs",
     }
 )  # fmt: skip
-# Labels for OpenAI's own books; they change no answer.
+# Labels for OpenAI's accounting; they change no answer.
 _LABELS = frozenset(
     {
-        "metadata",
-        "service_tier",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
+        "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
         "parallel_tool_calls",
     }
-)
-_KNOWN_OF = _NOT_BUILT | _LABELS  # what the API has and this server does nothing with
+)  # fmt: skip
+_KNOWN_OF = _NOT_BUILT | _LABELS  # fields of the API without effect here
 _WHERE = re.compile(r"(?P<what>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
 _TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`(?:, got `(?P<got>[^`]*)`| [<>]= \S+)")
 _WORDS = {
@@ -71,7 +67,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 
 
 def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
-    """The body as a `kind`, and the names of what was ignored; raises `InvalidRequest`."""
+    """The body as a `kind`, and the names of ignored fields; raises `InvalidRequest`."""
     fields = _decode(body, kind)
     if not isinstance(fields, dict):
         raise InvalidRequest("body", "must be a JSON object")
@@ -100,7 +96,7 @@ def _decode(body: bytes | bytearray, kind: type[T]) -> Any:
         try:
             return msgspec.json.decode(body)
         except msgspec.ValidationError:
-            # A number that no type can hold: the typed decoder knows in which field.
+            # A number that no type can hold: the typed decoder names its field.
             return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise _named(error) from error
@@ -121,7 +117,7 @@ def _named(error: msgspec.ValidationError) -> InvalidRequest:
 
 
 def _in_words(what: str) -> str:
-    """What the decoder says of a type, for people who do not know Python's."""
+    """The decoder's message in JSON's terms, not Python's."""
     wrong = _TYPE.fullmatch(what)
     if wrong is None:
         return what[:1].lower() + what[1:]

@@ -1,6 +1,6 @@
-"""Scores of tokens in the three shapes that OpenAI clients read.
+"""Scores of tokens in the three forms that OpenAI clients read.
 
-Always: a number that JSON cannot hold is sent as -9999. A token that is not text on its own is spelled
+Always: a number that JSON cannot hold is sent as -9999. A token that is not text on its own is written
 `bytes:\\xe2\\x80`.
 """
 
@@ -34,10 +34,7 @@ def _number(logprob: float) -> float:
 
 
 class CompletionScores:
-    """Builds the parallel lists of one choice, chunk after chunk; remembers where in the text it is.
-
-    `before`: the tokens that the text continues; none where the prompt is part of it.
-    """
+    """The parallel lists of one choice, chunk after chunk. `before`: the tokens that its text continues."""
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int], skip_special: bool) -> None:
         self._tokenizer = tokenizer
@@ -78,7 +75,7 @@ def _top_logprob(tokenizer: Tokenizer, token: int, logprob: float) -> TopLogprob
 
 
 def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> PromptLogprobs:
-    """One map per prompt token, by token id; nothing comes before the first token, so it has none."""
+    """One map per prompt token, by token id; none for the first."""
     return [None, *(_prompt_logprob(tokenizer, score) for score in scores)]
 
 

@@ -21,7 +21,7 @@ from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens
 
 T = TypeVar("T")
 _MANY = 4096
-MAX_TOKENS = 262_144  # of a text to take apart or put together, and as many as the context has
+MAX_TOKENS = 262_144  # of a text to tokenize or detokenize; more if the context holds more
 
 
 async def welcome(http: Request) -> Response:
@@ -46,8 +46,7 @@ async def tokenize(http: Request) -> Response:
     request = await read_request(http, TokenizeRequest)
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("prompt", "give either prompt or messages")
-    max_len = _max_model_len(context)
-    limit = _token_limit(context)
+    limit, max_len = _token_limit(context), _max_model_len(context)
     if request.prompt is not None:
         add_special = request.add_special_tokens is not False
         [tokens] = await context.encoder.encode_all([request.prompt], add_special, limit)
@@ -76,7 +75,7 @@ async def version(http: Request) -> Response:
 
 
 def _counted(http: Request) -> ServerContext:
-    """As one request of whoever asks, before its body is read; raises `Overloaded`."""
+    """Counts a request for its API key before its body is read; raises `Overloaded`."""
     context = context_of(http)
     context.load.spend(key_of(http), 1, 0)
     return context
@@ -91,8 +90,7 @@ async def _in_thread(context: ServerContext, work: Callable[[], T], num_tokens: 
 
 
 def _token_limit(context: ServerContext) -> TokenLimit:
-    limit = max(MAX_TOKENS, _max_model_len(context))
-    return TokenLimit(limit, "are not handled at once")
+    return TokenLimit(max(MAX_TOKENS, _max_model_len(context)), "are not handled at once")
 
 
 def _max_model_len(context: ServerContext) -> int:

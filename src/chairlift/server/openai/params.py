@@ -1,4 +1,4 @@
-"""From a body's fields to `SamplingParams` and `Attributes`: defaults, aliases and the checks that need two fields."""
+"""A body's fields to `SamplingParams` and `Attributes`: defaults, aliases and the checks that need two fields."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from chairlift.core.params import MAX_LOGPROBS, PARAMS, SamplingParams
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, GenerationRequest
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
-Given = dict[str, Any]  # what a body gives, by the names that `SamplingParams` has
+Given = dict[str, Any]  # a body's values, by the names of `SamplingParams`
 _ASKED = tuple(name for name, each in ATTRIBUTES.items() if each.is_public)
 _params, _attributes = attrgetter(*PARAMS), attrgetter(*_ASKED)
 
@@ -58,8 +58,8 @@ def chat_params(request: ChatRequest, given: Given, defaults: SamplingDefaults) 
 
 
 def attributes_of(http: Request, request: GenerationRequest, given_s: float | None) -> Attributes:
-    """`given_s`: after which the client has no use for an answer; that is when it is due, unless it says otherwise.
-    Without a `user` the API key is one, so spelled that logs and traces do not give it away."""
+    """`given_s`: the client's time limit, which is the deadline unless the body has one. Without a `user` a digest of
+    the API key is the user, which logs and traces may show."""
     asked = zip(_ASKED, _attributes(request), strict=True)
     given = {name: ATTRIBUTES[name].read(value) for name, value in asked if value is not None}
     given.setdefault("deadline_s", given_s)
@@ -71,7 +71,7 @@ def attributes_of(http: Request, request: GenerationRequest, given_s: float | No
 
 @contextmanager
 def chat_names(request: ChatRequest) -> Iterator[None]:
-    """Errors inside name the fields that a chat body has."""
+    """Errors inside name the fields of a chat body."""
     names = {"prompt": "messages"}
     if request.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
@@ -82,13 +82,13 @@ def chat_names(request: ChatRequest) -> Iterator[None]:
 
 
 def _sampling(request: GenerationRequest, given: Given, defaults: SamplingDefaults) -> SamplingParams:
-    if request.use_beam_search:  # what the model's makers suggest for sampling has no say in a search
+    if request.use_beam_search:  # the model's sampling defaults do not apply
         if given.get("logprobs") is not None:
             raise InvalidRequest("logprobs", "is not available in a beam search")
         found = given | _search(given)
     else:
         found = _suggested(defaults) | given | _best_of(request, given)
-    if found.get("top_k") == -1:  # what clients that speak vLLM's dialect send for "all"
+    if found.get("top_k") == -1:  # "all" in vLLM's API
         found["top_k"] = 0
     for name, convert in _CONVERTED.items():
         if name in found:

@@ -1,4 +1,4 @@
-"""What a body asks to be continued, as token ids: texts, token ids or a conversation."""
+"""The prompts of a body as token ids: texts, token ids or a conversation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from chairlift.server.openai.requests import ChatRequest, CompletionRequest, Con
 from chairlift.text.chat import render
 
 MAX_PROMPTS = 1024
-MAX_MESSAGES = 4096  # a template takes microseconds over each, and all other requests of the front end wait for it
+MAX_MESSAGES = 4096  # a template takes microseconds for each, in which other requests wait
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
 async def completion_prompts(context: ServerContext, request: CompletionRequest, limit: TokenLimit) -> list[list[int]]:
     prompt = request.prompt
     items: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
-    if len(items) > max(MAX_PROMPTS, limit.num_tokens) and isinstance(items[0], int):  # before anybody looks at each
+    if len(items) > max(MAX_PROMPTS, limit.num_tokens) and isinstance(items[0], int):  # before all are looked at
         raise InvalidRequest("prompt", f"{len(items)} tokens {limit.why}")
     if items and all(isinstance(item, int) for item in items):
         items = [items]

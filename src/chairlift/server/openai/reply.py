@@ -1,10 +1,11 @@
-"""One OpenAI response in the making: the answers to its prompts, and what it says about them."""
+"""An OpenAI response in progress: the answers to its prompts and the fields around them."""
 
 import asyncio
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.requests import Request
 
@@ -23,7 +24,7 @@ from chairlift.server.request_log.record import record_of
 
 @dataclass(slots=True)
 class Choice:
-    """One sample of one prompt, as far as it has come."""
+    """One sample of one prompt, as far as it is generated."""
 
     text: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Reply:
         default_tokens: int | None = None,
     ) -> None:
         context, record = context_of(http), record_of(http)
+        self._record = record
         self.id = f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(16)}"
         self.created = int(time.time())
         self.model = request.model or context.model_names[0]
@@ -65,7 +67,7 @@ class Reply:
         self.is_chat = is_chat
         self.hides_output = hides_output
         self.name = record.id
-        # Tokens that never have text of their own; the text of any other is at most held back for a while.
+        # Tokens that never have text of their own; that of others is at most held back.
         self.silent_ids = context.tokenizer.special_ids if params.skip_special_tokens else frozenset()
         self.answers = record.answers = [
             Answer(
@@ -98,10 +100,13 @@ class Reply:
             made = [[Choice(finish="length") for _ in samples] for samples in made]
         return [choice for samples in made for choice in samples]
 
+    def lead(self) -> dict[str, Any]:
+        """The fields that name it."""
+        return {"id": self.id, "created": self.created, "model": self.model, "system_fingerprint": self.fingerprint}
+
     def usage(self) -> Usage:
-        num_prompt = sum(len(answer.prompt) for answer in self.answers)
-        num_output = 0 if self.hides_output else sum(answer.num_output for answer in self.answers)
-        num_cached = sum(answer.num_cached for answer in self.answers)
+        num_prompt, num_cached, num_output = self._record.num_tokens()
+        num_output = 0 if self.hides_output else num_output
         return Usage(num_prompt, num_prompt + num_output, num_output, CachedTokens(num_cached))
 
 

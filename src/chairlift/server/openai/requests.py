@@ -1,7 +1,7 @@
-"""The bodies of the OpenAI routes, field by field. Types only: what a value may be is checked where it is used.
+"""The bodies of the OpenAI routes, field by field. Types only: values are checked where they are used.
 
-The fields of `SamplingParams` and `Attributes` are not written here: bodies that ask for text get them from there, each
-absent unless a client gives it, with the JSON type that stands for its own.
+The fields of `SamplingParams` and `Attributes` are added to generating bodies from there, each optional and with the
+JSON type of its own.
 """
 
 from typing import Annotated, Any, TypeVar, cast
@@ -22,7 +22,7 @@ _JSON: dict[object, Any] = {
 
 
 def _asking(kind: type[T]) -> type[T]:
-    """With a field for each parameter and attribute that the body does not declare in a way of its own."""
+    """Adds a field for each parameter and attribute that the body does not declare itself."""
     known = kind.__struct_fields__
     stated = [param for param in (PARAMS | ATTRIBUTES).values() if param.is_public and param.name not in known]
     fields = [(param.name, _json_type(param), None) for param in stated]
@@ -31,7 +31,7 @@ def _asking(kind: type[T]) -> type[T]:
 
 
 def _json_type(param: Param) -> Any:
-    # A seed may have 64 bits and no sign; what is larger is refused by `SamplingParams`.
+    # A seed may be an unsigned 64-bit number; `SamplingParams` refuses larger ones.
     is_wide = param.type is int and param.most is not None and param.most >= 2**63
     bounds = {"minimum": param.least, "maximum": param.most} if param.type in (int, float) else {}
     shown = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -46,7 +46,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What completions and chat completions have in common."""
+    """The fields common to completions and chat completions."""
 
     model: str | None = None
     use_beam_search: bool | None = None

@@ -1,4 +1,4 @@
-"""The answers of the OpenAI routes, field by field, as they are encoded. Extensions appear only when asked for."""
+"""The responses of the OpenAI routes, field by field, in order. Extensions appear only on request."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -58,10 +58,7 @@ class TopLogprob(msgspec.Struct, frozen=True):
     bytes: list[int]
 
 
-class ChatLogprob(msgspec.Struct, frozen=True):
-    token: str
-    logprob: float
-    bytes: list[int]
+class ChatLogprob(TopLogprob, frozen=True):
     top_logprobs: list[TopLogprob]
 
 
@@ -102,7 +99,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     owned_by: str = "chairlift"
     root: str
     max_model_len: int
-    exact: bool  # whether answers have the same bits whatever shares their steps
+    exact: bool  # answers have the same bits whatever shares their steps
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +123,6 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """What the root answers, for whoever opens the address to see what is there."""
-
     server: str
     models: list[str]
     chat: str = "POST /v1/chat/completions"

@@ -1,4 +1,4 @@
-"""Which fields of a body nobody here knows, wherever in it they stand.
+"""The unknown fields of a body, at any depth.
 
 {"prompt": "a", "frob": 1, "stream_options": {"x": 1}}     frob, stream_options.x
 {"messages": [{"role": "user", "content": "a", "y": 1}]}   messages[].y
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-Known = dict[str, "Known | None"]  # names of fields, and what is known inside of those that hold objects
+Known = dict[str, "Known | None"]  # names of fields, and those inside objects
 
 
 @cache
@@ -22,7 +22,7 @@ def known_of(kind: type[msgspec.Struct]) -> Known:
 
 
 def unknown(value: Any, known: Known, path: str = "") -> Iterator[str]:
-    """One name for each, and the same again for the next object of a list; null is as absent."""
+    """One name for each; names repeat over the objects of a list. Null counts as absent."""
     if isinstance(value, list):
         for item in value:
             yield from unknown(item, known, path)
@@ -36,7 +36,7 @@ def unknown(value: Any, known: Known, path: str = "") -> Iterator[str]:
 
 
 def _known(shape: inspect.Type) -> Known | None:
-    """None for what holds no objects with fields: nobody looks at the tokens of a prompt one by one."""
+    """None for types without objects inside, such as the tokens of a prompt, which are not searched."""
     match shape:
         case inspect.StructType():
             return {field.encode_name: _known(field.type) for field in shape.fields}

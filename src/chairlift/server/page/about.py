@@ -1,4 +1,4 @@
-"""What a page is told of the server itself: its name, its model, the rules and settings in force."""
+"""The server as the page shows it: version, model, rules and settings in force."""
 
 import time
 from dataclasses import fields
@@ -39,7 +39,7 @@ def _rule(option: str, value: str) -> dict[str, str]:
 
 
 def _settings(settings: Settings, limits: Limits | None) -> list[tuple[str, str, bool]]:
-    """Name, value, and whether it is the default; where the default is chosen late, what was chosen."""
+    """Name, value, and whether it is the default; for defaults chosen at start, the chosen value."""
     plain = Settings()
     rows = []
     for field in fields(Settings):

@@ -1,7 +1,5 @@
-"""The page at `/`: one document with its style and its script inside, which holds no data.
-
-Always: nothing it needs comes from elsewhere, and the browser is told to let nothing else in.
-"""
+"""The page at `/`: one document with style and script inside and no data. A content security policy forbids anything
+from elsewhere."""
 
 import base64
 from functools import cache

@@ -1,7 +1,7 @@
-"""The pages that are open in this front end, each a stream of server-sent events.
+"""The feeds of pages open in this front end, each a stream of server-sent events.
 
-Always: the engine is watched while at least one page is open, and not otherwise. A page is told what there is before it
-is told what is new; one that reads too slowly is told nothing until it can, and then everything again.
+Always: the engine is watched only while a feed is open. A feed sends the whole state before any news; one that is read
+too slowly pauses and then sends the whole state again.
 
     event: about    the server and its settings        event: news   what the last second has brought
     event: whole    everything the engine shows        event: away   there is no engine just now
@@ -44,13 +44,13 @@ class Feeds:
             self._watching.end()
 
     def close(self) -> None:
-        """The server stops: no page is waited for, also of those that come."""
+        """Ends all feeds, also those that join later."""
         self._is_closed = True
         for feed in list(self._open):
             feed.end()
 
     def ask(self) -> None:
-        """For everything; a page has yet to be told."""
+        """Requests the whole state."""
         self._watching.begin(self)
 
     def put(self, snapshot: Snapshot) -> None:
@@ -64,7 +64,7 @@ class Feeds:
 
 
 class Feed(Response):
-    """The stream of one page; ends when the page is closed, or the server stops."""
+    """The stream of one page, until it is closed or the server stops."""
 
     def __init__(self, feeds: Feeds, about: Callable[[], bytes]) -> None:
         self.status_code = 200
@@ -80,23 +80,23 @@ class Feed(Response):
         self._connection = connection_of(scope)
         if self._connection.is_gone:
             raise ClientDisconnect
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-            return
         self._over = asyncio.get_running_loop().create_future()
-        self._connection.sender = self
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            self._connection.write(_event(b"about", self._about()))
-            self._feeds.join(self)
-            try:
-                await self._over
-            finally:
-                self._feeds.leave(self)
+            if scope["method"] != "HEAD":
+                await self._run()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._connection.sender = None
+
+    async def _run(self) -> None:
+        self._connection.sender = self
+        self._connection.write(_event(b"about", self._about()))
+        self._feeds.join(self)
+        try:
+            await self._over
+        finally:
+            self._feeds.leave(self)
 
     def show(self, data: bytes, is_whole: bool) -> None:
         if self._wants_whole != is_whole or self._over.done():
@@ -113,7 +113,7 @@ class Feed(Response):
             self._connection.write(_event(b"away", b"{}"))
 
     def hold(self) -> None:
-        """Looked at when there is something to show."""
+        """`show` checks the buffer."""
 
     def release(self) -> None:
         if self._wants_whole:
@@ -126,7 +126,7 @@ class Feed(Response):
     def end(self) -> None:
         if self._over.done():
             return
-        if self._connection.has_unsent:  # it does not read, and would not hear of the end
+        if self._connection.has_unsent:  # it does not read, and would not see the end
             self._connection.cut()
         else:
             self._over.set_result(None)

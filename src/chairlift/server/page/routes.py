@@ -1,4 +1,4 @@
-"""GET /, /live and /live/requests/N: the page, what it is fed with, and where the time of one request went."""
+"""GET /, /live and /live/requests/N: the page, its feed, and the latency breakdown of a request."""
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -17,7 +17,7 @@ from chairlift.server.receive import until_gone
 
 
 async def root(http: Request) -> Response:
-    """The page for browsers; for others a few words of JSON."""
+    """The page for browsers, JSON for others."""
     if "text/html" not in http.headers.get("accept", ""):
         return await welcome(http)
     html, headers = document()
@@ -26,7 +26,7 @@ async def root(http: Request) -> Response:
 
 async def live(http: Request) -> Response:
     context, feeds = context_of(http), http.app.state.feeds
-    if context.load.is_draining:  # else a page, which asks again, would hold on to a connection
+    if context.load.is_draining:  # else a page, which reconnects, would keep a connection open
         raise Stopping
     assert isinstance(feeds, Feeds)
     return Feed(feeds, lambda: about(context))
@@ -34,18 +34,18 @@ async def live(http: Request) -> Response:
 
 async def explain(http: Request) -> Response:
     name = http.path_params["name"]
-    told = None
+    breakdown = None
     if name.isascii() and name.isdigit() and len(name) < 16:
-        # Questions wait for each other: nobody should have to wait for one whose asker is gone.
-        told = await until_gone(http.receive, context_of(http).client.watching.explain(int(name)))
-    if told is None:
+        # Queries are answered one at a time: one from a client that left must not delay the next.
+        breakdown = await until_gone(http.receive, context_of(http).client.watching.explain(int(name)))
+    if breakdown is None:
         raise HTTPException(404, f"request {name[:16]} is not among those that are shown, or not any more")
-    return Response(_as_seen_by(key_of(http), told), media_type="application/json")
+    return Response(_as_seen_by(key_of(http), breakdown), media_type="application/json")
 
 
-def _as_seen_by(key: ApiKey | None, told: bytes) -> bytes:
-    """Where there are keys, nobody is told the name of another."""
+def _as_seen_by(key: ApiKey | None, breakdown: bytes) -> bytes:
+    """Without the names of other keys."""
     if key is None:
-        return told
-    story = msgspec.json.decode(told)
-    return told if story["user"] == key.name else msgspec.json.encode(story | {"user": ""})
+        return breakdown
+    fields = msgspec.json.decode(breakdown)
+    return breakdown if fields["user"] == key.name else msgspec.json.encode(fields | {"user": ""})

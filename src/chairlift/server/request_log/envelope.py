@@ -1,13 +1,13 @@
-"""Around every request: its id, an answer for whatever escapes, and a record in the request log at its end.
+"""Wraps every request: gives it an id, turns exceptions into responses, and logs it at its end.
 
 Always: each response carries `X-Request-Id`, the client's own if it sent a printable one, and the names of fields that
-had no effect; no exception reaches the server below, except one that comes after a response has begun, which can only
-end the connection. While the server is stopping, whatever asks for work (a POST) is turned away, and every response
-ends its connection.
+had no effect; no exception leaves, except one after a response has begun, which can only end the connection. While the
+server is stopping, a request for work (POST) is refused and every response ends its connection.
 """
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,7 +36,6 @@ class Envelope:
             return
         record = self._request_log.open(scope)
         name = record.id
-        header = (b"x-request-id", name.encode())
         is_started = False
 
         async def send_named(message: Message) -> None:
@@ -44,15 +43,17 @@ class Envelope:
             if message["type"] == "http.response.start":
                 is_started = True
                 record.status = message["status"]
-                message["headers"] = [*message["headers"], header]
+                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
                 if record.ignored:
                     message["headers"].append((IGNORED, ",".join(record.ignored).encode()))
                 if self._load.is_draining:
-                    message["headers"] = _closing(message["headers"])
+                    kept = (header for header in message["headers"] if header[0].lower() != b"connection")
+                    message["headers"] = [*kept, (b"connection", b"close")]
             await send(message)
 
         try:
-            await self._run(scope, receive, send_named)
+            with self._load.in_flight() if scope["method"] == "POST" else nullcontext():
+                await self._app(scope, receive, send_named)
         except ClientDisconnect:
             record.is_gone = True
             logger.debug("request %s: the client left", name)
@@ -64,17 +65,3 @@ class Envelope:
         finally:
             leave_body(scope)
             self._request_log.close(scope, record, *self._route_of(scope))
-
-    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        self._load.begin()
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._load.end()
-
-
-def _closing(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [*(header for header in headers if header[0].lower() != b"connection"), (b"connection", b"close")]

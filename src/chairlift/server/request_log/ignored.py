@@ -1,6 +1,6 @@
-"""Fields of a body that had no effect: the answer names them, in a header, and so does the log of requests.
+"""Fields of a body that had no effect, named in a response header and in the request log.
 
-Clients send more than a server knows, so that is no reason to refuse them; but who wrote `temprature` should see it.
+Clients send more than a server knows, so unknown fields are accepted; but a misspelt `temprature` should show.
 """
 
 import re
@@ -17,7 +17,7 @@ _UNFIT = re.compile(r"[^!-+\-.-~]")  # for a list with commas in a header
 
 
 def ignore(http: Request, names: Iterable[object]) -> None:
-    """A name is text, but for what the llm-serving routes take for an object."""
+    """Names may be of other types on the llm-serving routes, which read lists of pairs as objects."""
     found = list(dict.fromkeys(map(str, names)))
     shown = dict.fromkeys(_UNFIT.sub("?", name[:_MAX_LENGTH]) for name in found[:_MAX_NAMES])
     more = [f"and-{len(found) - _MAX_NAMES}-more"] if len(found) > _MAX_NAMES else []

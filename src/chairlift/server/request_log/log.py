@@ -1,6 +1,6 @@
-"""Where requests are written down once they are over: in the metrics, in the log, as spans; each where it is wanted.
+"""Records ended requests as metrics, log lines and spans, each if enabled.
 
-Always: nothing of a prompt or an answer is written anywhere but by `--log-prompts`.
+Always: prompts and answers are written only with `--log-prompts`.
 """
 
 import logging
@@ -32,7 +32,7 @@ class RequestLog:
         logs: bool = False,
         text_of: Callable[[list[int]], str] | None = None,
     ) -> None:
-        """`text_of` turns prompts into text where prompts and answers are to be logged."""
+        """`text_of`: turns prompts into text, to log prompts and answers."""
         self.model = model
         self.metrics = metrics
         self._spans = spans
@@ -40,7 +40,7 @@ class RequestLog:
         self._text_of = text_of
 
     def open(self, scope: Scope) -> Record:
-        """A request has come; its id is the one it brings, if that is sane."""
+        """Begins a record; the id is the client's, if printable and short."""
         id = _sent_id(scope) or secrets.token_hex(16)
         scope["request_id"] = id
         record = scope["record"] = Record(id, self._spans is not None, self._text_of is not None)
@@ -57,10 +57,10 @@ class RequestLog:
                 self._write(scope, record, route, outcome, reason)
             if self._spans is not None:
                 self._spans.take(self._span(scope, record, route, outcome, reason))
-        record.answers = ()  # they know the response, and it knows the connection
+        record.answers = ()  # they refer to the response, and it to the connection
 
     def flush(self) -> None:
-        """Shows what was counted last."""
+        """Publishes the latest counts."""
         if self._spans is not None:
             self._spans.tell()
         if self.metrics is not None:
@@ -81,17 +81,14 @@ class RequestLog:
             "status": record.status,
             "outcome": outcome,
             "reason": reason,
-            "prompt_tokens": sum(len(answer.prompt) for answer in record.answers),
-            "cached_tokens": sum(answer.num_cached for answer in record.answers),
-            "output_tokens": sum(answer.num_output for answer in record.answers),
+            **dict(zip(("prompt_tokens", "cached_tokens", "output_tokens"), record.num_tokens(), strict=True)),
         }
         if record.ignored:
             fields["ignored"] = record.ignored
         key: ApiKey | None = scope.get("api_key")
         if key is not None:
             fields["key"] = key.name
-        latencies = [record.latencies(answer) for answer in record.answers]
-        first = latencies[0] if latencies else None
+        first = record.latencies(record.answers[0]) if record.answers else None
         if first is not None:
             fields["ttft_s"] = round(first.ttft_s, 6)
             if first.tpot_s is not None:
@@ -104,15 +101,16 @@ class RequestLog:
 
     def _span(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> RequestSpan:
         now = time.monotonic()
+        num_prompt, num_cached, num_output = record.num_tokens()
         operation = "chat" if "chat" in route else "text_completion"
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": "chairlift",
             "gen_ai.request.model": self.model,
             "gen_ai.response.model": self.model,
-            "gen_ai.usage.input_tokens": sum(len(answer.prompt) for answer in record.answers),
-            "gen_ai.usage.cache_read.input_tokens": sum(answer.num_cached for answer in record.answers),
-            "gen_ai.usage.output_tokens": sum(answer.num_output for answer in record.answers),
+            "gen_ai.usage.input_tokens": num_prompt,
+            "gen_ai.usage.cache_read.input_tokens": num_cached,
+            "gen_ai.usage.output_tokens": num_output,
             "gen_ai.response.finish_reasons": [answer.finish for answer in record.answers if answer.finish],
             "http.request.method": scope["method"],
             "http.route": route,
@@ -137,7 +135,7 @@ class RequestLog:
 
 
 def _asked(record: Record) -> dict[str, Any]:
-    """What a request asked for, under the names that are agreed on."""
+    """A request's parameters, under OpenTelemetry's names."""
     params, first = record.answers[0].params, record.answers[0].first
     asked = {
         "gen_ai.request.max_tokens": params.max_tokens,

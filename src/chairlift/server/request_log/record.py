@@ -1,4 +1,4 @@
-"""What is known of a request while it is in flight: when it came, what answers it, what was said to the client."""
+"""A request in flight: its arrival, its answers and its HTTP status."""
 
 import re
 import time
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Latencies(NamedTuple):
-    """Of an answer that came to its end."""
+    """Of a finished answer."""
 
     ttft_s: float
-    tpot_s: float | None  # over its samples; None where there was one token, or all came at once
+    tpot_s: float | None  # over its samples; None for one token, or where all came at once
     total_s: float
 
 
@@ -35,7 +35,7 @@ class Record:
         self.answers: Sequence[Answer] = ()  # to its prompts, once all were taken
 
     def outcome(self) -> tuple[str, str]:
-        """How it ended and why, in words of which there are few."""
+        """How it ended and why; both from small sets."""
         if self.is_gone:
             return "aborted", "client"
         if self.status is None:
@@ -47,7 +47,7 @@ class Record:
             return "failed", str(self.status)
         errors = [answer.error for answer in self.answers if answer.error is not None]
         finishes = [answer.finish for answer in self.answers]
-        # It had begun, or has a status of 200 whatever happens.
+        # A stream that had begun, or a route that always answers 200.
         if errors and not isinstance(errors[0], InvalidRequest):
             return "failed", _reason(errors[0])
         if not finishes or None in finishes:
@@ -56,8 +56,14 @@ class Record:
             return "aborted", "engine"
         return "finished", "length" if "length" in finishes else str(finishes[0])
 
+    def num_tokens(self) -> tuple[int, int, int]:
+        """Of its prompts, found in the cache, and generated."""
+        counts = ((len(answer.prompt), answer.num_cached, answer.num_output) for answer in self.answers)
+        prompt, cached, output = map(sum, zip((0, 0, 0), *counts, strict=True))
+        return prompt, cached, output
+
     def latencies(self, answer: "Answer") -> Latencies | None:
-        """None where it did not come to its end."""
+        """None for an unfinished answer."""
         if answer.first is None or answer.last is None or answer.finish not in ("stop", "length"):
             return None
         num_each = answer.num_output / answer.params.num_samples

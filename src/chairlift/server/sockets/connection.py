@@ -1,8 +1,7 @@
-"""The connection under a response: bytes written where they are made, and word of a client that is slow or gone.
+"""The connection under a response: writes bytes where they are made, and tells of a client that is slow or gone.
 
-Always: what is written goes out as one chunk of the body, at once or behind what the client has yet to read. ASGI's
-`send` starts and ends the response and keeps the connection; between the two it would cost a switch of tasks and five
-calls for every token.
+Always: each write goes out as one chunk of the body, in order. ASGI's `send` only starts and ends the response: it
+would cost a switch of tasks and five calls for every token.
 """
 
 from typing import Protocol
@@ -15,10 +14,10 @@ _NAME = "chairlift.connection"
 
 
 class Sender(Protocol):
-    """Whose response is on the wire."""
+    """The response that is being sent."""
 
     def hold(self) -> None:
-        """The client is slow: the buffer is full."""
+        """The buffer is full."""
         ...
 
     def release(self) -> None: ...
@@ -43,7 +42,7 @@ class Connection(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def cut(self) -> None:
-        """Ends the connection, and with it what is still to be sent; its sender is told to leave."""
+        """Ends the connection and drops what is unsent; tells the sender."""
         ...
 
 
@@ -57,7 +56,7 @@ def lend(scope: Scope, connection: Connection) -> None:
 
 
 class ConnectionProtocol(GuardedProtocol):
-    """The server's own handling of a connection, which lends the connection to the application."""
+    """Lends itself to the application as its `Connection`."""
 
     sender: Sender | None = None
     is_gone = False
@@ -79,8 +78,7 @@ class ConnectionProtocol(GuardedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # A request holds the connection that it was lent. Held in turn, both would stay, body and all, until circles
-        # are looked for.
+        # A request refers to its connection. If that referred back, both would stay until the collector runs.
         self._unset_keepalive_if_required()
         self._cycles = []
         self.pipeline.clear()

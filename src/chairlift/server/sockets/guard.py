@@ -1,9 +1,8 @@
-"""What a connection may not do: be one too many, send a head or trailers without end, ask for much before it has its
-answers, dawdle with a request, or stop reading.
+"""Limits on a connection: their number, the size of heads and trailers, pipelined requests, and the time to send a
+request or to read a response.
 
-Always: trailers are no headers, whatever they are called. Whoever is refused hears why, as far as HTTP allows it then,
-and is gone a second later. A client that reads nothing of what waits for it, for as long as the settings allow, is cut
-off; one that reads slowly is not.
+Always: trailers are never read as headers. A refused client is told why, where HTTP still allows it, and cut off a
+second later. A client that reads nothing for `slow_reader_seconds` is cut off; one that reads slowly is not.
 """
 
 import re
@@ -22,19 +21,19 @@ from chairlift.server.sockets.listen import network_of
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
 MAX_PIPELINED = 32  # requests on one connection that have no answer yet
-_LINGER_S = 1.0  # for the client to read why; closing at once may take the answer away from it
+_LINGER_S = 1.0  # for the client to read why; closing at once may discard the response
 
 
 class Refused(Exception):
-    """Ends the parsing of what else was read with what is refused."""
+    """Ends the parsing of the rest of a read."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, load: Load, **given: Any) -> None:
         super().__init__(**given)
         self._load = load
-        self._cycles: list[RequestResponseCycle] = []  # requests under way; more than one if some did not wait
-        self._network: str | None = None  # what it counts for, while it counts
+        self._cycles: list[RequestResponseCycle] = []  # requests in flight; several when pipelined
+        self._network: str | None = None  # while it is counted
         self._is_refused = False
         self._is_in_head = False
         self._is_body_read = False  # any of a body, in this read
@@ -42,14 +41,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._num_trailer_bytes = 0  # of reads without a byte of a body
         self._num_trailers = 0
         self._receiving_since: float | None = None
-        self._unread: tuple[int, float] | None = None  # bytes that the client has yet to read, and since when
+        self._unread: tuple[int, float] | None = None  # bytes in the buffer, and since when
 
     @property
     def is_full(self) -> bool:
         return self.flow.write_paused
 
     def count(self, network: str) -> None:
-        """As one more connection, also before there is one to speak of; raises `TooManyConnections`."""
+        """Counts it as a connection, once; raises `TooManyConnections`."""
         if self._network is None:
             self._load.connect(network)
             self._network = network
@@ -84,12 +83,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self._num_trailer_bytes = 0 if self._is_body_read else self._num_trailer_bytes + len(data)
             if self._num_trailer_bytes > MAX_HEAD_BYTES:
                 self._refuse(431, f"the request has {MAX_HEAD_BYTES} bytes and more beside its body")
-        is_idle = self._receiving_since is None and not self._is_refused and not self._has_in_flight
-        if is_idle:  # blank lines: the next request has begun
+        if self._receiving_since is None and not self._is_refused and not self._has_in_flight:
+            # Blank lines: the next request has begun.
             self._receiving_since = time.monotonic()
 
     def _feed(self, data: bytes) -> None:
-        """A request to speak another protocol is taken as one of this (RFC 9110, 7.8): nothing else is spoken."""
+        """Ignores a request to upgrade the protocol (RFC 9110, 7.8)."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -108,7 +107,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @property
     def _is_other_protocol(self) -> bool:
-        """The head asks for one, and is read again without that; a tunnel (CONNECT) is a request like others."""
+        """The head asks for an upgrade and is read again without it; CONNECT is a request like others."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     @property
@@ -158,23 +157,23 @@ class GuardedProtocol(HttpToolsProtocol):
             self._end_with_parser()
 
     def _end_with_parser(self) -> None:
-        """The parser takes a trailer `Connection: close` at its word and reads no further request."""
+        """After a trailer `Connection: close` the parser reads no further request."""
         if not self.parser.should_keep_alive():
             self.cycle.keep_alive = False
             if self.cycle.response_complete:
                 self.transport.close()
 
     def drop(self) -> None:
-        """Whatever is under way has nobody to answer any more; to be called before the transport knows."""
+        """Ends requests in flight, as their client is gone; called before the transport is closed."""
         for cycle in self._cycles:
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
 
     def check_limits(self, now: float) -> None:
-        """To be called every now and then."""
+        """Called periodically."""
         settings = self._load.settings
-        if self.flow.read_paused and self._receiving_since is not None:  # it is we who do not go on
+        if self.flow.read_paused and self._receiving_since is not None:  # the server itself has paused reading
             self._receiving_since = now
         if self._receiving_since is not None and now - self._receiving_since > settings.max_receive_seconds:
             self._refuse(408, f"the request did not arrive within {settings.max_receive_seconds:g} s")

@@ -1,7 +1,7 @@
-"""Connections over TLS until both sides have agreed on keys; from then on they are as others.
+"""TLS handshakes: connections until both sides have agreed on keys.
 
-Always: whoever has opened a connection counts as one, whether it says something or not, and has as long to agree on
-keys as a request has to arrive. One too many is closed without a word: to say why would take a handshake.
+Always: a connection counts once it is accepted, and has `max_receive_seconds` for the handshake. One too many
+is closed without a response, which would take a handshake.
 """
 
 import asyncio
@@ -15,23 +15,22 @@ from chairlift.server.admission.rejected import TooManyConnections
 from chairlift.server.sockets.guard import GuardedProtocol
 from chairlift.server.sockets.listen import network_of
 
-_PAUSE_S = 1.0  # for connections to end, where the machine lends no more files
+_PAUSE_S = 1.0  # for connections to end, when file descriptors have run out
 
 
 def server_context(cert: Path, key: Path | None) -> ssl.SSLContext:
-    """Raises `OSError` when the files are not what they should be."""
+    """Raises `OSError` for unusable files."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     return context
 
 
 class TlsListener:
-    """Takes connections from a socket, one at a time: other front ends take from it too."""
+    """Accepts connections from a socket one at a time: other front ends accept from it too."""
 
     def __init__(
         self, listener: socket.socket, context: ssl.SSLContext, load: Load, protocol: Callable[[], GuardedProtocol]
     ) -> None:
-        """`protocol` makes what a connection is handed to."""
         self._listener = listener
         self._context = context
         self._load = load

@@ -1,8 +1,5 @@
-"""The socket that front ends take connections from.
-
-All share one, so a front end that hangs takes no connection from the others. A port that is taken is known before
-anything else is begun.
-"""
+"""The one listening socket of all front ends: a front end that hangs takes no connection from the others, and a port
+in use is known before anything else starts."""
 
 import contextlib
 import ipaddress
@@ -15,7 +12,7 @@ _BACKLOG = 4096
 
 
 def listen(host: str, port: int, option: str = "") -> socket.socket:
-    """`option` is what comes before `host` and `port` in the names of the settings."""
+    """`option`: the prefix of `host` and `port` in the settings' names."""
     with contextlib.ExitStack() as undo:
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -23,7 +20,7 @@ def listen(host: str, port: int, option: str = "") -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
             listener.listen(_BACKLOG)
-        except (OSError, UnicodeError) as error:  # the second for a name that no host can have
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
             why = error.strerror if isinstance(error, OSError) else "not the name of a host"
             raise InvalidConfig(
                 f"cannot listen on {host} port {port}: {why}; choose another with --{option}host or --{option}port"
@@ -33,8 +30,8 @@ def listen(host: str, port: int, option: str = "") -> socket.socket:
 
 
 def network_of(peer: Any) -> str:
-    """What belongs to one client, by the address that its connection comes from: an IPv4 address or an IPv6 /64, of
-    which one client may have every address. Empty where there is none, as for sockets that are files."""
+    """The network of one client: an IPv4 address, or an IPv6 /64, which one client may hold whole. Empty for sockets
+    without an address."""
     if not isinstance(peer, tuple):
         return ""
     address = ipaddress.ip_address(peer[0].partition("%")[0])

@@ -1,8 +1,8 @@
-"""Serving applications on sockets that are already bound, until a signal says stop.
+"""Serves applications on bound sockets until a signal says stop.
 
-Always: after the first signal (`STOP`), or once `stop` is set, requests under way finish and new ones are told that the
-server is stopping; the sockets stay open meanwhile. What is left when the time for it is over, or a second signal
-comes, ends with an error that its client can read.
+Always: after the first signal (`STOP`), or once `stop` is set, requests in flight finish and new ones are refused; the
+sockets stay open meanwhile. Requests left after `drain_timeout`, or at a second signal, end with an error that their
+client can read.
 """
 
 import asyncio
@@ -25,20 +25,16 @@ from chairlift.server.sockets.handshake import TlsListener, server_context
 
 _KEEP_ALIVE_S = 65  # longer than the idle time after which common clients and proxies close a connection
 _GOODBYE_S = 1.0  # for clients to be told that their request has ended
-_CLOSE_S = 0.3  # by then connections without a request are closed; those that are left only watch
-
-
-Site = tuple[ASGIApp, socket.socket]
+_CLOSE_S = 0.3  # by then connections without a request are closed; those left are live pages
 
 
 class _Server(uvicorn.Server):
-    """Signals are set up by `serve`: a stop is an ordinary end here, not the death of the process. Over TLS connections
-    come by a doorway."""
+    """Leaves signals to `serve`; with TLS, connections come from a `TlsListener`."""
 
     def __init__(self, config: uvicorn.Config, load: Load) -> None:
         super().__init__(config)
         self._load = load
-        self._doors: list[TlsListener] = []
+        self._tls: list[TlsListener] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         settings = self._load.settings
@@ -54,11 +50,11 @@ class _Server(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
-        self._doors = [TlsListener(sock, context, self._load, protocol) for sock in sockets or ()]
+        self._tls = [TlsListener(sock, context, self._load, protocol) for sock in sockets or ()]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for door in self._doors:
-            door.close()
+        for listener in self._tls:
+            listener.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -67,7 +63,7 @@ class _Server(uvicorn.Server):
 
 
 class _Shutdown:
-    """How a front end comes to its end: asked once it drains, asked again it is done at once."""
+    """Asked once, drains; asked again, ends at once."""
 
     def __init__(self, servers: list[_Server], load: Load) -> None:
         self._servers = servers
@@ -96,15 +92,17 @@ class _Shutdown:
             connection.transport.abort()
 
     async def _finish(self) -> None:
-        """Returns when every request has ended and all that was said has been sent."""
+        """Returns when every request has ended and all responses are sent."""
         await self._load.is_idle.wait()
         while any(connection.transport.get_write_buffer_size() for connection in _connections(self._servers)):
             await asyncio.sleep(0.02)
 
 
-async def serve(sites: Sequence[Site], load: Load, *, stop: asyncio.Event | None = None) -> None:
+async def serve(
+    apps: Sequence[tuple[ASGIApp, socket.socket]], load: Load, *, stop: asyncio.Event | None = None
+) -> None:
     """Runs in the calling event loop; returns after a graceful stop."""
-    servers = [_server(app, load) for app, _ in sites]
+    servers = [_server(app, load) for app, _ in apps]
     ending = _Shutdown(servers, load)
     loop = asyncio.get_running_loop()
     has_signals = threading.current_thread() is threading.main_thread()
@@ -114,7 +112,7 @@ async def serve(sites: Sequence[Site], load: Load, *, stop: asyncio.Event | None
     if stop is not None:
         tasks.append(asyncio.ensure_future(_ask_on(stop, ending)))
     try:
-        await asyncio.gather(*(server.serve(sockets=[sock]) for server, (_, sock) in zip(servers, sites, strict=True)))
+        await asyncio.gather(*(server.serve(sockets=[sock]) for server, (_, sock) in zip(servers, apps, strict=True)))
     finally:
         for task in tasks:
             task.cancel()
@@ -138,7 +136,6 @@ def _server(app: ASGIApp, load: Load) -> _Server:
 
 
 async def _check_connections(servers: Sequence[_Server], load: Load) -> None:
-    """Every now and then looks after each connection."""
     while True:
         settings = load.settings
         await asyncio.sleep(min(1.0, settings.max_receive_seconds / 4, settings.slow_reader_seconds / 4))

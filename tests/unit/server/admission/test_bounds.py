@@ -179,15 +179,14 @@ async def test_ending_all_tells_everybody_and_leaves_nothing(caplog: pytest.LogC
     assert open_counts(world.context.load) == [0, 0, 0]
 
 
-async def test_idle_is_when_nothing_that_asks_for_work_is_under_way() -> None:
+async def test_load_is_idle_while_no_request_for_work_is_in_flight() -> None:
     load = make_load()
     assert load.is_idle.is_set()
-    load.begin()
-    load.begin()
-    load.end()
-    assert not load.is_idle.is_set()
-    load.end()
+    with load.in_flight():
+        with load.in_flight():
+            pass
+        assert not load.is_idle.is_set()
     assert load.is_idle.is_set()
     load.is_draining = True
-    with pytest.raises(Stopping):
-        load.begin()
+    with pytest.raises(Stopping), load.in_flight():
+        pass
