@@ -100,7 +100,7 @@ def test_a_trailer_that_says_close_ends_the_connection_after_the_answer() -> Non
         assert answer.count(b"HTTP/1.1 ") == 1
 
 
-def test_a_chunk_whose_extension_has_no_end_is_431() -> None:
+def test_a_chunk_with_an_endless_extension_is_431() -> None:
     with HttpWorld().on_a_port() as url, connected(url) as sock:
         sock.sendall(CHUNKED + b"5;a=")
         with contextlib.suppress(ConnectionError):
@@ -140,7 +140,7 @@ def test_a_large_body_and_the_beginning_of_the_next_head_in_one_read_are_both_ta
         assert everything(sock).count(b"HTTP/1.1 200") == 2
 
 
-def test_who_asks_for_another_protocol_is_answered_in_this_one() -> None:
+def test_a_request_to_upgrade_is_answered_in_http() -> None:
     body = b'{"prompt": "Hi", "max_tokens": 2}'
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     request = ASK + upgrade + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -155,7 +155,7 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one() -> None:
 
 @pytest.fixture
 def stalled_world(caplog: pytest.LogCaptureFixture) -> Iterator[HttpWorld]:
-    """One whose answers never end; whatever happens in it is no error of the server."""
+    """Its answers never end; its own failures are no errors of the server."""
     world = HttpWorld("Hello world " * 60)
     world.client.stalls_at = 3
     yield world
@@ -211,7 +211,7 @@ def test_a_connection_too_many_is_told_so_and_one_that_ends_makes_room() -> None
     refused = list[str]()
     world.context.load.on_refused = refused.append
     with world.on_a_port() as url:
-        with connected(url) as sock:  # once it is answered, whoever came before has come
+        with connected(url) as sock:  # once it is answered, earlier connections have been accepted
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             everything(sock)
         wait_until(lambda: world.context.load.counts.total(Count.CONNECTIONS) == 0)

@@ -101,7 +101,7 @@ async def test_a_stop_lets_requests_under_way_finish(world: HttpWorld, by: str) 
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     stop = asyncio.Event()
     server = asyncio.create_task(serve([(world.app, sock)], world.context.load, stop=stop))
-    sock.listen()  # whoever comes before it is served waits
+    sock.listen()  # connections wait until it is served
     world.client.delay_s = 0.02
     async with httpx.AsyncClient(timeout=HANG_S) as http:
         assert (await http.get(f"{url}/health")).status_code == 200

@@ -36,7 +36,7 @@ class Site:
     @contextlib.contextmanager
     def on_a_port(self) -> Iterator[str]:
         with self.world.on_a_port() as url:
-            wait_until(lambda: self.refused == ["handshake"])  # of who asked whether it is there
+            wait_until(lambda: self.refused == ["handshake"])  # of the probe
             self.refused.clear()
             yield url
 
@@ -64,7 +64,7 @@ def test_a_request_over_tls_is_answered_and_counts_as_one_connection(certificate
     assert site.refused == []
 
 
-def test_whoever_says_nothing_counts_and_one_too_many_is_closed_at_once(certificate: Certificate) -> None:
+def test_a_silent_connection_counts_and_one_too_many_is_closed_at_once(certificate: Certificate) -> None:
     site = Site(certificate, max_connections=2, max_connections_per_address=2)
     with site.on_a_port() as url:
         with silent(url), silent(url):
@@ -129,7 +129,7 @@ def test_a_request_that_comes_with_the_last_of_the_handshake_is_heard(certificat
                 answer += tls.read(65536)
 
 
-def test_a_server_stops_although_somebody_has_not_finished_the_handshake(certificate: Certificate) -> None:
+def test_a_server_stops_during_an_unfinished_handshake(certificate: Certificate) -> None:
     site = Site(certificate, max_receive_seconds=2 * HANG_S)
     with contextlib.ExitStack() as stack, site.on_a_port() as url:
         stack.enter_context(silent(url))

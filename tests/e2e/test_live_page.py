@@ -170,7 +170,7 @@ def guarded(app: ASGIApp) -> ASGIApp:
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         has_key = (b"authorization", b"Bearer sesame") in scope["headers"]
-        inner = app if has_key or scope["path"] == "/" else Response("who are you?", 401)
+        inner = app if has_key or scope["path"] == "/" else Response("no key", 401)
         await inner(scope, receive, send)
 
     return call

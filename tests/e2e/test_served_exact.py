@@ -1,4 +1,4 @@
-"""`--exact` over HTTP: what a request is answered does not depend on the others, nor on who takes it in."""
+"""`--exact` over HTTP: an answer does not depend on other requests, nor on the front end."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

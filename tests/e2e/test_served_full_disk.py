@@ -1,4 +1,4 @@
-"""A server whose folder is on a small disk: it says when there is no room, and goes on when the disk fills up later."""
+"""A server with its folder on a small disk: it reports a full disk at start, and goes on when it fills up later."""
 
 import contextlib
 import os

@@ -41,7 +41,7 @@ def streaming(url: str) -> AbstractContextManager[httpx.Response]:
 
 
 def asking(url: str, *, stream: bool = False) -> socket.socket:
-    """A request that nobody has read anything of."""
+    """A request before any of it is read."""
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps(ENDLESS | {"stream": stream}).encode()
     connection = socket.create_connection((host, int(port)))

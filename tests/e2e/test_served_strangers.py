@@ -45,7 +45,7 @@ def site(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield Site(served, admin_url, keys, certificate)
 
 
-def test_nobody_is_served_without_a_key_and_health_is_open(site: Site) -> None:
+def test_only_health_is_open_without_a_key(site: Site) -> None:
     assert site.served.url.startswith("https://")
     with site.client(None) as http:
         assert http.get("/health/ready").status_code == 200
@@ -86,7 +86,7 @@ def test_keys_come_and_go_without_a_restart(site: Site) -> None:
     site.keys.write_text("- [")
     refused = httpx.post(f"{site.admin_url}/admin/reload", verify=context, headers=headers, timeout=HANG_S)
     assert (refused.status_code, "not valid YAML" in refused.text) == (400, True)
-    for pid in site.served.pids()[1]:  # who is started again finds the keys that are good, not those of the file
+    for pid in site.served.pids()[1]:  # a restarted process has the valid keys, not those of the file
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: site.served.output.count("ready again") == 2)
     assert [_status(site, key) for key in (None, ALICE + "x", BOB, CAROL)] == [401, 401, 200, 200]

@@ -13,13 +13,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from chairlift.config.keys import read_keys
 from chairlift.core.errors import ChairliftError
-from chairlift.server.admission.api_keys import RequireApiKey
+from chairlift.server.admission.api_keys import check_key
 from chairlift.server.admission.bounds import Load
-from chairlift.server.admission.origins import LocalOnly
+from chairlift.server.admission.origins import check_origin
 from chairlift.server.errors import error_json
 from chairlift.server.reload import ReloadResult, last_reload
 from chairlift.server.request_log.envelope import Envelope
@@ -30,8 +30,12 @@ _TIME_LIMIT_S = 10.0
 
 class _AdminApp(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        inner = LocalOnly(RequireApiKey(self.router, lambda: self.state.keys), lambda: not self.state.keys, [], [])
-        return Envelope(inner, self.state.load, RequestLog(), lambda scope: ("admin", False))
+        def check(scope: Scope) -> None:
+            if not self.state.keys:
+                check_origin(scope, [], [])
+            check_key(scope, self.state.keys)
+
+        return Envelope(self.router, check, self.state.load, RequestLog(), lambda scope: ("admin", False))
 
 
 def create_admin_app(load: Load, reloads: Path) -> Starlette:

@@ -1,7 +1,7 @@
 """One request in the engine, read as text: tokens come in, pieces of text and finish reasons go out.
 
 Always: each sample gets exactly one delta with `finish` set, its last, unless the answer fails; a closed answer has
-left the engine and the load. An answer fails at its timeout, whatever the engine is doing. Knows nothing of JSON or HTTP.
+left the engine and the load. It fails at its timeout, whatever the engine is doing. Knows nothing of JSON or HTTP.
 """
 
 import asyncio
@@ -55,14 +55,6 @@ class AnswerReader(Protocol):
         ...
 
 
-def _of_key(attributes: Attributes, key: ApiKey | None, share_prefixes: str) -> Attributes:
-    """With the share and the cache salt of its API key."""
-    if key is None:
-        return attributes
-    salt = salt_of(key, attributes.cache_salt, share_prefixes)
-    return replace(attributes, cache_salt=salt, user=key.name, share=key.weight)
-
-
 class Answer:
     """Checks a request when made and submits it when started; always `close` it."""
 
@@ -100,7 +92,10 @@ class Answer:
         self.kept: list[str] | None = [] if record.keeps_text else None  # its text
         self._name = record.id
         self._client = context.client
-        self._attributes = _of_key(attributes, key, context.settings.share_prefixes)
+        self._attributes = attributes
+        if key is not None:
+            salt = salt_of(key, attributes.cache_salt, context.settings.share_prefixes)
+            self._attributes = replace(attributes, cache_salt=salt, user=key.name, share=key.weight)
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
         self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)]

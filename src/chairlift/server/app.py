@@ -5,8 +5,8 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Scope
 
 from chairlift.server import health
-from chairlift.server.admission.api_keys import RequireApiKey
-from chairlift.server.admission.origins import LocalOnly, allow_origins, is_loopback, names_of
+from chairlift.server.admission.api_keys import check_key
+from chairlift.server.admission.origins import allow_origins, check_origin, is_loopback, names_of
 from chairlift.server.context import ServerContext
 from chairlift.server.llm_serving import generate, status
 from chairlift.server.openai import models
@@ -53,7 +53,7 @@ def route_of(scope: Scope) -> tuple[str, bool]:
     endpoint = scope.get("endpoint")
     if endpoint is None:  # refused before routing
         endpoint = next((route.endpoint for route in _ROUTES if route.matches(scope)[0] is Match.FULL), None)
-    return _NAMES.get(endpoint, ("other", False))
+    return ("other", False) if endpoint is None else _NAMES.get(endpoint, ("other", False))
 
 
 class _App(Starlette):
@@ -63,13 +63,14 @@ class _App(Starlette):
         context: ServerContext = self.state.context
         load, settings = context.load, context.load.settings
         is_local = is_loopback(settings.host)
-        inner = LocalOnly(
-            RequireApiKey(self.router, lambda: load.keys),
-            lambda: is_local and not load.keys,
-            names_of(settings.allowed_host),
-            names_of(settings.cors_origin),
-        )
-        return allow_origins(Envelope(inner, load, context.request_log, route_of), settings.cors_origin)
+        hosts, origins = names_of(settings.allowed_host), names_of(settings.cors_origin)
+
+        def check(scope: Scope) -> None:
+            if is_local and not load.keys:
+                check_origin(scope, hosts, origins)
+            check_key(scope, load.keys)
+
+        return allow_origins(Envelope(self.router, check, load, context.request_log, route_of), settings.cors_origin)
 
 
 def create_app(context: ServerContext) -> Starlette:

@@ -2,8 +2,7 @@
 
 Always: one thread works on long texts, a piece at a time and in turn, so neither their number nor their length adds to
 memory or to the wait of others; without cuts in the vocabulary a text is one piece. A text that cannot fit is refused
-before its first piece if it has too many characters, else at the first token too many. Freed memory goes back to the
-system.
+by its number of characters, or at the first token too many. Freed memory goes back to the system.
 """
 
 import asyncio
@@ -35,9 +34,6 @@ class TokenLimit:
 class TooLong(InvalidRequest):
     """A text is too long; raised after it was read."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__("prompt", what)
-
 
 class Encoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -47,7 +43,6 @@ class Encoder:
         self._untidy = 0  # characters since freed memory went back to the system
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """For work that would delay other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def warm_up(self) -> None:
@@ -73,7 +68,10 @@ class Encoder:
             return [await self._encode(text, add_special, limit, long_texts) for text in texts]
         finally:
             self._num_in_flight -= 1
-            self._tidy(num_characters)
+            self._untidy += num_characters
+            if not self._num_in_flight and self._untidy > _TIDY_AFTER:
+                self._untidy = 0
+                self._thread.submit(return_freed_memory)
 
     async def _encode(self, text: str, add_special: bool, limit: TokenLimit, long_texts: LongTexts) -> list[int]:
         ids: list[int] = []
@@ -86,25 +84,21 @@ class Encoder:
                 limit.num_made += len(found)
                 ids += found
                 if len(ids) > limit.num_tokens:
-                    raise TooLong(f"more than {limit.num_tokens} tokens {limit.why}")
+                    raise TooLong("prompt", f"more than {limit.num_tokens} tokens {limit.why}")
         except Uncut:
             raise TooLong(
+                "prompt",
                 f"holds {MAX_PIECE} bytes without a letter or digit before a space, line break or sign, which is more "
-                "than is made into tokens at once; break it up"
+                "than is made into tokens at once; break it up",
             ) from None
         return ids
-
-    def _tidy(self, num_characters: int) -> None:
-        self._untidy += num_characters
-        if not self._num_in_flight and self._untidy > _TIDY_AFTER:
-            self._untidy = 0
-            self._thread.submit(return_freed_memory)
 
 
 def _check(num_characters: int, limit: TokenLimit, long_texts: LongTexts) -> None:
     max_characters = limit.num_tokens * long_texts.characters_per_token
     if num_characters > max_characters:
         raise TooLong(
+            "prompt",
             f"{num_characters} characters make more than {limit.num_tokens} tokens, which have at most "
-            f"{max_characters}, and more {limit.why}; send fewer"
+            f"{max_characters}, and more {limit.why}; send fewer",
         )

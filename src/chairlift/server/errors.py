@@ -1,8 +1,7 @@
 """One status and one body for each kind of exception.
 
 Always: a client sees the text of a `ChairliftError` and never a traceback; an unexpected error is logged under its
-request id and shown as an internal error. Bodies have OpenAI's form; those of the llm-serving routes are
-`{"detail": ...}`.
+request id and shown as an internal error. Bodies have OpenAI's form, or llm-serving's `{"detail": ...}`.
 """
 
 import logging

@@ -39,9 +39,7 @@ async def live(http: Request) -> Response:
 
 async def ready(http: Request) -> Response:
     context = context_of(http)
-    if context.load.is_draining:
-        return _response(Health("the server is stopping"))
-    why_not = context.why_not_ready
+    why_not = "the server is stopping" if context.load.is_draining else context.why_not_ready
     return _response(OK if why_not is None else Health(why_not))
 
 

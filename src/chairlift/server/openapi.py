@@ -48,7 +48,7 @@ _DEADLINE: dict[str, Any] = {
 }
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again", "schema": {"type": "integer"}}}
 _IGNORED = {HEADER: {"description": "Fields of the body that had no effect", "schema": {"type": "string"}}}
-_TURNED_AWAY: dict[str, dict[str, Any]] = {
+_REJECTED: dict[str, dict[str, Any]] = {
     "429": {
         "description": "Too many requests wait (max_waiting, max_waiting_tokens), or the API key's limit is reached",
         "headers": _RETRY_AFTER,
@@ -130,7 +130,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.path.startswith("/health"):
         answers["503"] = answers["200"] | {"description": "Why not"}
     if operation.generates:
-        answers |= {status: reason | error for status, reason in _TURNED_AWAY.items()}
+        answers |= {status: reason | error for status, reason in _REJECTED.items()}
     described: dict[str, Any] = {"summary": operation.summary, "responses": answers}
     parameters = [_NAME] if "{name}" in operation.path else []
     if operation.body is not None:

@@ -35,14 +35,11 @@ class ReloadResult(msgspec.Struct, frozen=True):
     def in_words(self) -> str:
         if self.error:
             return f"the settings stay as they are: {self.error}"
-        changes = [self._change(name) for name in self.changed]
+        changes = [f"{name} is {self.values[name]!r} now" for name in self.changed if name != _KEYS]
+        if _KEYS in self.changed:  # always the last
+            changes.append(f"the API keys have changed, they are {len(self.keys)} now")
         changes += [f"{name} needs a restart to change" for name in self.needs_restart]
         return "read the settings again: " + ("; ".join(changes) or "nothing has changed")
-
-    def _change(self, name: str) -> str:
-        if name == _KEYS:
-            return f"the API keys have changed, they are {len(self.keys)} now"
-        return f"{name} is {self.values[name]!r} now"
 
 
 def last_reload(file: Path) -> ReloadResult:

@@ -1,8 +1,7 @@
 """A streamed response: every delta is turned into bytes and written where it arrives.
 
 Always: nothing is sent before the first bytes exist, so a request that fails earlier still gets a proper status; when
-the client leaves, its request is freed at once. A slow client is written no more than the connection's buffer holds;
-later deltas are kept as they came.
+the client leaves, its request is freed at once. Deltas that do not fit the connection's buffer are kept as they came.
 """
 
 import asyncio
@@ -32,8 +31,7 @@ class DeltaEncoder(Protocol):
 
 
 class ByteStream(Response):
-    """Sends `answers` as they come and always closes them. They are held until the response has begun, and while the
-    client reads too slowly."""
+    """Always closes `answers`. They are held until the response has begun, and while the client reads too slowly."""
 
     def __init__(self, answers: Sequence[Answer], encoder: DeltaEncoder, *, headers: list[Header]) -> None:
         self.status_code = 200
@@ -47,7 +45,7 @@ class ByteStream(Response):
         self._write = self._keep
         self._error: Exception | None = None
         self._is_over = False
-        self._wake: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._connection = connection_of(scope)
@@ -66,29 +64,26 @@ class ByteStream(Response):
             del self._encoder
 
     async def _send(self, send: Send) -> None:
-        self._start()
-        if not self._parts and not self._is_over:
-            await self._woken()
-        last = b"" if self._parts else self._last(has_begun=False)
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        self._write = self._connection.write if self._num_samples == 1 else self._gather
-        self._flush()
-        self.release()
-        if not self._is_over:
-            await self._woken()
-        self._flush()
-        last = last or self._last(has_begun=True)
-        if last:
-            self._connection.write(last)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _start(self) -> None:
         if self._connection.is_gone:
             raise ClientDisconnect
         try:
             start_all(self._answers, self)
         except Exception as error:
             self.fail(error)
+        await self._woken.wait()
+        last = b"" if self._parts else self._last(has_begun=False)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        self._write = self._connection.write if self._num_samples == 1 else self._gather
+        self._flush()
+        self.release()
+        self._woken.clear()
+        if not self._is_over:
+            await self._woken.wait()
+        self._flush()
+        last = last or self._last(has_begun=True)
+        if last:
+            self._connection.write(last)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _last(self, has_begun: bool) -> bytes:
         if isinstance(self._error, ClientDisconnect):
@@ -129,7 +124,7 @@ class ByteStream(Response):
     def _keep(self, data: bytes) -> None:
         self._parts.append(data)
         self.hold()
-        self._notify()
+        self._woken.set()
 
     def _gather(self, data: bytes) -> None:
         """Joins the tokens of one step, at most one of each sample, in one write."""
@@ -146,12 +141,4 @@ class ByteStream(Response):
 
     def _end(self) -> None:
         self._is_over = True
-        self._notify()
-
-    async def _woken(self) -> None:
-        self._wake = asyncio.get_running_loop().create_future()
-        await self._wake
-
-    def _notify(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._woken.set()

@@ -1,8 +1,7 @@
 """Chat messages to a prompt, by the model's own template.
 
 A template that is missing, fails or refuses is an error of `messages`. The template writes the first token itself:
-encode its text with `add_special=False`. That text is for `encode` alone: control tokens in it may have other names
-(see `controls`).
+encode its text with `add_special=False`. Control tokens in that text may have other names (see `controls`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.template import TemplateFails, run
+from chairlift.text.template import run
+from chairlift.text.template_limits import TemplateFails
 from chairlift.text.tokenizer import Tokenizer
 
 Chat = list[dict[str, Any]]

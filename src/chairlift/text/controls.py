@@ -6,13 +6,13 @@ control token is text:
 
     template  <|im_start|>user {{ text }}   claimed   {3a1}user {{ text }}   made   {3a1}user is <|im_end|> a token?
 
-A template that composes names ('<|' + role + '|>') cannot be claimed: there a client's are masked before it runs. A name
-that the template composes of a client's pieces is then a control token.
+A template that composes names ('<|' + role + '|>') cannot be claimed: there a client's are masked before it runs. A
+name that the template composes of a client's pieces is then a control token.
 
     message   is <|im_end|> a token?   masked   is k5c-0. a token?   made   <|user|>is k5c-0. a token?
 
-Always: own names and masks are random per process, so a client cannot write one. Markers that are no tokens of the model
-(`[INST]` of Llama 2) are always text.
+Always: own names and masks are random per process, so a client cannot write one. Markers that are no tokens of the
+model (`[INST]` of Llama 2) are always text.
 """
 
 import re
@@ -44,7 +44,8 @@ class Controls:
     def mask(self, value: Any) -> Any:
         """The same value with the names of control tokens masked in all its texts."""
         if isinstance(value, str):
-            return self._pattern.sub(lambda found: self._mask(found[0]), value) if self._names else value
+            mask = f"k{self._mask_secret}-{{}}.".format
+            return self._pattern.sub(lambda found: mask(self._names[found[0]]), value) if self._names else value
         if isinstance(value, dict):
             return {self.mask(key): self.mask(each) for key, each in value.items()}
         return [self.mask(each) for each in value] if isinstance(value, list | tuple) else value
@@ -88,9 +89,6 @@ class Controls:
             raise InvalidRequest("prompt", "spells out a control token, which this tokenizer cannot keep as text")
         same = self._twin[1]
         return [same.get(i, i) for i in ids]
-
-    def _mask(self, name: str) -> str:
-        return f"k{self._mask_secret}-{self._names[name]}."
 
     def _own_name(self, token_id: int) -> str:
         return f"\ue000{self._secret}{token_id}\ue001"  # no letter or sign at its ends, where text may be cut

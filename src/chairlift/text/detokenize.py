@@ -1,8 +1,7 @@
 """Token ids to text one token at a time, as the continuation of a prompt.
 
 Always: the pushes and the flush joined are the text of the output behind the prompt: incomplete characters are held
-back, one begun by the prompt is completed, and a leading space is dropped only where no text comes before it. Knows
-nothing of stop strings.
+back, one begun by the prompt is completed, and a leading space is dropped only where no text comes before it.
 """
 
 import codecs

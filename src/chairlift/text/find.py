@@ -11,8 +11,7 @@ from chairlift.text.tokenizer import Tokenizer
 
 
 def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
-    """`override`: a folder, tokenizer.json, .model or .gguf to use instead; without a chat template of its own it gets
-    the model's."""
+    """`override`: a folder, tokenizer.json, .model or .gguf to use instead; the chat template may stay the model's."""
     path = source.path if override is None else override
     tokenizer = _load(path)
     if override is not None and tokenizer.chat_template is None:

@@ -1,8 +1,7 @@
 """Loads the tokenizer of a Hugging Face folder: tokenizer.json, or tokenizer.model alone.
 
 tokenizer_config.json (then special_tokens_map.json) names the first and last tokens of a text and whether the first is
-added; chat_template.jinja precedes a template in tokenizer_config.json. An unreadable file is refused with its path; all
-files but the vocabulary are optional.
+added; chat_template.jinja precedes one in tokenizer_config.json. An unreadable file is refused, a missing one is not.
 """
 
 import json
@@ -22,10 +21,9 @@ _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer:
-    if (folder / "tokenizer.json").is_file():
-        return json_tokenizer(folder / "tokenizer.json")
-    if (folder / "tokenizer.model").is_file():
-        return model_tokenizer(folder / "tokenizer.model")
+    for name, load in (("tokenizer.json", json_tokenizer), ("tokenizer.model", model_tokenizer)):
+        if (folder / name).is_file():
+            return load(folder / name)
     raise InvalidConfig(f"{folder}: no tokenizer found; it needs tokenizer.json or tokenizer.model")
 
 

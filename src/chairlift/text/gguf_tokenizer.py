@@ -1,8 +1,7 @@
 """Builds the tokenizer in the metadata of a GGUF file.
 
 Two kinds are known: "gpt2" (byte-level BPE with a list of merges; `tokenizer.ggml.pre` names the cut into words) and
-"llama" (SentencePiece BPE). Any other kind or cut is refused by name: a guess would give wrong tokens. Knows nothing of
-the file's layout.
+"llama" (SentencePiece BPE). Any other kind or cut is refused by name: a guess would give wrong tokens.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Reads a SentencePiece .model file: its pieces with scores and types, and its rules for text.
 
-The file is one protobuf message, of which only the fields used here are read. A broken file, or one that is not BPE with
-plain text, is refused with its path.
+The file is one protobuf message, of which only the fields used here are read. A broken file, or one that is not BPE
+with plain text, is refused with its path.
 """
 
 import struct
@@ -73,20 +73,16 @@ def _model(data: bytes) -> PieceModel:
 
 def _refuse_other_kinds(trainer: dict[int, int | bytes], normalizer: dict[int, int | bytes]) -> None:
     kind = _number(trainer.get(3, 1))
-    name = _message(normalizer.get(1, b"")).decode(errors="replace") or "unnamed"
-    model = "a SentencePiece model"
-    checks = (
-        (kind == 2, f"{model} of type {_MODEL_TYPES.get(kind, str(kind))} is not supported; only BPE is"),
-        (not _number(trainer.get(24, 0)), f"{model} with the space behind the word is not supported"),
-        (
-            not _message(normalizer.get(2, b"")),
-            f"the SentencePiece normalizer {name} is not supported; only identity is",
-        ),
-        (not _number(normalizer.get(4, 1)), f"{model} that removes extra whitespace is not supported"),
-        (_number(normalizer.get(5, 1)), f"{model} that does not escape whitespace is not supported"),
-    )
-    for is_supported, message in checks:
-        if not is_supported:
+    rules = _message(normalizer.get(1, b"")).decode(errors="replace") or "unnamed"
+    unsupported = {
+        f"a SentencePiece model of type {_MODEL_TYPES.get(kind, str(kind))} is not supported; only BPE is": kind != 2,
+        "a SentencePiece model with the space behind the word is not supported": _number(trainer.get(24, 0)),
+        f"the SentencePiece normalizer {rules} is not supported; only identity is": _message(normalizer.get(2, b"")),
+        "a SentencePiece model that removes extra whitespace is not supported": _number(normalizer.get(4, 1)),
+        "a SentencePiece model that does not escape whitespace is not supported": not _number(normalizer.get(5, 1)),
+    }
+    for message, is_used in unsupported.items():
+        if is_used:
             raise InvalidConfig(message)
 
 

@@ -1,8 +1,8 @@
 """How a vocabulary spells its tokens: the bytes each token id stands for.
 
-Decoding is joining bytes: a byte-level vocabulary maps each character of a token to one byte, a SentencePiece vocabulary
-writes spaces as U+2581 and rare bytes as <0xE2>. Only one rule is not per token: a SentencePiece text loses one leading
-space. Any other decoder is refused by name. Knows nothing of encoding.
+Decoding is joining bytes: a byte-level vocabulary maps each character of a token to one byte, a SentencePiece
+vocabulary writes spaces as U+2581 and rare bytes as <0xE2>. Only one rule is not per token: a SentencePiece text loses
+one leading space. Any other decoder is refused by name. Knows nothing of encoding.
 """
 
 import re
@@ -14,18 +14,10 @@ from chairlift.core.errors import InvalidConfig
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _JOINING = {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
-
-
-def _byte_characters() -> dict[str, int]:
-    """The printable stand-in of each byte in a byte-level vocabulary."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    stand_ins = {chr(byte): byte for byte in plain}
-    stand_ins.update({chr(256 + i): byte for i, byte in enumerate(others)})
-    return stand_ins
-
-
-BYTE_OF = _byte_characters()
+# The byte of each character in a byte-level vocabulary: printable ones stand for themselves.
+_PLAIN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = [byte for byte in range(256) if byte not in _PLAIN]
+BYTE_OF = {chr(byte): byte for byte in _PLAIN} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 
 
 class Spelling(dict[int, bytes]):

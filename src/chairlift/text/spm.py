@@ -1,8 +1,7 @@
 """Builds the tokenizer of a SentencePiece BPE vocabulary from its pieces, scores and types.
 
 SentencePiece keeps no list of merges: it joins the neighbours with the best score of the joined piece. Here that order
-becomes a list of merges, best score first, for the tokenizer library. Used for .model files and GGUF files of the same
-kind.
+becomes a list of merges, best score first, for the tokenizer library. For .model files and GGUF files of that kind.
 """
 
 import math

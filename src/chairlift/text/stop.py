@@ -1,8 +1,7 @@
 """Stop strings over text that comes in pieces.
 
 Always: the result does not depend on how the text was cut. The match that ends first wins, and of two that end at the
-same character the longer; text that may become a match is held back. The cost is linear in the text and in the number of
-stop strings, which servers bound by the limits here.
+same character the longer; text that may become a match is held back. The cost is linear in text and stop strings.
 """
 
 from collections.abc import Sequence

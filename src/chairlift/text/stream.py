@@ -1,8 +1,7 @@
 """The text of one sample as its tokens arrive: detokenised, and cut at the first stop string.
 
 Always: the pushes and `finish` joined are the sample's text. The first `min_tokens` tokens are not searched for stop
-strings. A token that ends the sample shows no text, unless special tokens are shown (end of sequence) or stops included
-(`stop_token_ids`).
+strings. A token that ends the sample has no text, unless special tokens are shown or stop tokens included.
 """
 
 from collections.abc import Collection, Sequence

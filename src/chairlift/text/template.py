@@ -18,8 +18,6 @@ import jinja2
 
 from chairlift.text.template_limits import MAX_MESSAGE, Sandbox, TemplateFails, grant, joined
 
-__all__ = ["TemplateFails", "run"]
-
 MAX_SECONDS = 1.0  # of the thread's processor time; 8 MiB in messages of a KiB take up to 0.4
 MAX_GROWTH = 128 * 2**20  # bytes that the process may grow by after the first tick
 MAX_SOURCE = 2**18  # characters; known templates have up to 30,000

@@ -189,9 +189,6 @@ def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# Filters and functions of our own
-
-
 @pass_environment
 def _join(environment: "Sandbox", value: Iterable[Any], d: Any = "", attribute: str | int | None = None) -> str:
     found = value if attribute is None else map(make_attrgetter(environment, attribute), value)
@@ -244,9 +241,6 @@ def _raise(message: Any) -> NoReturn:
 
 def _now(form: str) -> str:
     return datetime.now().strftime(form[:MAX_MESSAGE])
-
-
-# The sandbox
 
 
 class _GenerationTag(Extension):

@@ -102,9 +102,6 @@ class Tokenizer:
         text = b"".join([self.spelling[i] for i in ids if i not in hidden]).decode(errors="replace")
         return text[1:] if self.spelling.drops_first_space and text.startswith(" ") else text
 
-    def token_bytes(self, token_id: int) -> bytes:
-        return self.spelling[token_id]
-
     def piece(self, token_id: int) -> str:
         """The token's text on its own; U+FFFD for part of a character."""
         return self.spelling[token_id].decode(errors="replace")

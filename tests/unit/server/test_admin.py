@@ -14,7 +14,7 @@ def http(tmp_path: Path) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
 
-async def test_who_asks_for_something_else_is_told_what_there_is(http: httpx.AsyncClient) -> None:
+async def test_an_unknown_path_lists_the_routes(http: httpx.AsyncClient) -> None:
     found = await http.get("/metrics")
     assert found.status_code == 404
     assert found.json()["error"]["message"] == "there is nothing at /metrics; there is /admin/reload"

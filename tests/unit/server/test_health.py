@@ -7,7 +7,7 @@ from chairlift.server import health
 from fakes.http_world import HttpWorld
 
 
-async def test_alive_is_whoever_answers() -> None:
+async def test_a_server_that_answers_is_alive() -> None:
     world = HttpWorld()
     world.client.is_ready = False
     world.context.load.is_draining = True
@@ -26,7 +26,7 @@ async def test_ready_is_a_server_with_an_engine_that_is_not_stopping() -> None:
     assert (response.status_code, response.json()) == (503, {"status": "the server is stopping"})
 
 
-async def test_ready_is_a_server_whose_other_front_ends_are_too() -> None:
+async def test_a_server_is_ready_when_all_front_ends_are() -> None:
     world = HttpWorld()
     world.context.load.counts.put(Count.HAS_BEGUN, 0)
     for path in ("/health", "/health/ready"):
@@ -55,7 +55,7 @@ async def test_however_many_ask_for_a_token_one_is_made() -> None:
     assert len(world.client.requests) == 1
 
 
-async def test_tokens_made_for_anybody_are_proof_enough() -> None:
+async def test_any_recent_token_passes_the_check() -> None:
     world = HttpWorld()
     await world.post("/v1/completions", {"prompt": "Hi"})
     assert (await world.get("/health/generate")).status_code == 200

@@ -16,7 +16,7 @@ def offsets(tokenizer: Tokenizer, tokens: list[int], before: list[int]) -> list[
     return CompletionScores(tokenizer, before, skip_special=True).build(tokens, unscored).text_offset
 
 
-def test_offsets_count_the_text_whose_first_space_was_dropped() -> None:
+def test_offsets_count_text_without_its_first_space() -> None:
     tokenizer = sentencepiece()
     tokens = tokenizer.encode("the hello in")
     assert tokenizer.decode(tokens) == "the hello in"

@@ -139,9 +139,7 @@ async def test_a_text_may_hold_any_signs(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/tokenize"])
-async def test_who_is_refused_after_work_pays_for_it(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_key_pays_for_work_before_a_refusal(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paid, charge = list[tuple[int, int]](), RateLimits.charge
 
     def noting(rates: RateLimits, key: Any, num_tokens: int, now: float, num_requests: int = 0) -> None:
@@ -161,7 +159,7 @@ async def test_who_is_refused_after_work_pays_for_it(
     assert paid[0][0] > 999 and paid[1][0] == 0
 
 
-async def test_large_bodies_wait_for_each_other_and_small_ones_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_bodies_wait_for_each_other_and_small_ones_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "ROOM", 200_000)
     world = big_world()
     counts, most, begin = world.context.load.counts, 0, bodies.Body._try

@@ -145,7 +145,7 @@ async def test_pages_that_come_and_go_ask_the_engine_for_everything_seldom() -> 
     assert world.client.watched[-1] == Watch(False)
 
 
-async def test_who_asks_for_the_head_of_a_page_gets_no_more() -> None:
+async def test_head_of_a_feed_has_no_body() -> None:
     world = HttpWorld()
     async with world.http() as http:
         head = await http.head("/live")
@@ -215,7 +215,7 @@ async def test_questions_are_put_to_the_engine_one_at_a_time() -> None:
     assert [answer.status_code for answer in await asyncio.gather(*answers)] == [200, 200]
 
 
-def test_nobody_waits_for_an_answer_to_somebody_who_is_gone() -> None:
+def test_a_query_from_a_client_that_left_delays_no_other() -> None:
     world = HttpWorld()
     with world.on_a_port() as url:
         for number in range(1, 4):  # of the first the engine says nothing, the others wait for it
@@ -232,7 +232,7 @@ def asking(url: str, number: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("name", ["7", "x", "²", "9" * 40])
-async def test_a_request_that_nobody_knows_is_not_found(name: str) -> None:
+async def test_an_unknown_request_is_not_found(name: str) -> None:
     world = HttpWorld()
     answer = asyncio.ensure_future(world.get(f"/live/requests/{name}"))
     if name == "7":

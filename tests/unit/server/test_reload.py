@@ -5,7 +5,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.server.reload import Reloader, in_force, keys_in_force, last_reload
 
 
-def test_whoever_reads_the_file_has_the_settings_in_force(tmp_path: Path) -> None:
+def test_the_file_holds_the_settings_in_force(tmp_path: Path) -> None:
     file, found = tmp_path / "settings.json", [Settings(max_waiting=7, drain_timeout=2.5, port=1)]
     reloader = Reloader(file, Settings(), lambda: found[0])
     assert in_force(file, Settings()) == Settings()
@@ -44,7 +44,7 @@ def test_keys_stay_in_force_whatever_becomes_of_their_file_until_a_good_one_is_r
     found = keys_in_force(file).find(alice)
     assert found is not None
     assert found.requests_per_minute == 6
-    keys.write_text("- [")  # nobody has looked yet: who starts now finds the keys that are good
+    keys.write_text("- [")  # before a reload: a child that starts now has the valid keys
     assert keys_in_force(file).find(alice) is not None
     assert reloader().error
     assert keys_in_force(file).find(alice) is not None

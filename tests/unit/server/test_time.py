@@ -81,7 +81,7 @@ async def test_the_engine_is_told_when_and_policies_that_it_is_due_then() -> Non
     assert none.expires is None
 
 
-async def test_a_request_whose_time_is_over_before_it_starts_never_reaches_the_engine() -> None:
+async def test_a_request_that_expires_before_it_starts_never_reaches_the_engine() -> None:
     world = HttpWorld(max_request_seconds=1e-9)
     assert (await world.post("/v1/completions", {"prompt": "Hi"})).status_code == 504
     assert not world.client.requests

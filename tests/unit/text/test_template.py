@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from chairlift.text import template, template_limits
-from chairlift.text.template import TemplateFails, run
+from chairlift.text.template import run
+from chairlift.text.template_limits import TemplateFails
 
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% set x = b %}{% endfor %}{% endfor %}"
 BREEDING = "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}"

@@ -58,15 +58,15 @@ def test_the_end_token_is_special_even_where_the_vocabulary_does_not_say_so() ->
 def test_a_piece_keeps_its_space_and_its_bytes() -> None:
     tokenizer = sentencepiece()
     the = tokenizer.encode("the", add_special=False)[0]
-    assert (tokenizer.piece(the), tokenizer.token_bytes(the)) == (" the", b" the")
+    assert (tokenizer.piece(the), tokenizer.spelling[the]) == (" the", b" the")
     half = tokenizer.encode("😀", add_special=False)[1]
-    assert (tokenizer.piece(half), tokenizer.token_bytes(half)) == ("\ufffd", b"\xf0")
+    assert (tokenizer.piece(half), tokenizer.spelling[half]) == ("\ufffd", b"\xf0")
 
 
 def test_an_id_outside_the_vocabulary_has_no_text() -> None:
     tokenizer = Tokenizer(byte_level())
     for token_id in (tokenizer.vocab_size, -1, 1 << 40):
-        assert tokenizer.token_bytes(token_id) == b""
+        assert tokenizer.spelling[token_id] == b""
     assert tokenizer.vocab_size == byte_level().get_vocab_size()
 
 

@@ -22,8 +22,6 @@ _NAME = "chairlift.body"
 
 
 class Body:
-    """One body's part of the room."""
-
     def __init__(self, load: Load) -> None:
         self._load = load
         self._num_bytes = 0

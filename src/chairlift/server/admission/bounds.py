@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from chairlift.config.keys import ApiKey, ApiKeys
 from chairlift.config.settings import Settings
@@ -36,7 +37,7 @@ class Load:
         self.turn = asyncio.Lock()  # of large bodies
         self._rates = rates
         self._num_in_flight = 0
-        self._open: dict[Reservation, None] = {}
+        self.open: dict[Reservation, None] = {}
 
     def check(self, key: ApiKey | None) -> None:
         """Raises `Overloaded` when the queue is full or the key's allowance is used up."""
@@ -63,8 +64,8 @@ class Load:
         if is_full:
             raise self._full(waiting, tokens)
         # They end together, so the first stands for the request.
-        reservations = [Reservation(self, *each, is_first=not index) for index, each in enumerate(demands)]
-        self._open.update(dict.fromkeys(reservations))
+        reservations = [Reservation(self, *each, not index) for index, each in enumerate(demands)]
+        self.open.update(dict.fromkeys(reservations))
         return reservations
 
     def spend(self, key: ApiKey | None, num_requests: int, num_tokens: int) -> None:
@@ -127,11 +128,8 @@ class Load:
 
     def end_all(self) -> None:
         """Ends open requests at once; their clients are told."""
-        for reservation in list(self._open):
+        for reservation in list(self.open):
             reservation.fail(Stopping())
-
-    def leave(self, reservation: "Reservation") -> None:
-        self._open.pop(reservation, None)
 
     def _waiting(self) -> tuple[int, int]:
         return self.counts.total(Count.WAITING), self.counts.total(Count.WAITING_TOKENS)
@@ -145,18 +143,20 @@ class Load:
         return Overloaded(f"{waiting} requests with {tokens} prompt tokens are waiting already", retry_after_s)
 
 
+def _ignore(error: Exception) -> None:
+    """Before a request has begun and after it has ended."""
+
+
+@dataclass(slots=True, eq=False)
 class Reservation:
     """One prompt's part of the load, until `leave`."""
 
-    __slots__ = ("_is_first", "_load", "_num_samples", "_num_tokens", "_waits", "fail")
-
-    def __init__(self, load: Load, num_samples: int, num_tokens: int, *, is_first: bool) -> None:
-        self.fail: Callable[[Exception], None] = _ignore
-        self._load: Load | None = load
-        self._is_first = is_first
-        self._num_samples = num_samples
-        self._num_tokens = num_tokens
-        self._waits = True
+    _load: Load | None
+    _num_samples: int
+    _num_tokens: int
+    _is_first: bool
+    _waits: bool = True
+    fail: Callable[[Exception], None] = _ignore
 
     def begin(self) -> None:
         """The first token has come."""
@@ -177,13 +177,9 @@ class Reservation:
             load.counts.add(Count.FINISHED, self._num_samples)
             load.counts.add(Count.FINISHED_TOKENS, self._num_tokens)
             mark(load.counts, time.monotonic())
-        load.leave(self)
+        load.open.pop(self, None)
         self._load = None
         self.fail = _ignore  # breaks a reference cycle
-
-
-def _ignore(error: Exception) -> None:
-    """Before a request has begun and after it has ended."""
 
 
 def _refuse(key: ApiKey, wait_s: float) -> None:

@@ -5,12 +5,11 @@ Always: a server on loopback without keys answers only to loopback names and to 
 """
 
 import ipaddress
-from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from chairlift.server.admission.api_keys import HEALTH
 from chairlift.server.request_log.ignored import HEADER
@@ -39,31 +38,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-class LocalOnly:
-    def __init__(self, app: ASGIApp, is_guarded: Callable[[], bool], hosts: list[str], origins: list[str]) -> None:
-        """`is_guarded`: whether the server is on loopback and has no keys now; `hosts`, `origins`: exceptions."""
-        self._app = app
-        self._is_guarded = is_guarded
-        self._hosts = {host.lower() for host in hosts}
-        self._origins = origins
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._is_guarded() and scope["path"] not in HEALTH:
-            self._check(Headers(scope=scope))
-        await self._app(scope, receive, send)
-
-    def _check(self, headers: Headers) -> None:
-        host, origin = headers.get("host", ""), headers.get("origin")
-        name = _without_port(host).lower()
-        if name and not is_loopback(name) and name not in self._hosts:
-            raise HTTPException(403, f"this server is for this machine, not for {host[:80]!r}; {_WAYS_OUT}")
-        if origin is None or origin in self._origins or "*" in self._origins:
-            return
-        if origin.partition("://")[2].lower() != host.lower():
-            raise HTTPException(403, f"pages of {origin[:80]!r} may not use this server; name it with --cors-origin")
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+def check_origin(scope: Scope, hosts: list[str], origins: list[str]) -> None:
+    """For a server on loopback without keys; `hosts` and `origins` are exceptions. Raises `HTTPException`."""
+    if scope["path"] in HEALTH:
+        return
+    headers = Headers(scope=scope)
+    host, origin = headers.get("host", ""), headers.get("origin")
+    name = (host[1:].partition("]") if host.startswith("[") else host.partition(":"))[0].lower()
+    if name and not is_loopback(name) and name not in (allowed.lower() for allowed in hosts):
+        raise HTTPException(403, f"this server is for this machine, not for {host[:80]!r}; {_WAYS_OUT}")
+    if origin is None or origin in origins or "*" in origins:
+        return
+    if origin.partition("://")[2].lower() != host.lower():
+        raise HTTPException(403, f"pages of {origin[:80]!r} may not use this server; name it with --cors-origin")

@@ -10,17 +10,14 @@ from hashlib import blake2b
 from chairlift.config.keys import ApiKey
 
 
-def salt_of(key: ApiKey | None, own: str, share: str) -> str:
+def salt_of(key: ApiKey, own: str, share: str) -> str:
     """`own`: the client's `cache_salt`. `share`: the setting `share_prefixes`."""
-    if key is None or share == "all":
+    if share == "all":
         return own
+    client = _digest(own.encode(errors="surrogatepass"))
     if key.cache_group is not None:
-        return f"group {_digest(key.cache_group.encode())} {_digest(_bytes(own))}"
-    return f"key {_digest(key.digest)} {_digest(_bytes(own))}"
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
+        return f"group {_digest(key.cache_group.encode())} {client}"
+    return f"key {_digest(key.digest)} {client}"
 
 
 def _digest(data: bytes) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
 Location = tuple[str | int, ...]
-_TRUE = {1, "1", "on", "t", "true", "y", "yes"}
-_FALSE = {0, "0", "off", "f", "false", "n", "no"}
+_BOOLEANS = dict.fromkeys((1, "1", "on", "t", "true", "y", "yes"), True)
+_BOOLEANS |= dict.fromkeys((0, "0", "off", "f", "false", "n", "no"), False)
 
 
 class Refusal(ValueError):
@@ -32,8 +32,6 @@ class InvalidBody(Exception):
 
 
 class FieldReader:
-    """Reads the fields of one object and collects their errors."""
-
     def __init__(self, where: Location, errors: list[dict[str, Any]]) -> None:
         self._where = where
         self.errors = errors
@@ -68,13 +66,9 @@ class FieldReader:
 
 
 def boolean(value: Any) -> bool:
-    if isinstance(value, str):
-        value = value.lower()
-    if isinstance(value, str | int | float):
-        if value in _TRUE:
-            return True
-        if value in _FALSE:
-            return False
+    plain = value.lower() if isinstance(value, str) else value
+    if isinstance(plain, str | int | float) and plain in _BOOLEANS:
+        return _BOOLEANS[plain]
     raise Refusal("value could not be parsed to a boolean", "type_error.bool")
 
 

@@ -5,6 +5,7 @@ generated token has its line, even without text. A prompt is never refused for t
 """
 
 import logging
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace as replace_fields
@@ -37,19 +38,8 @@ _EMPTY = ("prompt_token_ids_empty", "Error203: prompt token empty", 0)
 _FAILED = ("predict_failed", "error304: generation task stop abnormally!, please retry!", -1)
 
 
-async def by_stream_field(http: Request) -> Response:
-    return await _generate(http, None)
-
-
-async def full(http: Request) -> Response:
-    return await _generate(http, False)
-
-
-async def streamed(http: Request) -> Response:
-    return await _generate(http, True)
-
-
 async def _generate(http: Request, streams: bool | None) -> Response:
+    """`streams` None: as the body says."""
     context, time_left = context_of(http), enter(http)
     body = await read_body(http, context.load)
     try:
@@ -74,6 +64,9 @@ async def _generate(http: Request, streams: bool | None) -> Response:
         response = Response(lines.fail(error, has_begun=False))
         response.raw_headers = [*lines.headers]
         return response
+
+
+by_stream_field, full, streamed = (partial(_generate, streams=streams) for streams in (None, False, True))
 
 
 async def _answer(http: Request, request: GenerateRequest, time_left: TimeLimit, limit: TokenLimit) -> Answer:

@@ -1,8 +1,7 @@
 """The body of the llm-serving routes: coercion, then llm-serving's defaults and clamps.
 
-Always: a body that llm-serving accepts is accepted with the same values, except `max_new_tokens` below 1, numbers that
-are not finite, inputs that are not text and stop strings beyond our limits, which are 422. `seed`, `stop` and
-`repetition_penalty`, which it ignores, have an effect here.
+Always: a body that llm-serving accepts is accepted with the same values, except `max_new_tokens` below 1, infinite
+numbers, inputs that are not text and too many or long stop strings. `seed`, `stop` and `repetition_penalty` count.
 """
 
 import json

@@ -1,5 +1,6 @@
 """POST /v1/chat/completions."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec import UNSET
@@ -7,6 +8,7 @@ from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chairlift.core.score import TokenScore
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import charged, enter
 from chairlift.server.context import context_of
@@ -17,7 +19,7 @@ from chairlift.server.openai.params import attributes_of, chat_names, chat_param
 from chairlift.server.openai.prompts import chat_prompt
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import ChatRequest
-from chairlift.server.openai.responses import ChatChoice, ChatCompletion, ChatMessage
+from chairlift.server.openai.responses import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from chairlift.text.tokenizer import Tokenizer
 
 
@@ -32,15 +34,15 @@ async def chat_completions(http: Request) -> Response:
         prompt = await chat_prompt(context, request, limit)
         request = replace_fields(request, messages=[])  # frees them: they may be long, and the answer slow
         leave_body(http.scope)
-        reply = Reply(http, request, [prompt], params, attributes, time_left, is_chat=True)
+        reply = Reply(http, request, [prompt], params, attributes, time_left)
     return await respond(http, reply, partial(_frame, context.tokenizer), partial(_completion, context.tokenizer))
 
 
 def _frame(tokenizer: Tokenizer, reply: Reply, index: int) -> Frame:
-    shown = reply.params.logprobs is not None
-    return Frame(
-        reply, reply.answers[0], index, (lambda _, scores: chat_logprobs(tokenizer, scores)) if shown else None
-    )
+    def scores(tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> ChatLogprobs:
+        return chat_logprobs(tokenizer, scores)
+
+    return Frame(reply, reply.answers[0], index, None if reply.params.logprobs is None else scores)
 
 
 def _completion(tokenizer: Tokenizer, reply: Reply, choices: list[Choice]) -> ChatCompletion:

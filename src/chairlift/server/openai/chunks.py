@@ -31,13 +31,9 @@ class Frame:
     """The chunks of one choice."""
 
     def __init__(
-        self,
-        reply: Reply,
-        answer: Answer,
-        index: int,
-        scores: Scores | None,
-        echo: str | None = None,  # the prompt's text, to go before the answer's
+        self, reply: Reply, answer: Answer, index: int, scores: Scores | None, echo: str | None = None
     ) -> None:
+        """`echo`: the prompt's text, to go before the answer's."""
         self._reply = reply
         self._answer = answer
         self._scores = scores

@@ -48,7 +48,6 @@ async def completions(http: Request) -> Response:
             params,
             attributes,
             time_left,
-            is_chat=False,
             hides_output=is_echo_only(request, given),
             default_tokens=DEFAULT_TOKENS,
         )

@@ -45,5 +45,6 @@ async def respond(
     try:
         choices = await until_gone(http.receive, reply.collect())
     finally:
-        reply.close()
+        for answer in reply.answers:
+            answer.close()
     return json_response(complete(reply, choices))

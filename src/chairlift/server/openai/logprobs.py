@@ -22,7 +22,7 @@ _LEAST = -9999.0
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
-    spelled = tokenizer.token_bytes(token)
+    spelled = tokenizer.spelling[token]
     try:
         return spelled.decode()
     except UnicodeDecodeError:
@@ -71,7 +71,7 @@ def _chat_logprob(tokenizer: Tokenizer, score: TokenScore) -> ChatLogprob:
 
 
 def _top_logprob(tokenizer: Tokenizer, token: int, logprob: float) -> TopLogprob:
-    return TopLogprob(token_text(tokenizer, token), _number(logprob), list(tokenizer.token_bytes(token)))
+    return TopLogprob(token_text(tokenizer, token), _number(logprob), list(tokenizer.spelling[token]))
 
 
 def prompt_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> PromptLogprobs:

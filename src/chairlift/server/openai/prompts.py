@@ -36,7 +36,6 @@ async def completion_prompts(context: ServerContext, request: CompletionRequest,
 
 
 async def chat_prompt(context: ServerContext, request: ChatRequest | TokenizeRequest, limit: TokenLimit) -> list[int]:
-    """The conversation in the model's own format."""
     messages = request.messages or []
     if not messages:
         raise InvalidRequest("messages", "must not be empty")

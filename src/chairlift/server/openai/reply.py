@@ -17,7 +17,7 @@ from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
-from chairlift.server.openai.requests import GenerationRequest
+from chairlift.server.openai.requests import ChatRequest, GenerationRequest
 from chairlift.server.openai.responses import CachedTokens, Usage
 from chairlift.server.request_log.record import record_of
 
@@ -51,11 +51,11 @@ class Reply:
         attributes: Attributes,
         time_left: TimeLimit,
         *,
-        is_chat: bool,
         hides_output: bool = False,  # the engine's token is not part of the answer
         default_tokens: int | None = None,
     ) -> None:
         context, record = context_of(http), record_of(http)
+        is_chat = isinstance(request, ChatRequest)
         self._record = record
         self.id = f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(16)}"
         self.created = int(time.time())
@@ -82,10 +82,6 @@ class Reply:
             )
             for prompt in prompts
         ]
-
-    def close(self) -> None:
-        for answer in self.answers:
-            answer.close()
 
     async def collect(self) -> list[Choice]:
         """The n choices for the first prompt, complete, then those for the second, and so on."""

@@ -24,8 +24,7 @@ def about(context: ServerContext) -> bytes:
             "models": context.model_names,
             "up_s": max(0.0, time.time() - context.created),
             "has_chat": context.tokenizer.chat_template is not None,
-            "device": None if engine is None else engine.device,
-            "dtype": None if engine is None else engine.dtype,
+            **{name: getattr(engine, name, None) for name in ("device", "dtype")},
             "limits": limits,
             "rules": [_rule(option, getattr(settings, option)) for option in RULE_KINDS]
             + [{"option": "preemption", "value": settings.preemption, "purpose": "what becomes of a victim's blocks"}],

@@ -5,18 +5,13 @@ import base64
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
 
 SCRIPTS = ("feed", "state", "draw", "chart", "tiles", "blocks", "timeline", "chat", "main")
 
 
-class Document(NamedTuple):
-    html: bytes
-    headers: dict[str, str]
-
-
 @cache
-def document() -> Document:
+def document() -> tuple[bytes, dict[str, str]]:
+    """Its HTML and its headers."""
     static = files(__package__) / "static"
     style = (static / "style.css").read_text("utf-8")
     parts = "\n".join((static / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
@@ -34,7 +29,7 @@ def document() -> Document:
         "X-Content-Type-Options": "nosniff",
         "Vary": "Accept",
     }
-    return Document(html.encode(), headers)
+    return html.encode(), headers
 
 
 def _hash(text: str) -> str:

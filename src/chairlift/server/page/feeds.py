@@ -64,8 +64,6 @@ class Feeds:
 
 
 class Feed(Response):
-    """The stream of one page, until it is closed or the server stops."""
-
     def __init__(self, feeds: Feeds, about: Callable[[], bytes]) -> None:
         self.status_code = 200
         self.background = None

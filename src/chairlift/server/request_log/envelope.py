@@ -1,4 +1,4 @@
-"""Wraps every request: gives it an id, turns exceptions into responses, and logs it at its end.
+"""Wraps every request: gives it an id, checks it, turns exceptions into responses, and logs it at its end.
 
 Always: each response carries `X-Request-Id`, the client's own if it sent a printable one, and the names of fields that
 had no effect; no exception leaves, except one after a response has begun, which can only end the connection. While the
@@ -20,12 +20,14 @@ from chairlift.server.request_log.log import RequestLog
 
 logger = logging.getLogger(__name__)
 IGNORED = HEADER.lower().encode()
+Check = Callable[[Scope], None]  # raises where a request is refused
 RouteOf = Callable[[Scope], tuple[str, bool]]  # a request's route, and whether it makes text
 
 
 class Envelope:
-    def __init__(self, app: ASGIApp, load: Load, request_log: RequestLog, route_of: RouteOf) -> None:
+    def __init__(self, app: ASGIApp, check: Check, load: Load, request_log: RequestLog, route_of: RouteOf) -> None:
         self._app = app
+        self._check = check
         self._load = load
         self._request_log = request_log
         self._route_of = route_of
@@ -53,6 +55,7 @@ class Envelope:
 
         try:
             with self._load.in_flight() if scope["method"] == "POST" else nullcontext():
+                self._check(scope)
                 await self._app(scope, receive, send_named)
         except ClientDisconnect:
             record.is_gone = True

@@ -4,9 +4,11 @@ Always: prompts and answers are written only with `--log-prompts`.
 """
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Scope
@@ -18,32 +20,24 @@ from chairlift.telemetry.phases import Phase, phases
 from chairlift.telemetry.spans import RequestSpan, Spans
 
 _log = logging.getLogger("chairlift.requests")
-_MAX_ID = 128
+_ID = re.compile(rb"[!-~]{1,128}")
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
-    def __init__(
-        self,
-        *,
-        model: str = "",
-        metrics: FrontEndMetrics | None = None,
-        spans: Spans | None = None,
-        logs: bool = False,
-        text_of: Callable[[list[int]], str] | None = None,
-    ) -> None:
-        """`text_of`: turns prompts into text, to log prompts and answers."""
-        self.model = model
-        self.metrics = metrics
-        self._spans = spans
-        self._logs = logs
-        self._text_of = text_of
+    model: str = ""
+    metrics: FrontEndMetrics | None = None
+    spans: Spans | None = None
+    logs: bool = False
+    text_of: Callable[[list[int]], str] | None = None  # turns prompts into text, to log prompts and answers
 
     def open(self, scope: Scope) -> Record:
         """Begins a record; the id is the client's, if printable and short."""
-        id = _sent_id(scope) or secrets.token_hex(16)
+        sent = (value.decode() for name, value in scope["headers"] if name == b"x-request-id" and _ID.fullmatch(value))
+        id = next(sent, None) or secrets.token_hex(16)
         scope["request_id"] = id
-        record = scope["record"] = Record(id, self._spans is not None, self._text_of is not None)
+        record = scope["record"] = Record(id, self.spans is not None, self.text_of is not None)
         return record
 
     def close(self, scope: Scope, record: Record, route: str, is_generation: bool) -> None:
@@ -52,27 +46,23 @@ class RequestLog:
         if is_generation:
             outcome, reason = record.outcome()
             if self.metrics is not None:
-                self._count(record, route, outcome, reason)
-            if self._logs:
+                for answer in record.answers:
+                    latencies = record.latencies(answer)
+                    if latencies is not None:
+                        self.metrics.finished(len(answer.prompt), answer.num_output, *latencies)
+                self.metrics.ended(route, outcome, reason)
+            if self.logs:
                 self._write(scope, record, route, outcome, reason)
-            if self._spans is not None:
-                self._spans.take(self._span(scope, record, route, outcome, reason))
+            if self.spans is not None:
+                self.spans.take(self._span(scope, record, route, outcome, reason))
         record.answers = ()  # they refer to the response, and it to the connection
 
     def flush(self) -> None:
         """Publishes the latest counts."""
-        if self._spans is not None:
-            self._spans.tell()
+        if self.spans is not None:
+            self.spans.tell()
         if self.metrics is not None:
             self.metrics.flush()
-
-    def _count(self, record: Record, route: str, outcome: str, reason: str) -> None:
-        assert self.metrics is not None
-        for answer in record.answers:
-            latencies = record.latencies(answer)
-            if latencies is not None:
-                self.metrics.finished(len(answer.prompt), answer.num_output, *latencies)
-        self.metrics.ended(route, outcome, reason)
 
     def _write(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> None:
         fields: dict[str, object] = {
@@ -94,8 +84,8 @@ class RequestLog:
             if first.tpot_s is not None:
                 fields["tpot_s"] = round(first.tpot_s, 6)
         fields["total_s"] = round(time.monotonic() - record.arrived, 6)
-        if self._text_of is not None:
-            fields["prompt"] = [self._text_of(answer.prompt) for answer in record.answers]
+        if self.text_of is not None:
+            fields["prompt"] = [self.text_of(answer.prompt) for answer in record.answers]
             fields["output"] = ["".join(answer.kept or ()) for answer in record.answers]
         _log.info("request", extra={"fields": fields})
 
@@ -147,10 +137,3 @@ def _asked(record: Record) -> dict[str, Any]:
     }
     # A seed may be larger than an attribute can hold.
     return {name: value for name, value in asked.items() if value is not None and abs(value) < 2**63}
-
-
-def _sent_id(scope: Scope) -> str | None:
-    for key, value in scope["headers"]:
-        if key == b"x-request-id" and 0 < len(value) <= _MAX_ID and all(0x20 < byte < 0x7F for byte in value):
-            return str(value, "ascii")
-    return None

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import Request
@@ -14,25 +15,21 @@ if TYPE_CHECKING:
 
 
 class Latencies(NamedTuple):
-    """Of a finished answer."""
-
     ttft_s: float
     tpot_s: float | None  # over its samples; None for one token, or where all came at once
     total_s: float
 
 
+@dataclass(slots=True, eq=False)
 class Record:
-    __slots__ = ("answers", "arrived", "id", "ignored", "is_gone", "is_traced", "keeps_text", "status")
-
-    def __init__(self, id: str, is_traced: bool, keeps_text: bool) -> None:
-        self.id = id
-        self.arrived = time.monotonic()
-        self.is_traced = is_traced
-        self.keeps_text = keeps_text
-        self.status: int | None = None
-        self.is_gone = False  # the client left
-        self.ignored: list[str] = []  # fields of the body that had no effect
-        self.answers: Sequence[Answer] = ()  # to its prompts, once all were taken
+    id: str
+    is_traced: bool
+    keeps_text: bool
+    arrived: float = field(default_factory=time.monotonic)
+    status: int | None = None
+    is_gone: bool = False  # the client left
+    ignored: Sequence[str] = ()  # fields of the body that had no effect
+    answers: "Sequence[Answer]" = ()  # to its prompts, once all were accepted
 
     def outcome(self) -> tuple[str, str]:
         """How it ended and why; both from small sets."""

@@ -14,8 +14,6 @@ _NAME = "chairlift.connection"
 
 
 class Sender(Protocol):
-    """The response that is being sent."""
-
     def hold(self) -> None:
         """The buffer is full."""
         ...

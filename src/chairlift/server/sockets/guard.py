@@ -83,7 +83,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._num_trailer_bytes = 0 if self._is_body_read else self._num_trailer_bytes + len(data)
             if self._num_trailer_bytes > MAX_HEAD_BYTES:
                 self._refuse(431, f"the request has {MAX_HEAD_BYTES} bytes and more beside its body")
-        if self._receiving_since is None and not self._is_refused and not self._has_in_flight:
+        is_idle = all(cycle.response_complete for cycle in self._cycles)
+        if self._receiving_since is None and not self._is_refused and is_idle:
             # Blank lines: the next request has begun.
             self._receiving_since = time.monotonic()
 
@@ -109,10 +110,6 @@ class GuardedProtocol(HttpToolsProtocol):
     def _is_other_protocol(self) -> bool:
         """The head asks for an upgrade and is read again without it; CONNECT is a request like others."""
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
-
-    @property
-    def _has_in_flight(self) -> bool:
-        return any(not cycle.response_complete for cycle in self._cycles)
 
     def on_message_begin(self) -> None:
         if self._is_refused:
@@ -154,14 +151,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._receiving_since = None
         if not self._is_refused:
             super().on_message_complete()
-            self._end_with_parser()
-
-    def _end_with_parser(self) -> None:
-        """After a trailer `Connection: close` the parser reads no further request."""
-        if not self.parser.should_keep_alive():
-            self.cycle.keep_alive = False
-            if self.cycle.response_complete:
-                self.transport.close()
+            # After a trailer `Connection: close` the parser reads no further request.
+            if not self.parser.should_keep_alive():
+                self.cycle.keep_alive = False
+                if self.cycle.response_complete:
+                    self.transport.close()
 
     def drop(self) -> None:
         """Ends requests in flight, as their client is gone; called before the transport is closed."""

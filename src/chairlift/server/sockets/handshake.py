@@ -1,7 +1,7 @@
 """TLS handshakes: connections until both sides have agreed on keys.
 
-Always: a connection counts once it is accepted, and has `max_receive_seconds` for the handshake. One too many
-is closed without a response, which would take a handshake.
+Always: a connection counts once it is accepted, and has `max_receive_seconds` for the handshake. One too many is closed
+without a response, which would take a handshake.
 """
 
 import asyncio
@@ -72,7 +72,6 @@ class TlsListener:
         handshake.add_done_callback(self._handshakes.pop)
 
     async def _agree(self, connection: socket.socket, protocol: GuardedProtocol) -> None:
-        has_keys = False
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,9 +79,8 @@ class TlsListener:
             await self._loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._context, ssl_handshake_timeout=timeout_s
             )
-            has_keys = True
-        except OSError:  # it left, spoke no TLS, or took too long
+        except BaseException as error:
+            protocol.discount()
+            if not isinstance(error, OSError):  # it left, spoke no TLS, or took too long
+                raise
             self._load.on_refused("handshake")
-        finally:
-            if not has_keys:
-                protocol.discount()

@@ -1,5 +1,5 @@
-"""The one listening socket of all front ends: a front end that hangs takes no connection from the others, and a port
-in use is known before anything else starts."""
+"""The one listening socket of all front ends: a front end that hangs takes no connection from the others, and a port in
+use is known before anything else starts."""
 
 import contextlib
 import ipaddress
@@ -30,8 +30,7 @@ def listen(host: str, port: int, option: str = "") -> socket.socket:
 
 
 def network_of(peer: Any) -> str:
-    """The network of one client: an IPv4 address, or an IPv6 /64, which one client may hold whole. Empty for sockets
-    without an address."""
+    """The network of one client: an IPv4 address, or an IPv6 /64, which one may hold. Empty without an address."""
     if not isinstance(peer, tuple):
         return ""
     address = ipaddress.ip_address(peer[0].partition("%")[0])

@@ -1,8 +1,7 @@
 """Serves applications on bound sockets until a signal says stop.
 
-Always: after the first signal (`STOP`), or once `stop` is set, requests in flight finish and new ones are refused; the
-sockets stay open meanwhile. Requests left after `drain_timeout`, or at a second signal, end with an error that their
-client can read.
+Always: after the first signal (`STOP`), or once `stop` is set, requests in flight finish and new ones are refused on
+open sockets. Requests left after `drain_timeout`, or at a second signal, end with an error to their client.
 """
 
 import asyncio
@@ -26,6 +25,7 @@ from chairlift.server.sockets.handshake import TlsListener, server_context
 _KEEP_ALIVE_S = 65  # longer than the idle time after which common clients and proxies close a connection
 _GOODBYE_S = 1.0  # for clients to be told that their request has ended
 _CLOSE_S = 0.3  # by then connections without a request are closed; those left are live pages
+Site = tuple[ASGIApp, socket.socket]
 
 
 class _Server(uvicorn.Server):
@@ -98,11 +98,9 @@ class _Shutdown:
             await asyncio.sleep(0.02)
 
 
-async def serve(
-    apps: Sequence[tuple[ASGIApp, socket.socket]], load: Load, *, stop: asyncio.Event | None = None
-) -> None:
+async def serve(sites: Sequence[Site], load: Load, *, stop: asyncio.Event | None = None) -> None:
     """Runs in the calling event loop; returns after a graceful stop."""
-    servers = [_server(app, load) for app, _ in apps]
+    servers = [_server(app, load) for app, _ in sites]
     ending = _Shutdown(servers, load)
     loop = asyncio.get_running_loop()
     has_signals = threading.current_thread() is threading.main_thread()
@@ -112,7 +110,7 @@ async def serve(
     if stop is not None:
         tasks.append(asyncio.ensure_future(_ask_on(stop, ending)))
     try:
-        await asyncio.gather(*(server.serve(sockets=[sock]) for server, (_, sock) in zip(servers, apps, strict=True)))
+        await asyncio.gather(*(server.serve(sockets=[sock]) for server, (_, sock) in zip(servers, sites, strict=True)))
     finally:
         for task in tasks:
             task.cancel()

@@ -56,13 +56,13 @@ async def test_the_page_is_open_but_the_words_at_its_place_are_not() -> None:
 
 
 @pytest.mark.parametrize("headers", [bearer(ALICE), {"Authorization": f"bearer  {ALICE}"}, {"X-API-Key": BOB}])
-async def test_whoever_has_a_key_is_served(headers: dict[str, str]) -> None:
+async def test_a_request_with_a_key_is_served(headers: dict[str, str]) -> None:
     async with HttpWorld(api_key=f"{ALICE}, {BOB}").http() as http:
         assert (await http.post("/v1/chat/completions", json=CHAT, headers=headers)).status_code == 200
         assert (await http.post("/models/small/generate", json={"inputs": "Hi"}, headers=headers)).status_code == 200
 
 
-async def test_a_path_that_is_not_there_says_so_only_to_who_has_a_key() -> None:
+async def test_an_unknown_path_is_404_only_with_a_key() -> None:
     async with HttpWorld(api_key=ALICE).http() as http:
         assert (await http.get("/nowhere")).status_code == 401
         assert (await http.get("/nowhere", headers=bearer(ALICE))).status_code == 404
@@ -89,7 +89,7 @@ async def test_beyond_its_limit_a_key_is_told_when_to_come_back(tmp_path: Path, 
     body = {"/v1/completions": WORDS, "/v1/chat/completions": CHAT, "/models/small/generate": {"inputs": "Hi"}}[path]
     async with HttpWorld(api_key_file=file).http() as http:
         answers = [await http.post(path, json=body, headers=bearer(ALICE)) for _ in range(2)]
-        answers.append(await http.post(path, content=b"{", headers=bearer(ALICE)))  # which nobody looks at
+        answers.append(await http.post(path, content=b"{", headers=bearer(ALICE)))  # which is not read
         other = await http.post(path, json=body, headers=bearer(BOB))
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert 20 <= int(answers[2].headers["retry-after"]) <= 30
@@ -168,7 +168,7 @@ async def test_every_sample_and_every_member_of_a_search_is_charged_for(
     assert charged == [2, num_output]
 
 
-async def test_tokens_that_nobody_took_are_charged_for_too(charged: list[int]) -> None:
+async def test_unread_tokens_are_charged_too(charged: list[int]) -> None:
     """As of a client that does not read: they are made, and kept for it."""
     world = HttpWorld(api_key=ALICE)
     [key] = world.context.load.keys
@@ -204,7 +204,7 @@ async def test_a_search_that_was_given_up_is_charged_for_as_if_it_had_ended(char
     assert charged == [2, 20, 2, 0]
 
 
-async def test_a_search_whose_time_was_over_before_it_began_costs_nothing_more(charged: list[int]) -> None:
+async def test_a_search_that_expires_before_it_begins_costs_nothing_more(charged: list[int]) -> None:
     async with HttpWorld(api_key=ALICE).http() as http:
         answer = await http.post("/v1/completions", json=SEARCH | {"timeout": 1e-9}, headers=bearer(ALICE))
     assert answer.status_code == 504

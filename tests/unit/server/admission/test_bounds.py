@@ -1,4 +1,4 @@
-"""Whether there is room for one more, and what who is turned away hears."""
+"""Admission under load, and what refused requests are told."""
 
 import asyncio
 import time
@@ -55,14 +55,14 @@ def test_all_of_a_request_or_nothing_is_taken() -> None:
     assert open_counts(load) == [1, 1, 1]
 
 
-def test_whoever_finds_nobody_waiting_is_taken_however_large() -> None:
+def test_an_empty_queue_accepts_a_request_of_any_size() -> None:
     load = make_load(max_waiting=2, max_waiting_tokens=10)
     load.take([(5, 100)])
     with pytest.raises(Overloaded):
         load.take([(1, 1)])
 
 
-def test_leaving_twice_counts_once_and_who_never_began_was_not_served() -> None:
+def test_leaving_twice_counts_once_and_without_a_token_not_as_served() -> None:
     load = make_load()
     served, left = load.take([(2, 7), (1, 3)])
     served.begin()
@@ -167,7 +167,7 @@ async def test_while_stopping_whatever_asks_for_work_gets_503_and_an_end(path: s
     assert (await world.get("/v1/models")).status_code == 200
 
 
-async def test_ending_all_tells_everybody_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_ending_all_tells_all_clients_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     world = HttpWorld("Hello world " * 20)
     world.client.delay_s = 0.01
     asked = [asyncio.create_task(world.post(path, body)) for path, body in GENERATING]

@@ -1,4 +1,4 @@
-"""Who may use a server for this machine alone: this machine's names, and no page of another site."""
+"""A server on loopback answers to loopback names, and to no page of another site."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whose cached prefixes a request may use."""
+"""Which cached prefixes a request may use."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ async def test_a_key_shares_with_itself_and_with_no_other(path: str) -> None:
 async def test_a_salt_of_ones_own_parts_further_and_never_reaches_another_key() -> None:
     world = HttpWorld(api_key=f"{ALICE},{BOB}")
     bob, alice = await salts(world, "/v1/completions", (BOB, "x"), (ALICE, "x"))
-    known = [bob, alice, bob.removeprefix("key "), bob.split()[1], "", "x"]  # if somebody came to know them
+    known = [bob, alice, bob.removeprefix("key "), bob.split()[1], "", "x"]  # if a client came to know them
     found = (await salts(world, "/v1/completions", *((ALICE, own) for own in known)))[2:]
     assert bob not in found
     assert len(set(found)) == len(known)
@@ -52,8 +52,8 @@ async def test_keys_of_a_group_share(tmp_path: Path) -> None:
 
 
 async def test_all_share_where_the_operator_says_so_and_where_there_are_no_keys() -> None:
-    everybody = HttpWorld(api_key=f"{ALICE},{BOB}", share_prefixes="all")
-    assert await salts(everybody, "/v1/completions", (ALICE, ""), (BOB, "x")) == ["", "x"]
+    shared = HttpWorld(api_key=f"{ALICE},{BOB}", share_prefixes="all")
+    assert await salts(shared, "/v1/completions", (ALICE, ""), (BOB, "x")) == ["", "x"]
     assert await salts(HttpWorld(), "/v1/completions", ("", ""), ("", "x")) == ["", "x"]
 
 

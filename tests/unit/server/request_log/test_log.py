@@ -159,9 +159,7 @@ async def test_vllms_names_come_beside_ours_when_asked_for(metrics: FrontEndMetr
     assert scrape.value("vllm:e2e_request_latency_seconds_count", model_name="small") == 1
 
 
-async def test_who_asks_at_the_same_time_is_told_the_same(
-    metrics: FrontEndMetrics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_simultaneous_scrapes_share_one_result(metrics: FrontEndMetrics, monkeypatch: pytest.MonkeyPatch) -> None:
     world, made, may_end = HttpWorld(request_log=RequestLog(metrics=metrics)), list[int](), threading.Event()
 
     def gather(*_: object) -> bytes:

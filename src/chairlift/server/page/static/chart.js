@@ -92,12 +92,12 @@ class Chart {
   lines(context, rows, x, y) {
     context.lineWidth = 1.7;
     context.lineJoin = "round";
-    this.series.forEach((one, place) => {
+    this.series.forEach((one, index) => {
       context.strokeStyle = colour(one.colour);
       context.beginPath();
       let pause = true;
       for (const row of rows) {
-        const value = row[place + 1];
+        const value = row[index + 1];
         if (value === null) { pause = true; continue; }
         if (pause) context.moveTo(x(row[0]), y(value)); else context.lineTo(x(row[0]), y(value));
         pause = false;
@@ -108,8 +108,8 @@ class Chart {
 
   areas(context, rows, x, y) {
     const below = rows.map(() => 0);
-    this.series.forEach((one, place) => {
-      const above = rows.map((row, i) => below[i] + (row[place + 1] ?? 0));
+    this.series.forEach((one, index) => {
+      const above = rows.map((row, i) => below[i] + (row[index + 1] ?? 0));
       context.fillStyle = colour(one.colour);
       context.beginPath();
       rows.forEach((row, i) => context.lineTo(x(row[0]), y(above[i])));
@@ -129,7 +129,7 @@ class Chart {
       context.beginPath(); context.moveTo(x(row[0]), TOP); context.lineTo(x(row[0]), height - BOTTOM); context.stroke();
       context.setLineDash([]);
     }
-    this.series.forEach((one, place) => { one.value.textContent = row ? this.show(row[place + 1]) : "–"; });
+    this.series.forEach((one, index) => { one.value.textContent = row ? this.show(row[index + 1]) : "–"; });
   }
 }
 
@@ -137,9 +137,9 @@ function drawCharts() { for (const chart of charts) chart.draw(); }
 
 const milliseconds = (value) => (value >= 0.01 || value === 0 ? short(Math.round(1000 * value)) : (1000 * value).toFixed(1));
 const perSecond = (name) => (tick) => tick[name] / tick.seconds;
-const percentile = (name, place) => (tick) => (tick[name] ? tick[name][place] : null);
+const percentile = (name, index) => (tick) => (tick[name] ? tick[name][index] : null);
 const perStep = (name) => (tick) => (tick.steps ? tick[name] / tick.steps : 0);
-const spread = (name) => ["p50", "p90", "p99"].map((share, place) => ({ name: share, colour: share, of: percentile(name, place) }));
+const spread = (name) => ["p50", "p90", "p99"].map((share, index) => ({ name: share, colour: share, of: percentile(name, index) }));
 
 function makeCharts() {
   new Chart({ title: "Running and waiting", unit: "requests", whole: true, least: 4, series: [

@@ -19,8 +19,8 @@ function seconds(value) {
 
 function duration(value) {
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  const place = Math.max(0, units.findIndex(([size]) => value >= size));
-  const [[size, unit], next] = [units[value < 1 ? 3 : place], units[place + 1]];
+  const index = Math.max(0, units.findIndex(([size]) => value >= size));
+  const [[size, unit], next] = [units[value < 1 ? 3 : index], units[index + 1]];
   const whole = Math.floor(value / size);
   return next ? `${whole} ${unit} ${Math.floor((value % size) / next[0])} ${next[1]}` : `${whole} ${unit}`;
 }
@@ -44,7 +44,7 @@ function swatch(name) {
   return made;
 }
 
-// The canvas' pen, sized to what the page gives it; width and height are in the page's pixels.
+// The canvas' pen, sized to its element; width and height are in the page's pixels.
 function pen(canvas, height = canvas.clientHeight) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth;

@@ -1,4 +1,4 @@
-// What comes from the server: the key that it may ask for, and its events, as a stream that is opened again when it ends.
+// The connection to the server: its API key, and its events, as a stream that is opened again when it ends.
 
 const byId = (name) => document.getElementById(name);
 
@@ -6,7 +6,7 @@ function stored(name, value) {
   try {
     if (value !== undefined) sessionStorage.setItem(name, value);
     return sessionStorage.getItem(name) || "";
-  } catch { return ""; } // a browser that keeps nothing asks each time
+  } catch { return ""; } // without storage the key is asked for each time
 }
 
 let asking = null;
@@ -24,7 +24,7 @@ function askForKey() {
   return asking;
 }
 
-// fetch with the key; asks for one as long as the server wants another.
+// fetch with the key; asks for one until the server accepts it.
 async function call(path, options = {}) {
   for (;;) {
     const key = stored("chairlift-key");
@@ -56,7 +56,7 @@ async function* eventsOf(answer) {
   }
 }
 
-// For ever: what the server shows goes to take(name, value); status says how it goes.
+// Runs for ever: events go to take(name, value), the state of the connection to status.
 async function follow(take, status) {
   for (let wait = 500; ; wait = Math.min(2 * wait, 5000)) {
     try {

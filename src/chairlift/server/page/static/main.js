@@ -1,4 +1,4 @@
-// Joins the parts: what comes in, what is drawn and when, the header, the settings, the colours.
+// Joins the parts: events, drawing, the header, the settings, the colours.
 
 const THEMES = { auto: "as the system has them", light: "light", dark: "dark" };
 const darkness = matchMedia("(prefers-color-scheme: dark)");

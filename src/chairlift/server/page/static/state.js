@@ -1,15 +1,15 @@
-// What is known: the ticks of the last five minutes, the bars of recent requests, the blocks. Times are the engine's.
+// The state: the ticks of the last five minutes, the bars of recent requests, the blocks. Times are the engine's.
 
 const SPAN_S = 300;
 const state = { about: null, ticks: [], bars: new Map(), every: 1, blocks: null, host: null, depth: 1, start: null, windowS: 30, offset: null };
 let columns = [];
 let barColumns = [];
 
-const named = (names, row) => Object.fromEntries(names.map((name, place) => [name, row[place]]));
+const named = (names, row) => Object.fromEntries(names.map((name, index) => [name, row[index]]));
 const now = () => (state.offset === null ? 0 : performance.now() / 1000 + state.offset);
 
 function synchronise(at) {
-  // News are late by what they travelled, never early: the largest difference is the best, but clocks drift.
+  // News are late by their travel time, never early: the largest difference is the best, but clocks drift.
   const seen = at - performance.now() / 1000;
   state.offset = state.offset === null || Math.abs(seen - state.offset) > 5 ? seen : Math.max(seen, state.offset - 0.002);
 }
@@ -19,7 +19,7 @@ function takeWhole(whole) {
   barColumns = whole.bar_columns;
   const ticks = whole.ticks.map((tick) => named(columns, tick));
   const first = ticks.length ? ticks[0].at : whole.now;
-  // An engine that took another's place knows nothing of before; this page may.
+  // A restarted engine knows nothing of before; this page may.
   const before = state.ticks.filter((tick) => tick.at < first && tick.at > whole.now - SPAN_S - 5 && tick.at < whole.now);
   state.ticks = [...before, ...ticks];
   state.depth = whole.depth;

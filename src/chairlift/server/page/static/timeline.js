@@ -1,4 +1,4 @@
-// Recent requests as bars, and where the time of the chosen one went.
+// Recent requests as bars, and the latency breakdown of the chosen one.
 
 const KINDS = { q: ["queued", "amber"], p: ["prompt", "violet"], d: ["decoding", "blue"], o: ["stepped off", "red"], a: ["computed again", "pink"] };
 const PARTS = { queued: "amber", prompt: "violet", decoding: "blue", "passed by": "slate", "stepped off": "red", "computed again": "pink" };
@@ -71,8 +71,8 @@ function barAt(event) {
 function chooseNext(way) {
   const bars = visibleBars().sort((a, b) => a.arrival - b.arrival || a.id - b.id);
   if (!bars.length) return;
-  const place = bars.findIndex((bar) => bar.id === chosen);
-  choose(bars[place < 0 ? bars.length - 1 : Math.max(0, Math.min(bars.length - 1, place + way))].id);
+  const index = bars.findIndex((bar) => bar.id === chosen);
+  choose(bars[index < 0 ? bars.length - 1 : Math.max(0, Math.min(bars.length - 1, index + way))].id);
 }
 
 function choose(request) {
@@ -90,16 +90,16 @@ async function explain() {
     byId("why-body").replaceChildren(element("p", "The engine does not remember this request any more.", "hint"));
     return;
   }
-  const told = await answer.json();
-  if (request === chosen) showStory(named(barColumns, told.bar), told);
+  const breakdown = await answer.json();
+  if (request === chosen) showBreakdown(named(barColumns, breakdown.bar), breakdown);
 }
 
-function showStory(bar, told) {
-  byId("why-title").textContent = "Request " + bar.id + (told.user ? " of " + told.user : "");
-  const total = told.parts.reduce((sum, [, time]) => sum + time, 0) || 1;
+function showBreakdown(bar, breakdown) {
+  byId("why-title").textContent = "Request " + bar.id + (breakdown.user ? " of " + breakdown.user : "");
+  const total = breakdown.parts.reduce((sum, [, time]) => sum + time, 0) || 1;
   const split = element("div", undefined, "split");
   const table = element("table"), body = table.appendChild(element("tbody"));
-  for (const [name, time, detail] of told.parts) {
+  for (const [name, time, detail] of breakdown.parts) {
     const part = swatch(PARTS[name]);
     part.style.flex = String(time / total);
     split.append(part);
@@ -111,13 +111,13 @@ function showStory(bar, told) {
   const numbers = element("dl", undefined, "numbers");
   const gaps = bar.output > 1 && bar.end !== null && bar.first !== null ? (bar.end - bar.first) / (bar.output - 1) : null;
   for (const [name, value] of [["prompt", short(bar.prompt)], ["from the cache", short(bar.cached)], ["output", short(bar.output)],
-    ["first token", bar.first === null ? "–" : seconds(bar.first - bar.arrival)], ["per output token", seconds(gaps)], ["preempted", short(told.preempted)]]) {
+    ["first token", bar.first === null ? "–" : seconds(bar.first - bar.arrival)], ["per output token", seconds(gaps)], ["preempted", short(breakdown.preempted)]]) {
     const pair = element("div");
     pair.append(element("dt", name), element("dd", value));
     numbers.append(pair);
   }
-  const words = told.sentences.map((text) => element("p", text));
-  byId("why-body").replaceChildren(...told.headline.map((text) => element("p", text, "headline")), split, ...words, table, numbers);
+  const words = breakdown.sentences.map((text) => element("p", text));
+  byId("why-body").replaceChildren(...breakdown.headline.map((text) => element("p", text, "headline")), split, ...words, table, numbers);
 }
 
 function makeTimeline() {
@@ -130,7 +130,7 @@ function makeTimeline() {
   canvas.addEventListener("click", (event) => { const bar = barAt(event); if (bar) choose(bar.id); });
   canvas.addEventListener("pointermove", (event) => {
     const bar = barAt(event);
-    canvas.title = bar ? `request ${bar.id}: ${bar.prompt} prompt tokens, ${bar.end === null ? "under way" : seconds(bar.end - bar.arrival)}` : "";
+    canvas.title = bar ? `request ${bar.id}: ${bar.prompt} prompt tokens, ${bar.end === null ? "in flight" : seconds(bar.end - bar.arrival)}` : "";
   });
   canvas.addEventListener("keydown", (event) => {
     const way = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
