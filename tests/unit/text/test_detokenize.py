@@ -45,11 +45,11 @@ def test_no_broken_character_is_ever_shown(tokenizer: Tokenizer, text: str) -> N
 def test_a_prompt_cut_inside_a_character_is_completed(tokenizer: Tokenizer, text: str, cut: int) -> None:
     ids = tokenizer.encode("é" + text + "😀漢", add_special=False)
     cut %= len(ids)
-    head = b"".join((tokenizer.spelling[i] for i in ids[:cut]))
+    head = b"".join(tokenizer.spelling[i] for i in ids[:cut])
     complete = head.decode(errors="ignore")
     shown = stream(tokenizer, ids[:cut], ids[cut:])
     skipped = 1 if tokenizer is SPM and not head else 0
-    assert complete + shown == b"".join((tokenizer.spelling[i] for i in ids)).decode()[skipped:]
+    assert complete + shown == b"".join(tokenizer.spelling[i] for i in ids).decode()[skipped:]
 
 
 def test_a_character_is_shown_with_its_last_byte() -> None:
