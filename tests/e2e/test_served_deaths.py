@@ -35,7 +35,7 @@ def serving(model: Path, log: Path, num_front_ends: int, *options: object, **mor
 
 
 class Streams:
-    """Requests under way, each in a thread of its own."""
+    """Requests in flight, each in a thread of its own."""
 
     def __init__(self, url: str, body: dict[str, Any]) -> None:
         self._begun = [threading.Event() for _ in range(NUM_STREAMS)]

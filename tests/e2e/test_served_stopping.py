@@ -28,7 +28,7 @@ def serving(model: Path, tmp_path: Path, *options: object) -> Iterator[Served]:
 
 
 class Streams:
-    """Requests under way, each in a thread of its own."""
+    """Requests in flight, each in a thread of its own."""
 
     def __init__(self, url: str, body: dict[str, Any], num: int) -> None:
         self.num_begun = 0

@@ -43,7 +43,7 @@ _DEADLINE: dict[str, Any] = {
     "name": DEADLINE_HEADER,
     "in": "header",
     "required": False,
-    "description": "Milliseconds from now after which the answer is of no use; see also the field timeout (seconds)",
+    "description": "Time limit of the request in milliseconds; see also the field timeout (seconds)",
     "schema": {"type": "integer", "minimum": 1},
 }
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again", "schema": {"type": "integer"}}}
@@ -54,7 +54,7 @@ _REJECTED: dict[str, dict[str, Any]] = {
         "headers": _RETRY_AFTER,
     },
     "503": {"description": "The server is starting or stopping", "headers": _RETRY_AFTER},
-    "504": {"description": "The time for this request was over before its answer began"},
+    "504": {"description": "The request timed out before its answer began"},
 }
 _OPENAI = (
     Operation("get", "/", "Where to go from here; for browsers, the live page", None, responses.Welcome),

@@ -1,5 +1,4 @@
-"""Panics of the tokenizer library's Rust code as an `Exception`: they are raised as a `BaseException`, which would end
-the process."""
+"""Turns panics of the tokenizer library, a `BaseException` that would end the process, into an `Exception`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Requests that are given up when their time is over."""
+"""Requests that time out."""
 
 import itertools
 import time

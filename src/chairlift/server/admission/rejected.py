@@ -38,4 +38,4 @@ class OutOfTime(Rejected):
     status = 504
 
     def __init__(self) -> None:
-        super().__init__("the request's time is over; give it more, or ask for less")
+        super().__init__("the request timed out; raise its timeout, or ask for less")

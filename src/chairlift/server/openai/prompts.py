@@ -17,7 +17,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 async def completion_prompts(context: ServerContext, request: CompletionRequest, limit: TokenLimit) -> list[list[int]]:
     prompt = request.prompt
     items: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
-    if len(items) > max(MAX_PROMPTS, limit.num_tokens) and isinstance(items[0], int):  # before all are looked at
+    if len(items) > max(MAX_PROMPTS, limit.num_tokens) and isinstance(items[0], int):  # before reading all
         raise InvalidRequest("prompt", f"{len(items)} tokens {limit.why}")
     if items and all(isinstance(item, int) for item in items):
         items = [items]
