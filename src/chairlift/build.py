@@ -127,8 +127,8 @@ def _recorders(model: ResolvedModel, loaded: "Loaded", rules: Rules, engine: Eng
     return [] if path is None else [Recorder(path, engine.scheduler, rules, model.name, "wall", depth)]
 
 
-def _observer(observers: list[Observer]) -> Observer | None:
-    return observers[0] if len(observers) == 1 else Observers(*observers) if observers else None
+def _observer(observers: list[Observer]) -> Observer:
+    return observers[0] if len(observers) == 1 else Observers(*observers)
 
 
 def make_engine(runner: Runner, limits: Limits, rules: Rules) -> Engine:

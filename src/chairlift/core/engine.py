@@ -5,7 +5,7 @@ from collections import deque
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
-from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed, RunnerFull
+from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed, RunnerFull, Unobserved
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 
@@ -15,7 +15,7 @@ class Engine:
         self.scheduler = scheduler
         self.runner = runner
         self.clock = clock
-        self.observer = observer
+        self.observer = observer or Unobserved()  # type: ignore[abstract]  # empty methods are what it is for
         self._in_flight: deque[StepPlan] = deque()
 
     @property
@@ -25,33 +25,29 @@ class Engine:
     def add(self, samples: tuple[Request, ...]) -> None:
         now = self.clock.now()
         self.scheduler.add(samples, now)
-        if self.observer is not None:
-            self.observer.added(samples, now)
+        self.observer.added(samples, now)
 
     def abort(self, request: RequestId) -> None:
         now = self.clock.now()
         self.scheduler.abort(request, now)
-        if self.observer is not None:
-            self.observer.aborted(request, now)
+        self.observer.aborted(request, now)
 
     def step(self) -> list[Event]:
-        """Keeps the runner supplied, waits for its oldest step, and says what happened."""
+        """Submit plans up to the runner's depth, collect the oldest, and return what happened."""
         has_room = True
         while has_room and len(self._in_flight) < self.runner.depth and (plan := self._plan()):
             has_room = self._submit(plan)
-        # The runner cannot be asked for what it sampled last after a step that did not fit: all of it must be known.
+        # A step that did not fit may have overwritten what the runner sampled last: collect every token first.
         for _ in range(min(1, len(self._in_flight)) if has_room else len(self._in_flight)):
             self._collect(self._in_flight.popleft())
         events = self.scheduler.take_events()
-        if self.observer is not None:
-            self.observer.happened(events)
+        self.observer.happened(events)
         return events
 
     def _plan(self) -> StepPlan | None:
         now = self.clock.now()
         plan = self.scheduler.schedule(now)
-        if self.observer is not None:
-            self.observer.planned(plan, now)
+        self.observer.planned(plan, now)
         return plan
 
     def _submit(self, plan: StepPlan) -> bool:
@@ -59,13 +55,13 @@ class Engine:
         try:
             self.runner.submit(plan)
         except RunnerFull as error:
-            self._roll_back(plan, str(error))
+            now = self.clock.now()
+            self.scheduler.roll_back(plan, str(error), now)
+            self.observer.rolled_back(plan, str(error), now)
             return False
         except RunnerFailed as error:
             self._fail(plan, str(error))
-        except (
-            BaseException
-        ) as error:  # an interrupt or a bug: whoever catches it goes on with a scheduler that is whole
+        except BaseException as error:  # an interrupt or a bug: leave a consistent scheduler to the handler
             self._fail(plan, f"the step was broken off ({type(error).__name__})")
             raise
         else:
@@ -80,17 +76,9 @@ class Engine:
             return
         now = self.clock.now()
         self.scheduler.commit(plan, result, now)
-        if self.observer is not None:
-            self.observer.committed(plan, result, now)
-
-    def _roll_back(self, plan: StepPlan, message: str) -> None:
-        now = self.clock.now()
-        self.scheduler.roll_back(plan, message, now)
-        if self.observer is not None:
-            self.observer.rolled_back(plan, message, now)
+        self.observer.committed(plan, result, now)
 
     def _fail(self, plan: StepPlan, message: str) -> None:
         now = self.clock.now()
         self.scheduler.fail(plan, message, now)
-        if self.observer is not None:
-            self.observer.failed(plan, message, now)
+        self.observer.failed(plan, message, now)

@@ -1,4 +1,4 @@
-"""What the core needs from outside: a runner that carries plans out, a clock, and perhaps a drafter and an observer."""
+"""What the core needs from outside: a runner, a clock, and perhaps a drafter and an observer."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,21 +16,20 @@ class RunnerFailed(Exception):
 class RunnerFull(RunnerFailed):
     """A step did not fit the runner's memory; its requests go on in smaller steps.
 
-    Raised by `submit` alone. Nothing of the plan counts, but every place it was to write to may have changed, and so
-    may what the runner sampled last for its requests.
+    Raised by `submit` alone. Nothing of the plan counts, but every slot that it writes and the last tokens sampled for
+    its requests may have changed.
     """
 
 
 class DeviceLost(Exception):
-    """Nothing can be computed any more, nor can what the runner holds be trusted. The engine ends with it; its requests
-    go on in another."""
+    """The device computes no more and its memory cannot be trusted. The engine ends; its requests go on in another."""
 
 
 class Runner(Protocol):
     """Carries out plans in the order they were submitted.
 
-    `submit` may return before the work is done; `collect` waits for the oldest plan that has not been collected. Up
-    to `depth` plans are submitted before the first is collected: 1 for a runner that works inside `submit`.
+    `submit` may return before the work is done; `collect` waits for the oldest uncollected plan. Up to `depth` plans
+    are in flight: 1 for a runner that computes inside `submit`.
     """
 
     @property
@@ -42,11 +41,11 @@ class Runner(Protocol):
 
 
 class Drafter(Protocol):
-    """Guesses how texts go on. What it guesses changes no token, only how many a step brings."""
+    """Guesses the next tokens. Guesses change no token, only how many a step brings."""
 
     def draft(self, request: Request, tokens: Sequence[int], count: int) -> Sequence[int]:
-        """Up to `count` tokens that may follow `tokens`, which are all that is known of the request, prompt included;
-        they must not be changed. Depends on its arguments alone."""
+        """Up to `count` tokens that may follow `tokens`: all known tokens of the request, prompt included, not to be
+        changed. Depends on its arguments alone."""
         ...
 
 
@@ -57,7 +56,7 @@ class Clock(Protocol):
 
 
 class Observer(Protocol):
-    """Is told everything that goes into a scheduler and comes out of it, in order, and changes nothing of it."""
+    """Sees all input and output of a scheduler, in order, and changes none of it."""
 
     def added(self, samples: tuple[Request, ...], now: float) -> None: ...
 
@@ -78,3 +77,7 @@ class Observer(Protocol):
         ...
 
     def happened(self, events: Sequence[Event]) -> None: ...
+
+
+class Unobserved(Observer):
+    """Sees and does nothing."""

@@ -64,8 +64,9 @@ class Progress:
     is_stepwise: bool = False  # what it computes next depends on what its last step brings: in a search, or with drafts
     num_preempted: int = 0
     expected_output: int = 0
-    # The block table. Replaced, never changed in place but for appending: plans in flight keep their view of it.
+    # The block table. Only appended to, or replaced: plans in flight keep their view of it.
     blocks: list[BlockId] = field(default_factory=list)
+    table_step: int = 0  # the first plan that may show this table; chunks of earlier plans show another
     has_shared_tail: bool = False  # a fork left the block of the next token in several tables
     num_published: int = 0  # leading blocks that the prefix index knows
     content: Content = 0  # the index's name for what those blocks hold

@@ -48,5 +48,4 @@ def drive(
 def arrive(engine: Engine, samples: tuple[Request, ...], arrival: float) -> None:
     """A prompt that came at that moment, perhaps while the last step was under way."""
     engine.scheduler.add(samples, arrival)
-    if engine.observer is not None:
-        engine.observer.added(samples, arrival)
+    engine.observer.added(samples, arrival)

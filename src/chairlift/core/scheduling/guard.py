@@ -1,7 +1,7 @@
 """The guard between the scheduler and its rules, which users may write: no mistake in a rule loses a request.
 
-Always: a request that waits in the policy waits here too. A rule that raises, or names a request that it must not name,
-is replaced for good by the plain one (first come first served, mixed, prompt fits): see `failures`.
+Always: a request that waits in the policy waits here too. A rule that raises or returns nonsense is replaced for good
+by the plain one (first come first served, mixed, prompt fits) and noted in `failures`.
 """
 
 from collections import OrderedDict
@@ -24,12 +24,12 @@ class Guard:
         self._admission = admission
         self.waiting: OrderedDict[RequestId, Progress] = OrderedDict()  # in the order in which they began to wait
         self.failures: list[str] = []
-        self._is_to_look = True
+        self._is_stale = True  # the admission rule has to look at the running set
         self._set_policy(policy)
 
     def _set_policy(self, policy: Policy) -> None:
         self._policy, kind = policy, type(policy)
-        # Found out once, so that a step does not pay for hooks that do nothing.
+        # Looked up once: steps do not pay for hooks that do nothing.
         self.is_serving = kind.served is not Policy.served or kind.decoded is not Policy.decoded
         self._has_left = kind.left is not Policy.left
         self._has_yielding = kind.yielding is not Policy.yielding
@@ -42,7 +42,7 @@ class Guard:
         if not self.waiting:
             return None
         chosen = self._ask(lambda: self._waiting(self._policy.first(now)), None, now)
-        return chosen or self._waiting(self._policy.first(now))  # by now first come, first served
+        return chosen or self._waiting(self._policy.first(now))  # by now of Fcfs
 
     def _waiting(self, request: RequestId | None) -> Progress:
         if request is None or request not in self.waiting:
@@ -89,25 +89,25 @@ class Guard:
                 raise TypeError(f"allow() answered {allowance!r}, which is no Allowance")
             return allowance
         except Exception as error:
-            self._tell("the prefill rule", error)
+            self._note("the prefill rule", error)
             self._prefill = Mixed()
             return self._prefill.allow(step)
 
     def look_again(self) -> None:
-        """The running set may have changed otherwise than by what fits."""
-        self._is_to_look = True
+        """The running set may have changed other than by requests that fit."""
+        self._is_stale = True
 
     def fits(self, candidate: Progress, num_new: int, memory: MemoryView) -> bool:
         try:
-            if self._is_to_look:
-                self._is_to_look = False
+            if self._is_stale:
+                self._is_stale = False
                 self._admission.look(memory)
             is_fitting = self._admission.fits(candidate, num_new, memory)
             if not isinstance(is_fitting, bool):
                 raise TypeError(f"fits() answered {is_fitting!r}, which is neither True nor False")
             return is_fitting
         except Exception as error:
-            self._tell("the admission rule", error)
+            self._note("the admission rule", error)
             self._admission = PromptFits()
             return self._admission.fits(candidate, num_new, memory)
 
@@ -115,14 +115,11 @@ class Guard:
         try:
             return question()
         except Exception as error:
-            self._fall_back(error, now)
+            self._note("the policy", error)
+            self._set_policy(Fcfs())
+            for progress in self.waiting.values():
+                self._policy.push(progress, now)
             return otherwise
 
-    def _fall_back(self, error: Exception, now: float) -> None:
-        self._tell("the policy", error)
-        self._set_policy(Fcfs())
-        for progress in self.waiting.values():
-            self._policy.push(progress, now)
-
-    def _tell(self, what: str, error: Exception) -> None:
+    def _note(self, what: str, error: Exception) -> None:
         self.failures.append(f"{what} failed ({type(error).__name__}: {' '.join(str(error).split())})")

@@ -2,8 +2,8 @@
 
 There are no phases. Every request has tokens that are known and tokens that are computed, and a step computes some of
 the difference under a token budget: first one token for each request that is only one behind (a decode), then as much
-of the prompts in progress as fits, then new prompts. When blocks run out the policy names a victim. Drafts take what is
-then left of the budget and the blocks, and nothing from anything else.
+of the prompts in progress as fits, then new prompts. When blocks run out the policy names a victim. Drafts take only
+what is then left of the budget and the blocks.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,6 @@ class Runnable(NamedTuple):
 
 class Planner:
     def __init__(self, running_set: RunningSet, drafter: Drafter | None) -> None:
-        self.num_steps = 0
         self.issued: dict[int, float] = {}  # steps not committed yet, and when they were planned
         self.budget = StepBudget(running_set.limits.max_step_tokens)
         self.last_prompt_s = 0.0  # how long the last step took that computed prompts
@@ -45,8 +44,8 @@ class Planner:
         runnable = self._classify()
         plan = self._plan(runnable, self._allow(runnable, has_yielded, now), now)
         while plan is None and self._running_set.live and not self.issued:
-            # Nothing is under way, so the rules must not hold everything back, nor must members of searches that keep
-            # their blocks while they wait for one that has none.
+            # Nothing is in flight, so neither the rules nor members of searches, which keep their blocks while they
+            # wait for a preempted one, may hold everything back.
             plan = self._plan(self._classify(), Allowance(), now, is_urgent=True)
             if plan is None:
                 self._running_set.preempt(now)
@@ -77,7 +76,7 @@ class Planner:
             pending, computed = progress.num_pending, progress.num_computed
             known = len(progress.tokens) + pending
             if known == progress.limit or (pending and progress.is_stepwise):
-                continue  # the tokens in flight are its last, or it awaits its result (spelled out for speed)
+                continue  # its last token is in flight, or `awaits_result`, spelled out for speed
             if known - computed == 1:
                 decodes.append(progress)
                 if computed == len(progress.blocks) * size or (
@@ -105,7 +104,7 @@ class Planner:
             if budget == 0:
                 break
             budget -= self._add_chunk(progress, budget, chunks, now)
-        num_new = allowance.num_new if self._running_set.has_queue else 0
+        num_new = allowance.num_new if self._rules.waiting or self._running_set.preempted else 0
         while budget > 0 and num_new > 0 and len(chunks) - num_decodes < num_prompts:
             admitted = self._running_set.admit(is_urgent and not chunks, now)
             if admitted is None:
@@ -119,13 +118,12 @@ class Planner:
             drafting, budget = self._draft(self._drafter, chunks, num_decodes, budget)
             num_drafting = len(drafting)
             num_decodes -= num_drafting
-        self.num_steps += 1
-        self.issued[self.num_steps] = now
-        num_tokens = self.budget.num_tokens - budget
-        return self._tables.seal(self.num_steps, chunks, num_tokens, num_decodes, num_drafting)
+        plan = self._tables.seal(chunks, self.budget.num_tokens - budget, num_decodes, num_drafting)
+        self.issued[plan.step] = now
+        return plan
 
     def _make_room(self, now: float) -> Runnable:
-        """Victims step off until every decode that is left has room to grow."""
+        """Preempt until every remaining decode has room to grow."""
         while True:
             self._running_set.preempt(now)
             runnable = self._classify()
@@ -154,9 +152,9 @@ class Planner:
             self._rules.decoded([p for p in decodes if p not in leads] if leads else decodes, now)
 
     def _draft(self, drafter: Drafter, chunks: list[Chunk], num_decodes: int, budget: int) -> tuple[list[Chunk], int]:
-        """Gives decodes drafts and puts those that have some behind the others; what is left of the budget."""
+        """Add drafts to decodes and move those that have some behind the others; the rest of the budget."""
         size, running = self._pool.block_size, self._running_set.running
-        num_kept = len(running) - len(chunks)  # blocks: a request in another step may need one before this one ends
+        num_kept = len(running) - len(chunks)  # blocks that requests in other steps may need before this one ends
         plain: list[Chunk] = []
         drafting: list[Chunk] = []
         for chunk in chunks[:num_decodes]:
@@ -164,7 +162,7 @@ class Planner:
             num_places = size * (chunk.num_blocks + max(0, self._pool.num_free - num_kept)) - chunk.start - 1
             count = min(budget, self._limits.max_drafts, num_places, progress.limit - chunk.num_tokens - 1)
             drafts: tuple[int, ...] = ()
-            if count > 0 and chunk.samples is progress.alone and progress.beams is None:
+            if count > 0 and len(chunk.samples) == 1 and progress.beams is None:
                 guesses = drafter.draft(request, chunk.tokens, count)[:count]
                 drafts = _before_stop(guesses, request.stop_ids)
             if drafts:
@@ -178,7 +176,7 @@ class Planner:
         return drafting, budget
 
     def _add_chunk(self, progress: Progress, budget: int, chunks: list[Chunk], now: float) -> int:
-        """As many of the next known tokens as the budget allows; how many those are."""
+        """Plan as many of the next known tokens as the budget allows; their number."""
         start, known = progress.num_computed, progress.num_known
         count = min(budget, known - start)
         progress.num_computed += count
@@ -195,5 +193,5 @@ class Planner:
 
 
 def _before_stop(drafts: Sequence[int], stop_ids: frozenset[int]) -> tuple[int, ...]:
-    """Those that cannot end their request: so no result brings tokens after its last."""
+    """Drafts before the first stop token, so that no result brings tokens after a request's last."""
     return tuple(takewhile(lambda token: token not in stop_ids, drafts))

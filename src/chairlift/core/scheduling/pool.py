@@ -1,4 +1,4 @@
-"""The block pool: which blocks are free, who shares them, which prefixes they hold.
+"""The block pool: which blocks are free, how many tables list each, which prefixes they hold.
 
 Always: every block is either free or held, and a held block's count is the number of tables that list it. A free block
 is blank, or still holds an indexed prefix and waits, oldest release first, to be used again or overwritten.
@@ -54,21 +54,21 @@ class BlockPool:
         return len(self._cached)
 
     def is_indexed(self, block: BlockId) -> bool:
-        """Whether it holds a prefix that can be found."""
+        """Whether the index can find it."""
         return block in self._keys
 
     def take(self, count: int) -> list[BlockId]:
         """Blocks to write to, each held once. The caller has checked `num_free`."""
-        return [self._take_one() for _ in range(count)]
-
-    def _take_one(self) -> BlockId:
-        if self._blank:
-            block = self._blank.pop()
-        else:
-            block, _ = self._cached.popitem(last=False)
-            del self._index[self._keys.pop(block)]
-        self.counts[block] = 1
-        return block
+        blocks: list[BlockId] = []
+        for _ in range(count):
+            if self._blank:
+                block = self._blank.pop()
+            else:
+                block, _ = self._cached.popitem(last=False)
+                del self._index[self._keys.pop(block)]
+            self.counts[block] = 1
+            blocks.append(block)
+        return blocks
 
     def share(self, blocks: Sequence[BlockId]) -> None:
         """One more table lists these blocks, free ones with content included."""
@@ -85,13 +85,12 @@ class BlockPool:
         # Tail first: the end of a text is the part least likely to be shared again, so it is overwritten first.
         for block in reversed(blocks):
             self.counts[block] -= 1
-            if self.counts[block] == 0:
-                if block in self._keys:
-                    self._cached[block] = None
-                else:
-                    self._blank.append(block)
-            else:
+            if self.counts[block] > 0:
                 self.num_shared -= 1
+            elif block in self._keys:
+                self._cached[block] = None
+            else:
+                self._blank.append(block)
 
     def find(self, root: Content, tokens: Sequence[int], limit: int) -> tuple[list[BlockId], Content]:
         """The longest indexed prefix in whole blocks of at most `limit` tokens; the caller shares what it uses."""
@@ -108,23 +107,18 @@ class BlockPool:
         return blocks, content
 
     def publish(self, block: BlockId, before: Content, tokens: tuple[int, ...]) -> int:
-        """Indexes a full, held block; returns the name of the content up to its end."""
-        if block in self._keys:  # another table that lists it came first
-            return self._index[self._keys[block]].content
-        found = self._index.get((before, tokens))
-        if found is not None:  # somebody computed the same prefix at the same time; this copy stays private
+        """Index a full, held block; the name of the content up to its end."""
+        # Another table that lists the block came first, or an equal prefix, and then this copy stays private.
+        found = self._index.get(self._keys.get(block, (before, tokens)))
+        if found is not None:
             return found.content
         self._num_contents += 1
         self._index[before, tokens] = Indexed(block, self._num_contents)
         self._keys[block] = (before, tokens)
         return self._num_contents
 
-    def num_idle(self, blocks: Sequence[BlockId]) -> int:
-        """How many of these blocks are free now."""
-        return sum(self.counts[block] == 0 for block in blocks)
-
     def check(self, tables: Sequence[Sequence[BlockId]]) -> None:
-        """Raises AssertionError unless the books balance against the given tables."""
+        """Raise AssertionError unless counts, free blocks and index agree with these tables."""
         counts = [0] * self.num_blocks
         for table in tables:
             assert len(dict.fromkeys(table)) == len(table), f"a table lists a block twice: {table}"

@@ -1,8 +1,8 @@
-"""Who is where: running, waiting, stepped off, unborn; and how requests move between these places.
+"""The running set, the queues beside it, and how requests move between them.
 
-Always: a live request is in exactly one place; only running ones hold blocks of the cache; no more run than there are
-seats, counting those promised to unborn samples of running ones. What happened is told as events. Does not know what a
-step computes or what came of it.
+Always: a live request is running, waiting, preempted or a pending fork, and exactly one of these; only running ones
+hold blocks of the cache; no more run than the limit, counting the pending forks of running ones. What happened is told
+as events. Does not know what a step computes or what came of it.
 """
 
 from chairlift.core.events import Admitted, Event, Finished, Forked, Preempted
@@ -25,26 +25,21 @@ class RunningSet:
         self.running: dict[RequestId, Progress] = {}  # in order of admission
         self.preempted: dict[RequestId, Progress] = {}
         self.events: list[Event] = []
-        self.num_admitted = 0  # of those that waited
-        self._returning = RankedQueue()  # the preempted, in order of arrival; they go before any that waits
-        self._expiring = RankedQueue()  # the live ones that are given up some time, the next one first
-        self._num_promised = 0  # to samples whose prompt a running sibling is computing
+        self.num_admitted = 0  # from the waiting requests
+        self._returning = RankedQueue()  # preempted requests, in order of arrival; admitted before waiting ones
+        self._expiring = RankedQueue()  # live requests with a timeout, the next to expire first
+        self._num_promised = 0  # pending forks of running requests
 
     @property
     def num_free(self) -> int:
         return self.limits.max_running - len(self.running) - self._num_promised
 
-    @property
-    def has_queue(self) -> bool:
-        """Whether anybody waits, or stepped off and waits to come back."""
-        return bool(self.rules.waiting or self.preempted)
-
     def num_cached(self, view: RequestView) -> int:
-        """Known tokens of a request that waits that need not be computed, as the cache is now."""
+        """Known tokens of a waiting request that the cache holds now."""
         return self.tables.num_cached(self.live[view.id])
 
-    def join(self, lead: Progress, siblings: list[Progress], now: float) -> None:
-        """A prompt begins to wait; its further samples are born when it is complete."""
+    def enqueue(self, lead: Progress, siblings: list[Progress], now: float) -> None:
+        """A prompt begins to wait; its further samples fork from it when it is computed."""
         for progress in (lead, *siblings):
             self.live[progress.id] = progress
             if progress.expires is not None:
@@ -58,14 +53,12 @@ class RunningSet:
         self.rules.push(lead, now)
 
     def admit(self, is_urgent: bool, now: float) -> Progress | None:
-        """The next request steps on, if there is a seat and memory allows it; if urgent, the rule is not asked."""
+        """Admit the next request if the running set and memory have room; if urgent, the rule is not asked."""
         if self.num_free == 0:
             return None
         returning = self._returning.first()
         progress = self.preempted[returning] if returning is not None else self.rules.first(now)
-        if progress is None or 1 + len(progress.siblings) > self.num_free:
-            return None
-        if progress.awaits_result:
+        if progress is None or 1 + len(progress.siblings) > self.num_free or progress.awaits_result:
             return None
         num_new, pool = self.tables.num_needed(progress), self.tables.pool
         if num_new > pool.num_free:
@@ -86,7 +79,7 @@ class RunningSet:
         return progress
 
     def fork(self, lead: Progress, now: float) -> tuple[Request, ...]:
-        """The prompt is complete with this step: the other samples start from its blocks."""
+        """This step completes the prompt: its pending forks start from its blocks."""
         forks, lead.siblings = lead.siblings, []
         self._num_promised -= len(forks)
         for sibling in forks:
@@ -98,33 +91,33 @@ class RunningSet:
         return (lead.request, *(sibling.request for sibling in forks))
 
     def preempt_yielding(self, now: float) -> bool:
-        """While all seats are taken, the policy may have running requests wait again for the sake of better ones."""
+        """While the running set is full, the policy may have running requests wait again in favour of better ones."""
         if not self.rules.waiting or self.num_free > 0:
             return False
-        # The members of a search stay together, and whose last token is on its way is as good as gone.
-        asked = self.rules.yielding(self.running, now)
-        yielding = [progress for progress in asked if progress.beams is None and progress.num_known < progress.limit]
+        # Members of a search stay together; a request whose last token is in flight is about to leave anyway.
+        named = self.rules.yielding(self.running, now)
+        yielding = [progress for progress in named if progress.beams is None and progress.num_known < progress.limit]
         for progress in yielding:
             self._preempt(progress, now)
             self._wait(progress, progress.siblings, now)
         return bool(yielding)
 
     def preempt(self, now: float) -> None:
-        """The policy's victim steps off and comes back before any that waits."""
+        """Preempt the policy's victim; it is admitted again before any waiting request."""
         victim = self.rules.victim(self.running, now)
         self._preempt(victim, now)
         self.requeue(victim)
 
-    def _preempt(self, progress: Progress, now: float) -> None:
+    def _preempt(self, progress: Progress, now: float, can_swap: bool = True) -> None:
         self._leave_running(progress)
         num_computed = progress.num_computed
-        is_swapped = self.tables.preempt(progress)
+        is_swapped = self.tables.preempt(progress, can_swap)
         self.events.append(Preempted(progress.id, now, num_computed, is_swapped))
         progress.num_preempted += 1
 
     def roll_back(self, plan: StepPlan, now: float) -> None:
-        """Nothing came of the last plan: who was in it stands where it stood before."""
-        self.forget_moves(plan)
+        """Return the requests of the last plan to where they were before it: nothing came of it."""
+        self.drop_swap_outs(plan)
         moved = {move.target for move in (*plan.swap_ins, *plan.copies)}
         for chunk in plan.chunks:
             for request in dict.fromkeys((chunk.request, *chunk.samples)):
@@ -132,30 +125,27 @@ class RunningSet:
                 progress.num_computed = chunk.start
                 progress.num_pending -= request in chunk.samples
                 self.tables.trim(progress, progress.num_known)
-                # Who had moved in or just been born has lost what it was to start from.
+                # Swapped in, copied or forked by this plan: the content to start from is lost.
                 if len(chunk.samples) > 1 or not moved.isdisjoint(progress.blocks):
-                    self._leave_running(progress)
-                    self.tables.give_back(progress)
-                    self.events.append(Preempted(progress.id, now, chunk.start, is_swapped=False))
-                    progress.num_preempted += 1
+                    self._preempt(progress, now, can_swap=False)
                     self.requeue(progress)
 
-    def forget_moves(self, plan: StepPlan) -> None:
-        """The plan was not carried out: what it was to move out is lost, and has to be computed again."""
+    def drop_swap_outs(self, plan: StepPlan) -> None:
+        """The plan was not carried out: what it was to swap out is lost and has to be computed again."""
         lost = {move.target for move in plan.swap_outs}
         for progress in self.live.values() if lost else ():
             if progress.host_blocks and progress.host_blocks[0] in lost:
-                self.tables.give_back(progress)
+                self.tables.release(progress)
 
     def requeue(self, progress: Progress) -> None:
         progress.state = State.PREEMPTED
         self.preempted[progress.id] = progress
-        if progress.beams is None or not progress.num_pending:  # else its search decides first what it comes back as
+        if progress.beams is None or not progress.num_pending:  # else its search decides first what it continues
             self._returning.push(progress.id, (progress.arrival,))
 
     def continue_from(self, carrier: Progress, parent: Progress, now: float) -> None:
-        """A member of a search forgets what it held and goes on from another; unless both sit, it queues again."""
-        self.tables.give_back(carrier)
+        """A member of a search drops its blocks and continues another; unless both run, it queues again."""
+        self.tables.release(carrier)
         if carrier.state is parent.state is State.RUNNING:
             self.tables.fork(parent, carrier)
             self.events.append(Forked(carrier.id, now, parent.id))
@@ -164,7 +154,7 @@ class RunningSet:
             self.requeue(carrier)
 
     def expire(self, now: float) -> None:
-        """Whose time is over ends, wherever it is."""
+        """End requests past their timeout."""
         while (first := self._expiring.first()) is not None:
             progress = self.live[first]
             if progress.expires is None or progress.expires > now:
@@ -172,25 +162,25 @@ class RunningSet:
             self.cancel(progress, FinishReason.TIMEOUT, "its time is over", now)
 
     def cancel(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
-        """A search is one thing and ends as a whole; a sample ends alone."""
+        """End a sample by itself, or a search as a whole."""
         if progress.beams is None and progress.lead is not None:
             progress.lead.siblings.remove(progress)
             self._num_promised -= progress.lead.state is State.RUNNING
         self.end(progress, finish, message, now)
 
     def end(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
-        """A request ends without a last token, and the search it belongs to with it."""
+        """End a request without a last token, and the search it belongs to."""
         beams = progress.beams
         for member in [progress] if beams is None else [self.live[member] for member in beams.members]:
             self.events.append(Finished(member.id, now, finish, message))
-            self.forget(member, now)
-        if beams is None and progress.siblings:  # the next sample computes the prompt in its place
+            self.remove(member, now)
+        if beams is None and progress.siblings:  # the next sample computes the prompt instead
             heir, *others = progress.siblings
             self._wait(heir, others, now)
 
-    def forget(self, progress: Progress, now: float) -> None:
-        """Everything it held is free at once."""
-        self.tables.give_back(progress)
+    def remove(self, progress: Progress, now: float) -> None:
+        """Free everything a request holds, at once."""
+        self.tables.release(progress)
         self._leave_queue(progress, now)
         self._expiring.remove(progress.id)
         if progress.state is State.RUNNING:

@@ -1,9 +1,9 @@
-"""The scheduler: requests come and go, steps are planned, results are taken in.
+"""The scheduler: adds and aborts requests, plans steps, commits results.
 
 Plans may be issued before earlier ones are committed. A plan counts a token it will sample as known (pending) at once,
-so the next plan can compute it; `commit` brings its value. A request that turns out to have ended meanwhile is
-forgotten, and what later plans say of it is ignored. Runners work in order, so blocks can be given to others at once.
-With a drafter, a plan may guess several tokens of a request, which is then in no other before the result is in.
+so the next plan can compute it; `commit` brings its value. Results for a request that has ended meanwhile are ignored.
+Runners work in order, so blocks can be reused at once. With a drafter, a plan may guess several tokens of a request,
+which is then in no other plan before the result is in.
 
 Deterministic: no clock (time comes in as `now`), no randomness, ties by id.
 """
@@ -53,7 +53,7 @@ class Scheduler:
         self._planner = Planner(self._running_set, drafter)
         self._predictor = LengthPredictor()
         self._results = Results(self._running_set, self._predictor)
-        # Each request is in exactly one of these, or unborn.
+        # A live request is in exactly one of the other three, or a pending fork.
         self.live = self._running_set.live
         self.running = self._running_set.running
         self.preempted = self._running_set.preempted
@@ -64,7 +64,7 @@ class Scheduler:
         return self.tables.pool
 
     def add(self, samples: tuple[Request, ...], now: float) -> None:
-        """Queues one prompt; several requests are samples of it, or members of a beam search, and share its blocks."""
+        """Queue one prompt; several requests are samples of it, or members of a beam search, and share its blocks."""
         lead, *others = (Progress.of(request, now) for request in samples)
         params = lead.request.params
         beams = None
@@ -72,20 +72,19 @@ class Scheduler:
             beams = Beams([request.id for request in samples], params.length_penalty, lead.request.stop_ids)
         expected = params.max_tokens or self._predictor.expect(lead.request.attributes.user, lead.request.max_output)
         for progress in (lead, *others):
-            progress.beams = beams
+            progress.beams, progress.expected_output = beams, expected
             progress.is_stepwise = self._is_drafting or beams is not None
-            progress.expected_output = expected
             self._running_set.events.append(Queued(progress.id, now))
-        self._running_set.join(lead, others, now)
+        self._running_set.enqueue(lead, others, now)
 
     def abort(self, request: RequestId, now: float) -> None:
-        """Frees everything at once, whatever the request is doing; an unknown id has already ended."""
+        """End a request at once, whatever its state; an unknown id has already ended."""
         progress = self.live.get(request)
         if progress is not None:
             self._running_set.cancel(progress, FinishReason.ABORT, "", now)
 
     def schedule(self, now: float) -> StepPlan | None:
-        """The next step, or None when there is nothing to compute now. Who is out of time is not in it."""
+        """The next step without expired requests, or None when there is nothing to compute now."""
         self._running_set.expire(now)
         plan = self._planner.plan(now)
         if self._rules.failures:
@@ -94,7 +93,7 @@ class Scheduler:
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
-        """Takes in what a step produced. Plans are committed in the order they were issued."""
+        """Take in a step's result. Plans are committed in the order they were issued."""
         planned = self._planner.issued.pop(plan.step)
         if plan.num_decodes < len(plan.chunks):
             self._planner.last_prompt_s = now - planned
@@ -102,8 +101,8 @@ class Scheduler:
         self._results.commit(plan, result, now)
 
     def roll_back(self, plan: StepPlan, message: str, now: float) -> None:
-        """Undoes the last issued plan, which did not fit the runner's memory: its requests go on in smaller steps. One
-        of a single token cannot be made smaller and fails. Plans issued before must be committed before the next."""
+        """Undo the last issued plan, which did not fit the runner's memory: its requests go on in smaller steps. A plan
+        of one token cannot shrink and fails. Plans issued before must be committed before the next is made."""
         if plan.num_tokens == 1:
             self.fail(plan, message, now)
             return
@@ -113,9 +112,9 @@ class Scheduler:
         self._running_set.roll_back(plan, now)
 
     def fail(self, plan: StepPlan, message: str, now: float) -> None:
-        """Ends every request of a plan that could not be carried out."""
+        """End every request of a plan that could not be carried out."""
         del self._planner.issued[plan.step]
-        self._running_set.forget_moves(plan)
+        self._running_set.drop_swap_outs(plan)
         for chunk in plan.chunks:
             for request in (chunk.request, *chunk.samples):
                 progress = self.live.get(request.id)

@@ -1,9 +1,8 @@
-"""Block tables: how requests take, share, copy, move and give back blocks.
+"""Block tables: how requests take, share, copy, move and release blocks.
 
 Always: what the plan under construction must carry out (`copies`, `swap_outs`, `swap_ins`) or tell (`new_tables`) is
-collected here until the plan takes it. A runner does swap-outs first, then swap-ins, then copies, then writes, so a
-block may be given up and taken again within one plan. A host block that a swap-in reads is free for others only from
-the next plan on.
+collected here until `seal`. A runner does swap-outs first, then swap-ins, then copies, then writes, so a block may be
+released and taken again within one plan. A host block that a swap-in reads is free only from the next plan on.
 """
 
 from chairlift.core.ids import BlockId, Content, RequestId
@@ -19,6 +18,7 @@ class Tables:
         self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index)
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
         self._preemption = preemption
+        self._step = 1  # of the plan under construction
         self.copies: list[BlockCopy] = []
         self.swap_outs: list[BlockCopy] = []
         self.swap_ins: list[BlockCopy] = []
@@ -26,16 +26,17 @@ class Tables:
         self._leaving: list[BlockId] = []  # host blocks that the plan under construction reads
 
     def begin(self) -> None:
-        """A new plan is being made."""
+        """Start a new plan."""
         if self._leaving and not self.swap_ins:
             self.host.release(self._leaving)
             self._leaving = []
 
-    def seal(self, step: int, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int) -> StepPlan:
+    def seal(self, chunks: list[Chunk], num_tokens: int, num_decodes: int, num_drafting: int) -> StepPlan:
         """The complete plan, with every move that its chunks rely on."""
-        outs, ins, copies = tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
+        step, outs, ins, copies = self._step, tuple(self.swap_outs), tuple(self.swap_ins), tuple(self.copies)
         tables = tuple(self.new_tables)
         self.swap_outs, self.swap_ins, self.copies, self.new_tables = [], [], [], []
+        self._step += 1
         return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables)
 
     def num_cached(self, progress: Progress) -> int:
@@ -44,15 +45,15 @@ class Tables:
         return len(blocks) * self.pool.block_size
 
     def num_needed(self, progress: Progress) -> int:
-        """Free blocks that admitting a request takes, cached ones that it would share included."""
+        """Free blocks that admitting a request takes, cached ones included."""
         num_all = -(-len(progress.tokens) // self.pool.block_size)
         if progress.host_blocks:
             return num_all
         blocks, _ = self._find(progress)
-        return num_all - len(blocks) + self.pool.num_idle(blocks)
+        return num_all - sum(self.pool.counts[block] > 0 for block in blocks)
 
     def admit(self, progress: Progress) -> None:
-        """Gives a request blocks for all its known tokens: cached ones as they are, or those it had, moved back in."""
+        """Give a request blocks for all its known tokens: cached ones as they are, or those on the host, swapped in."""
         size = self.pool.block_size
         num_all = -(-len(progress.tokens) // size)
         if progress.host_blocks:
@@ -69,20 +70,20 @@ class Tables:
         self.replace(progress, blocks + self.pool.take(num_all - len(blocks)))
 
     def replace(self, progress: Progress, blocks: list[BlockId]) -> None:
-        """Gives a request another block table."""
-        progress.blocks = blocks
+        """Give a request another block table."""
+        progress.blocks, progress.table_step = blocks, self._step
         self.new_tables.append(progress.request.id)
 
     def _find(self, progress: Progress) -> tuple[list[BlockId], Content]:
         request = progress.request
-        # The last known token is always computed: its logits are what the next one is sampled from. Cached prompt
-        # tokens are not computed, so a prompt that is still to be scored cannot use them.
+        # The last known token is always computed: the next one is sampled from its logits. Cached prompt tokens are
+        # not computed, so a prompt that is still to be scored cannot use them.
         is_scored = request.params.prompt_logprobs is None or len(progress.prompt_scores) == len(request.prompt) - 1
         limit = len(progress.tokens) - 1 if is_scored else 0
         return self.pool.find(request.attributes.cache_salt, progress.tokens, limit)
 
     def grow(self, progress: Progress) -> None:
-        """Makes sure the next token's place exists and is this request's alone."""
+        """Make room for the next token in a block that no other table lists."""
         if progress.num_computed == len(progress.blocks) * self.pool.block_size:
             progress.blocks.extend(self.pool.take(1))
         elif progress.has_shared_tail:
@@ -95,18 +96,18 @@ class Tables:
                 self.copies.append(BlockCopy(tail, own))
 
     def extend(self, progress: Progress, num_tokens: int) -> None:
-        """Blocks for so many tokens in all, of which the next has its place."""
+        """Add blocks until there is room for so many tokens; `grow` has made room for the next."""
         progress.blocks.extend(self.pool.take(-(-num_tokens // self.pool.block_size) - len(progress.blocks)))
 
     def trim(self, progress: Progress, num_tokens: int) -> None:
-        """Gives back the blocks beyond so many tokens. The table is another: plans in flight keep theirs, and a runner
+        """Release the blocks beyond so many tokens. The table is replaced: plans in flight keep theirs, and a runner
         may have noted as written what it never wrote."""
         num_used = -(-num_tokens // self.pool.block_size)
         self.pool.release(progress.blocks[num_used:])
         self.replace(progress, progress.blocks[:num_used])
 
     def fork(self, source: Progress, target: Progress) -> None:
-        """`target` starts from the computed tokens of `source`; whoever writes to their shared tail first copies it."""
+        """Start `target` from the computed tokens of `source`; the first to write to a shared tail copies it."""
         num_used = -(-source.num_computed // self.pool.block_size)
         self.replace(target, source.blocks[:num_used])
         self.pool.share(target.blocks)
@@ -116,7 +117,7 @@ class Tables:
             source.has_shared_tail = target.has_shared_tail = True
 
     def publish(self, progress: Progress, num_full: int) -> None:
-        """The first blocks are computed and their tokens known: others may start from them."""
+        """Index the first blocks: they are computed and their tokens known."""
         if not self.pool.has_prefix_index:
             return
         size = self.pool.block_size
@@ -127,31 +128,29 @@ class Tables:
             progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens)
         progress.num_published = num_full
 
-    def preempt(self, progress: Progress) -> bool:
-        """Gives the blocks back; True when their content was moved out to come back, False when it is forgotten."""
-        num_used = -(-progress.num_computed // self.pool.block_size)
-        is_swap = 0 < num_used <= self.host.num_free and self._preemption.is_swap(num_used, progress.num_computed)
-        num_computed, published, content = progress.num_computed, progress.num_published, progress.content
+    def preempt(self, progress: Progress, can_swap: bool) -> bool:
+        """Release the blocks; True when their content is swapped out, False when it is dropped."""
+        blocks, num_computed = progress.blocks, progress.num_computed
+        num_used = -(-num_computed // self.pool.block_size)
+        has_room = can_swap and 0 < num_used <= self.host.num_free
+        is_swap = has_room and self._preemption.is_swap(num_used, num_computed)
+        num_published, content = progress.num_published, progress.content
+        self.release(progress)
         if is_swap:
             progress.host_blocks = self.host.take(num_used)
-            self.swap_outs += map(BlockCopy, progress.blocks, progress.host_blocks)
-        self.give_back(progress, keeps_host=is_swap)
-        if is_swap:
-            progress.num_saved = num_computed
-            progress.num_published, progress.content = published, content
+            self.swap_outs += map(BlockCopy, blocks, progress.host_blocks)
+            progress.num_saved, progress.num_published, progress.content = num_computed, num_published, content
         return is_swap
 
-    def give_back(self, progress: Progress, keeps_host: bool = False) -> None:
+    def release(self, progress: Progress) -> None:
+        """Release all blocks, on the device and on the host."""
         self.pool.release(progress.blocks)
-        progress.blocks = []
-        progress.num_computed = progress.num_published = 0
+        self.host.release(progress.host_blocks)
+        progress.blocks, progress.host_blocks, progress.table_step = [], [], self._step
+        progress.num_computed = progress.num_published = progress.num_saved = 0
         progress.has_shared_tail = False
-        if not keeps_host:
-            self.host.release(progress.host_blocks)
-            progress.host_blocks = []
-            progress.num_saved = 0
 
     def check(self, live: list[Progress]) -> None:
-        """Raises AssertionError unless the books balance."""
+        """Raise AssertionError unless the counts agree with the tables."""
         self.pool.check([progress.blocks for progress in live])
         self.host.check([*(progress.host_blocks for progress in live), self._leaving])

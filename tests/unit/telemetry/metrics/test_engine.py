@@ -139,7 +139,6 @@ def test_samples_that_go_on_without_the_first_do_not_count_its_prompt_nor_its_wa
 def test_times_between_tokens_are_those_of_the_events(tmp_path: Path) -> None:
     engine = make_engine(tmp_path)
     observer = engine.observer
-    assert observer is not None
     one, two = RequestId(1), RequestId(2)
     for id in (1, 2):
         observer.added((make_request(id, range(5)),), 10.0)
