@@ -1,11 +1,12 @@
 """The header of a GGUF file: its metadata and where each tensor lies.
 
-Always: what is returned was inside the file. A count, length or offset that the file cannot hold is refused with the
-file's name and what is wrong. Does not know what the metadata means, and never touches tensor data.
+Always: a count, length or offset that the file cannot hold is refused with the file's name and what is wrong. Does not
+know what the metadata means, and never touches tensor data.
 
     magic "GGUF" | version u32 | tensors u64 | pairs u64 | pairs... | tensor infos... | padding | tensor data
 """
 
+import math
 import mmap
 import struct
 from dataclasses import dataclass
@@ -193,10 +194,7 @@ class _Cursor:
             _, per_block, block_bytes = TENSOR_TYPES[kind]
             if (shape[0] if shape else 1) % per_block:
                 raise self._bad(f"tensor {name!r} has rows of {shape[0]} values, not a multiple of {per_block}")
-            num_values = 1
-            for dimension in shape:
-                num_values *= dimension
-            num_bytes = num_values // per_block * block_bytes
+            num_bytes = math.prod(shape) // per_block * block_bytes
         if offset + (num_bytes or 0) > self._size:
             raise self._bad(f"tensor {name!r} lies past the end of the file (truncated?)")
         return TensorInfo(shape, kind, offset, num_bytes)

@@ -9,9 +9,10 @@ import struct
 from collections import Counter
 
 from chairlift.config.families.known import BY_GGUF
+from chairlift.config.families.reading import read_sampling
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.gguf_header import GgufHeader, TensorInfo
-from chairlift.config.model import BlockWeights, ModelConfig, RopeScaling, SamplingDefaults, uniform_model
+from chairlift.config.model import BlockWeights, ModelConfig, RopeScaling, uniform_model
 from chairlift.config.tensors import GGUF_NAMES
 from chairlift.core.errors import InvalidConfig
 
@@ -69,7 +70,7 @@ def load_gguf(header: GgufHeader) -> ModelConfig:
         blocks=_blocks(header),
         bos_id=everything.token_id("tokenizer.ggml.bos_token_id"),
         eos_ids=tuple(dict.fromkeys(token for ids in eos for token in ids)),
-        sampling=_sampling(everything),
+        sampling=read_sampling(everything, "general.sampling.{}", temperature="temp", penalty="penalty_repeat"),
         names=GGUF_NAMES,
     )
     return family.from_gguf(model, config)
@@ -163,13 +164,3 @@ def _llama3_divisors(scaling: RopeScaling, theta: float, head_dim: int) -> list[
         smooth = min(max((turns - scaling.low_freq_factor) / span, 0.0), 1.0)
         divisors.append(1.0 / ((1.0 - smooth) / scaling.factor + smooth))
     return divisors
-
-
-def _sampling(metadata: Fields) -> SamplingDefaults:
-    return SamplingDefaults(
-        temperature=metadata.number("general.sampling.temp", 1.0, most=100.0),
-        top_k=int(metadata.number("general.sampling.top_k", 0)),
-        top_p=metadata.number("general.sampling.top_p", 1.0, most=1.0) or 1.0,
-        min_p=metadata.number("general.sampling.min_p", 0.0, most=1.0),
-        repetition_penalty=metadata.number("general.sampling.penalty_repeat", 1.0, least=0.01, most=100.0),
-    )

@@ -11,8 +11,9 @@ from typing import Any
 
 from chairlift.config.families.family import Family
 from chairlift.config.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
+from chairlift.config.families.reading import read_sampling
 from chairlift.config.fields import Fields
-from chairlift.config.model import ModelConfig, SamplingDefaults
+from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -34,7 +35,7 @@ def load_hf_file(path: Path) -> ModelConfig:
         dtype=_dtype(config),
         bos_id=config.token_id("bos_token_id"),
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
-        sampling=_sampling(generation),
+        sampling=read_sampling(generation),
     )
 
 
@@ -51,15 +52,12 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _family(config: Fields) -> Family:
-    named, model_type = config.values.get("architectures"), config.values.get("model_type")
+    named, found, known = config.values.get("architectures"), config.values.get("model_type"), BY_MODEL_TYPE
     if named:
-        found = named[0] if isinstance(named, list) else named
-        family = BY_ARCHITECTURE.get(found) if isinstance(found, str) else None
-    else:
-        found = model_type
-        family = BY_MODEL_TYPE.get(found) if isinstance(found, str) else None
+        found, known = named[0] if isinstance(named, list) else named, BY_ARCHITECTURE
     if found is None:
         raise InvalidConfig(f"{config.origin}: architectures is missing")
+    family = known.get(found) if isinstance(found, str) else None
     if family is None:
         supported = ", ".join(BY_ARCHITECTURE)
         raise InvalidConfig(f"{config.origin}: architecture {found!r} is not supported; supported: {supported}")
@@ -79,15 +77,3 @@ def _dtype(config: Fields) -> str:
     if name not in DTYPES:
         raise config.bad(key, f"must be one of {', '.join(DTYPES)}")
     return name
-
-
-def _sampling(generation: Fields) -> SamplingDefaults:
-    top_k = generation.number("top_k", 0)
-    top_p = generation.number("top_p", 1.0, most=1.0)
-    return SamplingDefaults(
-        temperature=generation.number("temperature", 1.0, most=100.0),
-        top_k=int(top_k),
-        top_p=top_p or 1.0,
-        min_p=generation.number("min_p", 0.0, most=1.0),
-        repetition_penalty=generation.number("repetition_penalty", 1.0, least=0.01, most=100.0),
-    )

@@ -1,6 +1,6 @@
-"""Model files from the Hugging Face hub: fetched with progress, resumed where a download broke off, kept in its cache.
+"""Model files from the Hugging Face hub: downloaded with progress, resumed, and kept in its cache.
 
-Only safe formats are fetched: safetensors, GGUF, JSON and tokenizer files, never pickles. Every failure is one line
+Only safe formats are downloaded: safetensors, GGUF, JSON and tokenizer files, never pickles. Every failure is one line
 that says what to do.
 """
 
@@ -19,7 +19,7 @@ _WAY_OUT = "a local folder or .gguf file works without it"
 
 
 def fetch(repo: str, has_weights: bool = True) -> Path:
-    """The local folder of `repo` ("org/name"), downloading what is not there yet."""
+    """The local folder of `repo` ("org/name"); downloads what is missing."""
     from huggingface_hub import snapshot_download  # slow to import, and only a hub model needs it
 
     patterns = _DESCRIPTION + (_WEIGHTS if has_weights else [])
@@ -28,7 +28,7 @@ def fetch(repo: str, has_weights: bool = True) -> Path:
 
 
 def gguf_files(repo: str) -> list[str]:
-    """The names of its GGUF files; where the hub cannot be reached, of those that were downloaded before."""
+    """The names of its GGUF files; of the downloaded ones if the hub cannot be reached."""
     from huggingface_hub import errors, model_info, snapshot_download
 
     with _failing_in_one_line(repo):
@@ -54,33 +54,25 @@ def fetch_file(repo: str, name: str) -> Path:
 def _failing_in_one_line(repo: str) -> Iterator[None]:
     from huggingface_hub import errors
 
+    reasons: dict[type[Exception], str] = {  # the first that fits; {}: what the error says
+        errors.GatedRepoError: f"access is gated; accept its terms at https://huggingface.co/{repo} and set HF_TOKEN",
+        errors.RepositoryNotFoundError: "neither a local folder nor a model on the hub (if private, set HF_TOKEN)",
+        errors.LocalEntryNotFoundError: f"not downloaded yet, and the hub cannot be reached; {_WAY_OUT}",
+        errors.HFValidationError: "neither a local folder nor a valid hub name (org/name)",
+        _lost_connection(): f"the hub could not serve it: {{}}; {_WAY_OUT}",
+        OSError: "the download could not be stored: {}",
+    }
     try:
         yield
-    except errors.GatedRepoError as error:
-        raise InvalidConfig(
-            f"{repo}: access is gated; accept its terms at https://huggingface.co/{repo} and set HF_TOKEN"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InvalidConfig(
-            f"{repo}: neither a local folder nor a model on the hub (if it is private, set HF_TOKEN)"
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
-        raise InvalidConfig(f"{repo}: not downloaded yet, and the hub cannot be reached; {_WAY_OUT}") from error
-    except errors.HFValidationError as error:
-        raise InvalidConfig(f"{repo}: neither a local folder nor a valid hub name (org/name)") from error
-    except (errors.HfHubHTTPError, _lost_connection()) as error:
-        raise InvalidConfig(f"{repo}: the hub could not serve it: {_first_line(error)}; {_WAY_OUT}") from error
-    except OSError as error:
-        raise InvalidConfig(f"{repo}: the download could not be stored: {_first_line(error)}") from error
+    except tuple(reasons) as error:
+        reason = next(reason for kind, reason in reasons.items() if isinstance(error, kind))
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InvalidConfig(f"{repo}: {reason.replace('{}', said)}") from error
 
 
 def _lost_connection() -> type[Exception]:
-    """What the HTTP library raises; which library that is depends on the version of the hub's."""
+    """The base of the HTTP library's errors; which library depends on the version of huggingface_hub."""
     from huggingface_hub import errors
 
     base: type[Exception] = errors.HfHubHTTPError.__bases__[0]
     return base
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,18 +1,16 @@
-"""API keys: who may use the server, how much, and with which share.
+"""API keys: their owners, limits and shares.
 
 A file is a YAML list. An item is a key, or a map that says more of its owner:
 
     - sk-a-key-of-at-least-sixteen-characters
     - {name: alice, key: sk-another-key-for-alice, requests_per_minute: 60, tokens_per_minute: 100000, weight: 2}
 
-Always: a key itself is not kept, only its digest; comparing takes the same time for every wrong key, and looks at all
-of them. No message holds a key.
+Always: only the digest of a key is kept; comparing takes the same time for every wrong key. No message holds a key.
 """
 
 import hashlib
 import hmac
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,41 +28,27 @@ _FIELDS = ("name", "key", *_NUMBERS, "cache_group")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    name: str  # shown in logs and on its own page, and the user whom a fair share is for
+    name: str  # shown in logs and on its own page; the user of a fair share
     digest: bytes
     requests_per_minute: float | None = None  # None: no limit
     tokens_per_minute: float | None = None  # prompt and output together
     weight: float = 1.0  # of its share, where the policy is fair-share
-    cache_group: str | None = None  # keys of one group share cached prefixes; None: it shares with nobody
+    cache_group: str | None = None  # keys of one group share cached prefixes; None: not shared
 
 
-class ApiKeys:
-    """All keys of a server; none at all means that everybody may use it."""
+class ApiKeys(tuple[ApiKey, ...]):
+    """All keys of a server; without any, none is needed."""
 
-    def __init__(self, keys: Sequence[ApiKey] = ()) -> None:
-        self._keys = tuple(keys)
-
-    def __bool__(self) -> bool:
-        return bool(self._keys)
-
-    def __iter__(self) -> Iterator[ApiKey]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+    __slots__ = ()
 
     def find(self, sent: str) -> ApiKey | None:
         digest = _digest(sent)
-        found = None
-        for key in self._keys:
-            if hmac.compare_digest(key.digest, digest):
-                found = key
-        return found
+        found = [key for key in self if hmac.compare_digest(key.digest, digest)]  # always compares all
+        return found[0] if found else None
 
 
 def read_keys(plain: str | None, file: Path | None) -> ApiKeys:
-    """The keys given as they are, with commas between, and those of a file; raises `InvalidConfig` naming what is wrong
-    where."""
+    """Keys separated by commas, and those of a file; `InvalidConfig` names what is wrong where."""
     given = [] if plain is None else [text.strip() for text in plain.split(",")]
     found = [_key(text, f"api_key {i + 1}", i) for i, text in enumerate(given)]
     if file is not None:
@@ -76,7 +60,7 @@ def read_keys(plain: str | None, file: Path | None) -> ApiKeys:
 
 
 def _settled(file: Path) -> str:
-    """What it holds once nobody writes to it: half a list of keys is a list too, and half a key may be one."""
+    """The text once it stays the same: half a list of keys is a list too, and half a key may be a key."""
     text = file.read_text(encoding="utf-8")
     if not file.is_file():  # a pipe, which is read once
         return text
@@ -114,8 +98,7 @@ def _key(item: Any, where: str, index: int) -> ApiKey:
     for field, value in (("name", name), ("cache_group", "none" if group is None else group)):
         if not isinstance(value, str) or not value or len(value) > 64 or not value.isprintable():
             raise InvalidConfig(f"{where}: {field} must be text of 1 to 64 characters")
-    limits = [_positive(facts.get(field), where, field) for field in _NUMBERS]
-    requests, tokens, weight = limits
+    requests, tokens, weight = (_positive(facts.get(field), where, field) for field in _NUMBERS)
     return ApiKey(name, _digest(text), requests, tokens, 1.0 if weight is None else weight, group)
 
 

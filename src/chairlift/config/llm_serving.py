@@ -1,8 +1,7 @@
 """An llm-serving YAML file, translated to options.
 
-Always: the file starts a server if the system it was written for could be started with it. Keys that mean nothing here
-are named in one warning. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Does not load
-anything; weights are not named by such a file.
+Always: a file that started llm-serving starts a server here. Keys that are not read are named in one warning. Static
+batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Such a file names no weights.
 """
 
 from collections.abc import Mapping
@@ -25,27 +24,7 @@ _SECTIONS = (
     "extra_inputs",
     "warmup_inputs",
 )
-_USED = frozenset(
-    {
-        "model_config.model_name",
-        "model_config.max_generate_length",
-        "model_config.end_token",
-        "model_config.seq_length",
-        "model_config.prefill_batch_size",
-        "model_config.decode_batch_size",
-        "model_config.batching_strategy",
-        "model_config.page_attention",
-        "model_config.model_dtype",
-        "model_config.fastserve",
-        "serving_config.server_ip",
-        "serving_config.server_port",
-        "pa_config.num_blocks",
-        "pa_config.block_size",
-        "pa_config.decode_seq_length",
-        "tokenizer.vocab_file",
-    }
-)
-# FastServe's levels in our words, and its defaults.
+# Parameters of `mlfq` for FastServe's levels, and its defaults.
 _FASTSERVE = {"fa_config.rate": ("rate", 1.5), "fa_config.starve_waiting_time": ("starve", 10.0)}
 _TEMPLATES = {
     "internlm_7b": "<s><s><|User|>:{}<eoh>\n<|Bot|>:",
@@ -67,8 +46,7 @@ def is_llm_serving(document: Mapping[str, Any]) -> bool:
 def translate(document: Mapping[str, Any], path: Path) -> Translation:
     file = _File(path, document)
     rules = file.rules()
-    warnings = list(file.dead_keys())
-    tokenizer = file.tokenizer(warnings)
+    tokenizer, missing = file.tokenizer()
     seq_length = file.last("model_config.seq_length", whole(2))
     limits = (
         seq_length,
@@ -95,7 +73,8 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         end_token=file.get("model_config.end_token", whole(0)),
         prompt_template=_TEMPLATES.get(name or "", "{}"),
     )
-    return Translation({key: value for key, value in values.items() if value is not None}, compat, tuple(warnings))
+    given = {key: value for key, value in values.items() if value is not None}
+    return Translation(given, compat, (*file.unread(), *missing))
 
 
 class _File:
@@ -103,6 +82,7 @@ class _File:
 
     def __init__(self, path: Path, document: Mapping[str, Any]) -> None:
         self._path = path
+        self._read: set[str] = set()
         self._values: dict[str, Any] = {}
         for section, content in document.items():
             if isinstance(content, dict):
@@ -113,6 +93,7 @@ class _File:
                 self._values[str(section)] = content
 
     def get(self, key: str, parse: Parser) -> Any:
+        self._read.add(key)
         value = self._values.get(key)
         try:
             return None if value is None else parse(value)
@@ -124,15 +105,11 @@ class _File:
         values = self._values.get(key)
         if not isinstance(values, list):
             return self.get(key, parse)
-        if not values:
-            return None
-        try:
-            return [parse(value) for value in values][-1]
-        except ValueError as error:
-            raise InvalidConfig(f"{self._path}: {key} {error}, got {values!r}") from error
+        found = self.get(key, lambda _: [parse(value) for value in values])
+        return found[-1] if found else None
 
     def rules(self) -> dict[str, str]:
-        """The scheduling rules that the file asks for; those it says nothing of stay as they are."""
+        """The scheduling rules that the file sets."""
         rules: dict[str, str] = {}
         if self.get("model_config.batching_strategy", one_of("continuous", "static")) == "static":
             rules["prefill"] = "static"
@@ -148,23 +125,21 @@ class _File:
     def _is_fastserve(self) -> bool:
         return bool(self.get("model_config.fastserve", boolean))
 
-    def dead_keys(self) -> list[str]:
-        """One warning that names every key without effect; an empty list when all have one."""
-        used = _USED | set(_FASTSERVE) if self._is_fastserve() else _USED
-        dead = [key for key in self._values if key not in used]
+    def unread(self) -> list[str]:
+        """One warning that names every key that has not been read; none if all have."""
+        is_paged = self.get("model_config.page_attention", boolean)
+        dead = [key for key in self._values if key not in self._read]
         if self._is_fastserve() and "fa_config.time_slice" in dead:
             dead[dead.index("fa_config.time_slice")] = "fa_config.time_slice (levels are counted in tokens)"
-        if self.get("model_config.page_attention", boolean) is False:
+        if is_paged is False:
             dead.append("model_config.page_attention (always on)")
         return [f"{self._path}: these keys have no effect here: {', '.join(dead)}"] if dead else []
 
-    def tokenizer(self, warnings: list[str]) -> Path | None:
-        """The tokenizer file that was named, if it is there; a relative path counts from the YAML's folder too."""
+    def tokenizer(self) -> tuple[Path | None, list[str]]:
+        """The tokenizer file, from the YAML's folder too, and a warning if it does not exist."""
         name = self.get("tokenizer.vocab_file", text)
         if name is None:
-            return None
-        for candidate in (Path(name).expanduser(), self._path.parent / name):
-            if candidate.is_file():
-                return candidate
-        warnings.append(f"{self._path}: tokenizer.vocab_file {name} does not exist: using the model's own tokenizer")
-        return None
+            return None, []
+        found = next((path for path in (Path(name).expanduser(), self._path.parent / name) if path.is_file()), None)
+        missing = f"{self._path}: tokenizer.vocab_file {name} does not exist: using the model's own tokenizer"
+        return found, [] if found else [missing]

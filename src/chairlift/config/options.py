@@ -162,7 +162,11 @@ def resolve(
         _parse(translation.values if translation else document, lambda name: f"{config}: {name}"),
         _parse(flags, lambda name: _BY_NAME[name].flag if name in _BY_NAME else name),
     )
-    warnings = tuple(_unknown(key, named) for key in environment if key.startswith(_PREFIX) and key not in named)
+    warnings = tuple(
+        f"the environment variable {key} names no option{did_you_mean(key, named, _PREFIX)}"
+        for key in environment
+        if key.startswith(_PREFIX) and key not in named
+    )
     if translation is None:
         return Settings(**values, warnings=warnings)
     warnings += translation.warnings
@@ -171,10 +175,6 @@ def resolve(
     # A flag that asks for more than the model has stays a mistake.
     can_clip = flags.get("max_model_len") is None
     return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
-
-
-def _unknown(key: str, named: Mapping[str, str]) -> str:
-    return f"the environment variable {key} names no option{did_you_mean(key, named, _PREFIX)}"
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:

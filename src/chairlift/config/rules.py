@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from chairlift.config.values import Parser, boolean, number, text
 from chairlift.core.errors import InvalidConfig
@@ -22,6 +22,7 @@ from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.scheduling.trial import failure
 
 T = TypeVar("T")
+_GIVEN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 AFTER_PREEMPT = ("go", "wait")  # what any --prefill rule does in a step that preempts
 
 
@@ -81,13 +82,8 @@ def summary(option: str, given: str) -> str:
 
 def parameters(rule: type) -> dict[str, inspect.Parameter]:
     """The parameters of a rule's constructor, by name; annotations are types, not text."""
-    if rule.__init__ is object.__init__:  # type: ignore[misc]
-        return {}
-    signature = inspect.signature(rule.__init__)  # type: ignore[misc]
-    types = get_type_hints(rule.__init__)  # type: ignore[misc]
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    own = [p for p in list(signature.parameters.values())[1:] if p.kind in kinds]
-    return {p.name: p.replace(annotation=types.get(p.name, str)) for p in own}
+    own = [p for p in inspect.signature(rule, eval_str=True).parameters.values() if p.kind in _GIVEN]
+    return {p.name: p.replace(annotation=str) if p.annotation is p.empty else p for p in own}
 
 
 def _make(option: str, given: str) -> Any:

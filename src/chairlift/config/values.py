@@ -27,16 +27,18 @@ def text(value: object) -> str:
     return value
 
 
+def _path(value: object) -> Path:
+    return Path(text(value) if not isinstance(value, Path) else value).expanduser()
+
+
 def existing_path(value: object) -> Path:
-    path = Path(text(value) if not isinstance(value, Path) else value).expanduser()
-    if not path.exists():
+    if not (path := _path(value)).exists():
         raise ValueError("must be an existing file or folder")
     return path
 
 
 def new_file(value: object) -> Path:
-    path = Path(text(value) if not isinstance(value, Path) else value).expanduser()
-    if path.is_dir() or not path.parent.is_dir():
+    if (path := _path(value)).is_dir() or not path.parent.is_dir():
         raise ValueError("must be a file in an existing folder")
     return path
 
@@ -72,25 +74,18 @@ def number(value: object) -> float:
     return found
 
 
-def share(value: object) -> float:
-    found = number(value)
-    if not 0.0 < found <= 1.0:
-        raise ValueError("must be a number above 0 and at most 1")
-    return found
+def _number_that(holds: Callable[[float], bool], rule: str) -> Parser:
+    def parse(value: object) -> float:
+        if not holds(found := number(value)):
+            raise ValueError(f"must be {rule}")
+        return found
+
+    return parse
 
 
-def seconds(value: object) -> float:
-    found = number(value)
-    if found <= 0.0:
-        raise ValueError("must be a number of seconds above 0")
-    return found
-
-
-def seconds_or_0(value: object) -> float:
-    found = number(value)
-    if found != 0.0 and found < 1.0:
-        raise ValueError("must be a number of seconds from 1, or 0")
-    return found
+share = _number_that(lambda found: 0.0 < found <= 1.0, "a number above 0 and at most 1")
+seconds = _number_that(lambda found: found > 0.0, "a number of seconds above 0")
+seconds_or_0 = _number_that(lambda found: found == 0.0 or found >= 1.0, "a number of seconds from 1, or 0")
 
 
 def num_bytes(value: object) -> int:

@@ -1,9 +1,8 @@
-"""What a field of a request is: its type, its bounds and one line that describes it, stated once beside the field.
+"""The type, bounds and one-line description of a request's field, stated once beside the field.
 
-`param` declares a dataclass field, `params_of` reads the declarations of a class. From them a value checks itself, and
-HTTP bodies, the OpenAPI document and command-line flags are made. `Param.read` answers a value as the field's own
-type: a list becomes a tuple, a number of another library a Python number. What cannot be read so, or is out of bounds,
-raises `InvalidRequest`, which names the field.
+`param` declares a dataclass field, `params_of` reads the declarations of a class. Checks, HTTP bodies, the OpenAPI
+document and command-line flags are made from them. `Param.read` returns a value as the field's own type: a list becomes
+a tuple, a number of another library a Python number. Any other, or one out of bounds, raises `InvalidRequest`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sized
@@ -27,8 +26,8 @@ def param(
     max_size: int | None = None,
     is_public: bool = True,
 ) -> Any:
-    """A dataclass field; `dict` as a default is an empty one. Bounds hold for each number of a field that has several,
-    `max_size` for how many or how long they are. `is_public`: clients may give it."""
+    """A dataclass field; `dict` as a default is an empty one. Bounds hold for each number of a field, `max_size` for
+    their count or the characters. `is_public`: clients may give it."""
     bounds = {"least": least, "most": most, "above": above, "max_size": max_size}
     stated = {"help": help, "is_public": is_public, **bounds}
     if default is dict:
@@ -52,7 +51,7 @@ class Param:
     reader: "Callable[[Param, object], Any]"  # reads any other
 
     def read(self, value: object) -> Any:
-        if self.max_size is not None:  # first: of what is refused for its length, nothing is looked at
+        if self.max_size is not None:  # first: what is too long is refused unread
             self.check_size(value)
         if type(value) not in self.plain:
             return self.reader(self, value)
@@ -75,7 +74,6 @@ class Param:
         return f"at most {self.most}" if self.least is None else f"between {self.least} and {self.most}"
 
     def check_size(self, value: object) -> None:
-        """Of a field that holds several, or characters."""
         if isinstance(value, Sized) and len(value) > (self.max_size or 0):
             what = "must have at most {} characters" if self.type is str else "must hold at most {} token ids"
             raise InvalidRequest(self.name, f"{what.format(self.max_size)}, got {len(value)}")
@@ -114,24 +112,21 @@ def _number(param: Param, value: object, name: str | None = None) -> float:
     raise param.wrong("a number", value, name)
 
 
-def _switch(param: Param, value: object) -> bool:
-    """Nothing else stands for True or False: "no" would be true."""
-    raise param.wrong("True or False", value)
+def _refuse(wanted: str) -> Callable[[Param, object], Any]:
+    def read(param: Param, value: object) -> Any:
+        raise param.wrong(wanted, value)
+
+    return read
 
 
-def _text(param: Param, value: object) -> str:
-    raise param.wrong("a string", value)
-
-
-def _texts(param: Param, value: object) -> tuple[str, ...]:
-    """A plain string is that one."""
-    if isinstance(value, str):
-        return (value,)
-    found = _each(param, "a string or a list of strings", value)
-    for text in found:
-        if not isinstance(text, str):
-            raise param.wrong("a string or a list of strings", text)
-    return found  # type: ignore[return-value]
+def _texts(param: Param, value: object) -> tuple[object, ...]:
+    """A plain string is a list of one."""
+    wanted = "a string or a list of strings"
+    found = (value,) if isinstance(value, str) else _each(param, wanted, value)
+    strange = [text for text in found if not isinstance(text, str)]
+    if strange:
+        raise param.wrong(wanted, strange[0])
+    return found
 
 
 def _wholes(param: Param, value: object) -> tuple[int, ...]:
@@ -141,19 +136,13 @@ def _wholes(param: Param, value: object) -> tuple[int, ...]:
 def _biases(param: Param, value: object) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise param.wrong("a dictionary of token ids and numbers", value)
-    return {_token(param, token): _bias(param, token, bias) for token, bias in value.items()}
-
-
-def _token(param: Param, token: object) -> int:
-    number = _whole(param, token)
-    if number < 0:
-        raise InvalidRequest(param.name, f"must be at least 0, got {number}")
-    return number
-
-
-def _bias(param: Param, token: object, bias: object) -> float:
-    name = f"{param.name}[{token}]"
-    return param.within(_number(param, bias, name), name)
+    biases: dict[int, float] = {}
+    for token, bias in value.items():
+        if (number := _whole(param, token)) < 0:
+            raise InvalidRequest(param.name, f"must be at least 0, got {number}")
+        name = f"{param.name}[{token}]"
+        biases[number] = param.within(_number(param, bias, name), name)
+    return biases
 
 
 def _each(param: Param, wanted: str, value: object) -> tuple[object, ...]:
@@ -167,8 +156,8 @@ def _each(param: Param, wanted: str, value: object) -> tuple[object, ...]:
 _READERS: dict[object, tuple[tuple[type, ...], Callable[[Param, Any], Any]]] = {
     int: ((int,), lambda param, value: param.within(_whole(param, value))),
     float: ((float, int), lambda param, value: param.within(_number(param, value))),
-    bool: ((bool,), _switch),
-    str: ((str,), _text),
+    bool: ((bool,), _refuse("True or False")),  # nothing else: "no" would be true
+    str: ((str,), _refuse("a string")),
     tuple[str, ...]: ((), _texts),
     tuple[int, ...]: ((), _wholes),
     dict[int, float]: ((), _biases),

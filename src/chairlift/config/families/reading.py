@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chairlift.config.fields import MAX_LAYERS, Fields
-from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation
+from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation, SamplingDefaults
 from chairlift.config.rope import read_rotation
 from chairlift.core.errors import InvalidConfig
 
@@ -76,6 +76,19 @@ def read_model(
         layers=tuple(LayerSpec(attention=attention, feed_forward=feed_forward) for attention in attentions),
         rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
         is_tied=config.flag("tie_word_embeddings", is_tied),
+    )
+
+
+def read_sampling(
+    given: Fields, key: str = "{}", temperature: str = "temperature", penalty: str = "repetition_penalty"
+) -> SamplingDefaults:
+    """`key`: how a name becomes a key; the other two are the names that differ between files."""
+    return SamplingDefaults(
+        temperature=given.number(key.format(temperature), 1.0, most=100.0),
+        top_k=int(given.number(key.format("top_k"), 0)),
+        top_p=given.number(key.format("top_p"), 1.0, most=1.0) or 1.0,
+        min_p=given.number(key.format("min_p"), 0.0, most=1.0),
+        repetition_penalty=given.number(key.format(penalty), 1.0, least=0.01, most=100.0),
     )
 
 
