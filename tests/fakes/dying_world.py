@@ -1,4 +1,4 @@
-"""A world whose engines die: of poisoned requests, by somebody's hand, or of everything. Real clients, notes and
+"""A world whose engines die: of poisoned requests, killed from outside, or of everything. Real clients, notes and
 quarantine, in one process and without a wire.
 
 `POISON` in a prompt crashes the engine that computes it, `HUNGRY` has it killed, as for want of memory; `HARMS` has
@@ -68,7 +68,7 @@ class _Frail(Observer):
 
 
 class NearClient(EngineClient):
-    """What it says is kept until somebody asks for it."""
+    """Keeps its output until it is asked for."""
 
     def __init__(self, name: str) -> None:
         super().__init__("", name)
@@ -89,7 +89,7 @@ class DyingWorld:
         max_running: int = 64,
         max_drafts: int = 0,
     ) -> None:
-        """`broken`: where every engine crashes, whoever the requests are."""
+        """`broken`: where every engine crashes, whatever the requests are."""
         self.note = StepNote(path)  # the parent's
         self.clients = [NearClient(name) for name in ("one", "two")]
         self.num_deaths = 0

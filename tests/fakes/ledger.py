@@ -182,7 +182,7 @@ class LedgerRunner:
         return entries
 
     def _check_writers(self, plan: StepPlan) -> None:
-        """No two chunks of a step write to one block, and nobody writes where another only reads."""
+        """No two chunks of a step write to one block, and none writes where another only reads."""
         size = self.block_size
         writers: dict[int, int] = {}
         for chunk in plan.chunks:

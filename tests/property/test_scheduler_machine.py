@@ -113,7 +113,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.in_flight) < 3)
     @rule()
     def plan_what_does_not_fit(self) -> None:
-        """Whatever is under way is committed before the next plan."""
+        """Plans in flight are committed before the next."""
         plan = self.scheduler.schedule(self._tick())
         if plan is not None:
             self.runner.is_too_large = lambda _: True

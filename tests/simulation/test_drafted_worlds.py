@@ -35,7 +35,7 @@ def test_tokens_come_in_fewer_steps() -> None:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_steps_that_do_not_fit_cost_nobody_a_token(block: int) -> None:
+def test_steps_that_do_not_fit_cost_no_request_a_token(block: int) -> None:
     num_accepted = 0
     for seed in range(60 * block, 60 * block + 60):
         world = full_world(seed, drafts=True)

@@ -1,4 +1,4 @@
-"""Who is blamed when engines die: random worlds with poisoned requests and with somebody who kills engines."""
+"""Which request is blamed when engines die: random worlds with poisoned requests and with kills from outside."""
 
 import random
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def killed_in(*steps: int):
 
 
 @pytest.mark.parametrize(("prompt", "params"), [([1, 2], SEARCH), (LONG_PROMPT, PLAIN)])
-def test_who_was_alone_when_somebody_killed_the_engine_a_few_times_is_answered(
+def test_a_request_alone_in_engines_killed_from_outside_is_answered(
     tmp_path: Path, prompt: list[int], params: SamplingParams
 ) -> None:
     world = DyingWorld(tmp_path / "note", killed_in(1, 3, 6, 9))  # each time before it has made a token
@@ -81,7 +81,7 @@ def test_one_crash_among_kills_is_no_proof(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("beside", [0, 3])
 @pytest.mark.parametrize("token", HARMS)
-def test_who_ends_every_engine_fails_alone(tmp_path: Path, beside: int, token: int) -> None:
+def test_a_request_that_ends_every_engine_fails_alone(tmp_path: Path, beside: int, token: int) -> None:
     world = DyingWorld(tmp_path / "note")
     guilty = Heard(world.clients[0], [1, token, 2], PLAIN)
     others = [Heard(world.clients[i % 2], [i], PLAIN) for i in range(beside)]
@@ -90,12 +90,12 @@ def test_who_ends_every_engine_fails_alone(tmp_path: Path, beside: int, token: i
     times = "5 times" if was_killed else "twice"
     assert f"ended the engine {times}, each time with nothing else" in (error_of(guilty) or "")
     assert [heard_tokens(each, PLAIN) for each in others] == [answer([i], PLAIN) for i in range(beside)]
-    # Who is taken in is the only one at the door; elsewhere it takes two to see who it was.
+    # A request that is being added is the only suspect; elsewhere it takes two deaths to tell which it was.
     assert world.num_deaths == (5 if was_killed else 2) + 2 * (beside > 0 and where != "taken in")
 
 
 @pytest.mark.parametrize("token", HARMS)
-def test_who_comes_late_and_ends_every_engine_fails_alone(tmp_path: Path, token: int) -> None:
+def test_a_late_request_that_ends_every_engine_fails_alone(tmp_path: Path, token: int) -> None:
     world = DyingWorld(tmp_path / "note")
     others = [Heard(world.clients[i % 2], [i], PLAIN) for i in range(20)]
     late = After(others[0], lambda: Heard(world.clients[1], [1, token, 2], PLAIN))
@@ -128,7 +128,9 @@ def test_ten_poisoned_requests_ahead_of_twenty_others_fail_alone(tmp_path: Path,
 
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("broken", ["taken in", "planned", "run", "committed"])
-def test_an_engine_that_can_do_nothing_blames_nobody_and_is_given_up(tmp_path: Path, broken: str, count: int) -> None:
+def test_an_engine_that_can_do_nothing_blames_no_request_and_is_given_up(
+    tmp_path: Path, broken: str, count: int
+) -> None:
     world = DyingWorld(tmp_path / "note", broken=broken)
     heard = [Heard(world.clients[i % 2], [i], PLAIN) for i in range(count)]
     with pytest.raises(ChairliftError, match="without any progress"):

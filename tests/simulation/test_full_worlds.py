@@ -1,4 +1,4 @@
-"""Steps that do not fit the runner's memory cost nobody a token: random worlds in which that happens at random."""
+"""Steps that do not fit the runner's memory cost no request a token: random worlds in which that happens at random."""
 
 import pytest
 

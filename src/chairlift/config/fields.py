@@ -10,7 +10,7 @@ from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 
-MAX_LAYERS = 10_000  # ten times what anybody has built; more would cost memory before a weight is missed
+MAX_LAYERS = 10_000  # far above any known model; more would cost memory before a missing weight is noticed
 
 
 @dataclass(frozen=True, slots=True)

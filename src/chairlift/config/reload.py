@@ -1,7 +1,7 @@
-"""Which settings may change while a server runs, and what a second look at them makes of the ones in force.
+"""Which settings may change while a server runs.
 
-Always: a setting that is not listed here stays as it was until the server is started again, whatever the file says now.
-Files that a setting names (say, of keys) are read again by whoever uses them, also when the setting itself is the same.
+Always: a setting that is not listed here needs a restart to change. Files that a setting names (say, of keys) are read
+again where they are used, even if the setting itself is unchanged.
 """
 
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""Everything a run was asked for, resolved once and never changed.
+"""All settings of a run, resolved once and never changed.
 
 Always: each field is valid on its own. None means "chosen later from the model or the device". Where the values come
 from (flags, YAML, environment) is not known here.
@@ -46,7 +46,7 @@ class Settings:
     num_blocks: int | None = None
     kv_memory: int | None = None  # bytes
     prefix_cache: bool = True
-    share_prefixes: str = "key"  # between whom, where there are API keys
+    share_prefixes: str = "key"  # between requests of one key, or all; matters where there are API keys
     policy: str = "fcfs"  # this and the next two: rules as config/rules.py reads them
     prefill: str = "mixed"
     admission: str = "prompt"
@@ -84,7 +84,7 @@ class Settings:
     log_prompts: bool = False
     trace: Path | None = None  # where the engine writes what it does
     compat: LlmServing = field(default_factory=LlmServing)
-    warnings: tuple[str, ...] = ()  # for whoever starts the run to show
+    warnings: tuple[str, ...] = ()  # to show at the start of the run
 
     def __post_init__(self) -> None:
         if self.num_blocks is not None and self.kv_memory is not None:
@@ -108,7 +108,7 @@ class Settings:
     def _check_exact(self) -> None:
         """Refuses what cannot be exact on any device; the rest shows when the device is known."""
         for name, value, can_be, why_not in (
-            ("kv_dtype", self.kv_dtype, "auto", "nobody has checked attention over keys and values in fp8"),
+            ("kv_dtype", self.kv_dtype, "auto", "attention over keys and values in fp8 is not checked"),
             ("quantize", self.quantize, "auto", "products of fp8 weights add up by the number of rows"),
             ("attention", self.attention, "auto or triton", "FlashInfer cuts a context by what else is in the step"),
         ):

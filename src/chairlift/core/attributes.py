@@ -1,7 +1,7 @@
-"""What a request carries beside its prompt and sampling parameters: who asks, how urgent it is, what it may share.
+"""What a request carries beside its prompt and sampling parameters: its user, urgency and cache salt.
 
-One value travels from the HTTP body to the scheduler, the trace and back. To add an attribute: a field here, and
-whatever uses it. Bounds hold for what clients give; the server itself may set other values.
+One value travels from the HTTP body to the scheduler, the trace and back. To add an attribute: a field here, and its
+use. Bounds hold for what clients give; the server may set other values.
 """
 
 from dataclasses import dataclass, fields
@@ -16,13 +16,13 @@ MAX_NAME_CHARACTERS = 1024  # names are kept with each request
 class Attributes:
     cache_salt: str = param("", "Share cached prefixes only under the same salt", max_size=MAX_NAME_CHARACTERS)
     priority: int = param(0, "Rank among waiting requests, for policies that have ranks")
-    user: str = param("", "Who asks, for policies that share between users", max_size=MAX_NAME_CHARACTERS)
+    user: str = param("", "User that sends it, for policies that share between users", max_size=MAX_NAME_CHARACTERS)
     share: float = param(1.0, "Weight of its user beside others, for policies that deal in shares", is_public=False)
     deadline_s: float | None = param(None, "Seconds from its arrival until it is due, for policies", above=0.0)
 
     @property
     def given(self) -> dict[str, Any]:
-        """Those that differ from their defaults, by name."""
+        """Attributes other than their defaults, by name."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
 
 

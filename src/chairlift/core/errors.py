@@ -1,4 +1,4 @@
-"""What a user can get wrong, as exceptions that name the field and the way out.
+"""Mistakes of users, as exceptions that name the field and the way out.
 
 Every refusal the core or a parser makes is an `InvalidRequest`; servers turn it into an HTTP error, the command
 line into one line. Anything else that escapes is a bug.
@@ -6,7 +6,7 @@ line into one line. Anything else that escapes is a bug.
 
 
 class ChairliftError(Exception):
-    """A mistake or failure that has a plain-language explanation; its text is shown to the user as it is."""
+    """A mistake or failure; its text is shown to the user as it is."""
 
 
 class InvalidRequest(ChairliftError):

@@ -1,4 +1,4 @@
-"""What happened, as values: the only way the core speaks of requests to the outside.
+"""What happened, as values: all that the core tells of requests.
 
 To add an event: a class here, in `Event` below, and whatever uses it; traces write and read it by its name and fields.
 """
@@ -16,7 +16,7 @@ class Queued(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """Stepped on: the first time, or again after a preemption."""
+    """Joined the running set: the first time, or again after a preemption."""
 
     request: RequestId
     at: float
@@ -62,7 +62,7 @@ class Token(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Gone without a last token: aborted, failed or out of time."""
+    """Ended without a last token: aborted, failed or timed out."""
 
     request: RequestId
     at: float
@@ -71,7 +71,7 @@ class Finished(NamedTuple):
 
 
 class RuleFailed(NamedTuple):
-    """A scheduling rule raised or answered nonsense and was replaced by the plain one."""
+    """A scheduling rule raised or returned nonsense and was replaced by the plain one."""
 
     request: RequestId  # 0: none in particular
     at: float
@@ -79,7 +79,7 @@ class RuleFailed(NamedTuple):
 
 
 class Shrunk(NamedTuple):
-    """A step did not fit the runner's memory: nothing came of it, and steps are smaller for a while."""
+    """A step did not fit the runner's memory and was rolled back; steps are smaller for a while."""
 
     request: RequestId  # 0: none in particular
     at: float

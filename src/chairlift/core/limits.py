@@ -45,7 +45,7 @@ def room_after(length: int, limits: Limits) -> int:
 def output_room(prompt: Sequence[int], params: SamplingParams, limits: Limits) -> int:
     """The most tokens this request may produce; raises `InvalidRequest` when it can never be served.
 
-    Requests are checked here and once, before they are queued; the engine takes them as they are.
+    The only check of a request: the engine takes it as it is.
     """
     length = len(prompt)
     if length == 0:

@@ -1,8 +1,7 @@
-"""How one request wants its tokens chosen, and when it wants to stop.
+"""How the tokens of a request are chosen, and where they end.
 
-A value of this type is valid by construction: a bad field raises `InvalidRequest` naming it. The fields here are the
-one statement of their types, bounds and meaning; HTTP bodies, flags and documents are made from it. The scheduler reads
-only the limits; the runner reads the rest; stop strings are the text layer's.
+Valid by construction: a bad field raises `InvalidRequest` naming it. HTTP bodies, flags and documents are made from the
+fields here. The scheduler reads the limits, the text layer the stop strings, the runner the rest.
 """
 
 from dataclasses import dataclass

@@ -28,13 +28,13 @@ class Chunk(NamedTuple):
 
     request: Request
     start: int  # tokens of this request already in the cache
-    count: int  # type: ignore[assignment]  # hides tuple.count, which a plan has no use for
+    count: int  # type: ignore[assignment]  # hides tuple.count
     tokens: Sequence[int]
     num_tokens: int  # how many of `tokens` were known when the plan was made
     blocks: Sequence[BlockId]
     num_blocks: int  # how many of `blocks` belong to this plan
-    # Who takes a token from the last position: nobody while the prompt is unfinished, else the request itself,
-    # and, when a prompt with several samples is complete, its siblings too.
+    # Requests that sample from the last position: none before the end of the known tokens, then the request itself,
+    # and with it its siblings when they fork.
     samples: tuple[Request, ...]
     drafts: tuple[int, ...] = ()  # guesses of the tokens after tokens[:num_tokens], the last of the `count`
 

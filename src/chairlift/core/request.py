@@ -1,9 +1,8 @@
-"""A request as it was asked for (`Request`), and how far it has come (`Progress`).
+"""A request as it was sent (`Request`), and its state in the scheduler (`Progress`).
 
 `Request` never changes and crosses every seam: front end to engine, plan to runner. `Progress` belongs to the
-scheduler. One pair of numbers drives everything: tokens computed against tokens known. A prompt, a chunk of a
-prompt, a prefix found in the cache, a decode step and the return after a preemption are all "compute the next
-known tokens".
+scheduler. One pair of numbers drives everything: tokens computed and tokens known. A prompt, a chunk of it, a cached
+prefix, a decode and the return after a preemption are all "compute the next known tokens".
 """
 
 from dataclasses import dataclass, field
@@ -27,10 +26,10 @@ class Request:
     max_output: int  # params.max_tokens, or what the context leaves
     seed: int
     sample_index: int = 0  # which of the n samples of one prompt
-    output: tuple[int, ...] = ()  # tokens that another engine made of it before; it goes on after them
+    output: tuple[int, ...] = ()  # tokens that another engine made; it goes on after them
     stop_ids: frozenset[int] = frozenset()  # end-of-sequence ids (unless ignored) and stop_token_ids
     attributes: Attributes = NO_ATTRIBUTES
-    timeout_s: float | None = None  # after its arrival it is given up
+    timeout_s: float | None = None  # from its arrival until it is ended
 
 
 class State(Enum):
@@ -50,18 +49,18 @@ class FinishReason(Enum):
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """Where a request stands. Always: num_computed <= num_known <= limit."""
+    """Always: num_computed <= num_known <= limit."""
 
     request: Request
     arrival: float
     tokens: list[int]  # prompt, then output; append-only, so plans may hold a view of it
-    limit: int  # tokens, prompt included, at which the request has all it asked for
-    alone: tuple[Request]  # the request by itself, as plans list who samples
+    limit: int  # tokens, prompt included, at which it is complete
+    alone: tuple[Request]  # the request by itself, as the samples of a chunk
     state: State = State.WAITING
     num_computed: int = 0  # tokens whose keys and values the issued plans write, drafts not counted
-    # Tokens that issued plans will sample and no commit has brought yet; those that right drafts bring are not counted.
+    # Tokens that issued plans sample and no commit has brought yet, those of right drafts not counted.
     num_pending: int = 0
-    is_stepwise: bool = False  # what it computes next depends on what its last step brings: in a search, or with drafts
+    is_stepwise: bool = False  # its next chunk depends on its last result: in a search, or with drafts
     num_preempted: int = 0
     expected_output: int = 0
     # The block table. Only appended to, or replaced: plans in flight keep their view of it.
@@ -73,8 +72,8 @@ class Progress:
     host_blocks: list[BlockId] = field(default_factory=list)  # where a preempted request's content was moved
     num_saved: int = 0  # tokens whose keys and values lie there
     beams: "Beams | None" = None
-    siblings: list["Progress"] = field(default_factory=list)  # unborn samples that wait for this one's prompt
-    lead: "Progress | None" = None  # of an unborn sample: the one it waits for
+    siblings: list["Progress"] = field(default_factory=list)  # pending forks that wait for this one's prompt
+    lead: "Progress | None" = None  # of a pending fork: the sample it waits for
     prompt_scores: list[TokenScore] = field(default_factory=list)
 
     @classmethod
@@ -93,8 +92,8 @@ class Progress:
 
     @property
     def awaits_result(self) -> bool:
-        """Whether it can be in no plan before a commit has brought what is pending. Any other that runs goes on: what
-        is pending counts as known. One that is to be admitted needs its tokens themselves."""
+        """Whether it can be in no plan before its pending tokens are committed. Other running requests go on: pending
+        tokens count as known. Admission needs the tokens themselves."""
         return self.num_pending > 0 and (self.is_stepwise or self.state is not State.RUNNING)
 
     @property

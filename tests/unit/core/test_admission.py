@@ -48,7 +48,7 @@ def test_reserve_counts_the_outputs_of_pending_forks() -> None:
     assert not fits(Reserve(), lead, 8, memory(8 + 3 * 4, running))
 
 
-def test_peak_knows_that_short_ones_give_back_before_long_ones_need() -> None:
+def test_peak_knows_that_short_requests_release_before_long_ones_need() -> None:
     # The running one holds 9, ends with 11 and gives them back; the candidate needs 4 now and 19 in the end.
     short, long = view(1, prompt=8, output=4, num_output=2), view(2, prompt=4, output=16)
     assert fits(Peak(), long, 4, memory(10, short))
@@ -72,7 +72,7 @@ def test_peak_counts_blocks_that_the_candidate_shares_once() -> None:
 @pytest.mark.parametrize("rule", [Peak, Reserve])
 @pytest.mark.parametrize("seed", range(20))
 def test_one_look_a_step_says_the_same_as_looking_each_time(rule: Callable[[], Admission], seed: int) -> None:
-    """Candidates one after the other; who fits runs from then on."""
+    """Candidates one after the other; one that fits runs from then on."""
     rng = random.Random(seed)
     once, size = rule(), rng.choice([1, 4, 16])
     running = [_drawn(i, rng) for i in range(20)]
@@ -97,7 +97,7 @@ def _drawn(id: int, rng: random.Random) -> Progress:
 
 
 def num_running(admission: Admission, *samples: tuple[int, int]) -> int:
-    """How many of these (prompt, output) step on at once."""
+    """How many of these (prompt, output) are admitted at once."""
     limits = Limits(vocab_size=50, max_model_len=32, block_size=2, num_blocks=16, max_running=8, max_step_tokens=80)
     world = World(limits, admission=admission)
     world.arrivals[0] = [(make_request(i, range(i, i + p), o),) for i, (p, o) in enumerate(samples, start=1)]
@@ -111,7 +111,7 @@ def test_reserve_admits_fewest_and_prompt_most() -> None:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_nobody_steps_off_under_reserve(block: int) -> None:
+def test_no_request_is_preempted_under_reserve(block: int) -> None:
     """Worlds without several samples of a prompt."""
     num_worlds = 0
     for seed in range(200 * block, 200 * block + 200):
@@ -124,7 +124,7 @@ def test_nobody_steps_off_under_reserve(block: int) -> None:
     assert num_worlds > 5
 
 
-def test_samples_beside_others_do_not_step_off_under_reserve() -> None:
+def test_samples_beside_others_are_not_preempted_under_reserve() -> None:
     limits = Limits(vocab_size=50, max_model_len=40, block_size=4, num_blocks=20, max_running=8, max_step_tokens=80)
     world = World(limits, admission=Reserve())
     world.arrivals[0] = [make_samples(10 * i, range(i, i + 5 + i), 3, 9 - i) for i in range(1, 6)]

@@ -65,7 +65,7 @@ def step(scheduler: Scheduler, now: float) -> StepPlan:
 
 @lru_cache
 def cost(kind: str, name: str, running: int, waiting: int) -> float:
-    """Lines per scheduled request, planning and committing, while all seats are taken and so many wait; if none do,
+    """Lines per scheduled request, planning and committing, while the running set is full and so many wait; if none do,
     none end."""
     chosen = {"policy": "fcfs", "prefill": "mixed", "admission": "prompt"} | {kind: name}
     limits = Limits(
@@ -94,7 +94,7 @@ def test_a_decode_costs_about_as_much_under_every_rule(kind: str, name: str) -> 
 
 @pytest.mark.parametrize(("kind", "name"), RULES)
 def test_a_step_costs_the_same_per_request_however_many_run(kind: str, name: str) -> None:
-    """With requests that end and others that take their seats all the time."""
+    """With requests that end and others that are admitted all the time."""
     assert cost(kind, name, 512, 512) < 1.2 * cost(kind, name, 64, 64)
 
 

@@ -51,7 +51,7 @@ class Driven:
         return plan
 
     def commit(self, plan: StepPlan, token: int = 30, **result: Any) -> list[Token]:
-        """Everybody samples the token; the tokens that came of it."""
+        """Every request samples the token; the tokens that came of it."""
         self.now += 1.0
         tokens = [token] * sum(len(chunk.samples) for chunk in plan.chunks)
         self.scheduler.commit(plan, StepResult(plan.step, tokens, **result), self.now)
@@ -216,7 +216,7 @@ def test_a_request_may_end_while_its_drafts_are_in_flight(how: str) -> None:
 
 
 class Yielding(Fcfs):
-    """Whoever runs gives way to whoever waits."""
+    """Running requests give way to waiting ones."""
 
     def yielding(self, running: Sequence[RequestView], now: float) -> Sequence[RequestId]:
         return [view.id for view in running]

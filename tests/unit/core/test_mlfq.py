@@ -1,4 +1,4 @@
-"""Multi-level feedback: levels, who steps off for whom, and that nobody starves."""
+"""Multi-level feedback: levels, preemption between them, and that no request starves."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def test_what_has_used_its_level_up_sinks() -> None:
 
 
 @pytest.mark.parametrize("num_tokens", [1, 9, 10, 11, 29, 30, 31, 500])
-def test_telling_of_all_who_decode_at_once_is_telling_of_each(num_tokens: int) -> None:
+def test_all_decodes_at_once_count_as_each_does(num_tokens: int) -> None:
     """Sinking after 10 tokens and 20 more; the last level has no end."""
     each, once = Mlfq(levels=3, quantum=10), Mlfq(levels=3, quantum=10)
     crowd = [view(i, prompt=prompt) for i, prompt in enumerate((1, 5, 15, 100), start=1)]
@@ -57,7 +57,7 @@ def test_recomputed_prompts_do_not_use_a_level_up() -> None:
     assert drain(policy, back, view(2, prompt=9)) == [1, 2]
 
 
-def test_the_worst_running_step_off_for_better_ones_that_wait() -> None:
+def test_the_worst_running_requests_yield_to_better_waiting_ones() -> None:
     policy = Mlfq(quantum=10)
     running = [view(1, prompt=9), view(2, prompt=30), view(3, prompt=100), view(4, prompt=100)]
     wait(policy, view(5, prompt=20), view(6, prompt=20))
@@ -66,7 +66,7 @@ def test_the_worst_running_step_off_for_better_ones_that_wait() -> None:
     assert policy.yielding(running, 1.0) == [4, 3, 2]  # the first is on a better level itself
 
 
-def test_nobody_steps_off_within_its_prompt() -> None:
+def test_no_request_yields_within_its_prompt() -> None:
     policy = Mlfq(quantum=10)
     wait(policy, view(2))
     assert policy.yielding([view(1, prompt=100, num_computed=50)], 1.0) == []
@@ -78,7 +78,7 @@ def test_the_victim_is_on_the_worst_level() -> None:
     assert Mlfq(quantum=10).victim(running, 9.0) == 3
 
 
-def test_who_has_waited_long_enough_rises_above_all() -> None:
+def test_a_starving_request_rises_above_all() -> None:
     policy = Mlfq(quantum=10, starve=5.0)
     old, older = view(1, 1.0, prompt=100), view(2, 0.0, prompt=300)
     wait(policy, older, old, view(3, 4.0), view(4, 4.0))
@@ -89,7 +89,7 @@ def test_who_has_waited_long_enough_rises_above_all() -> None:
     assert policy.first(6.0) == 1
 
 
-def test_who_has_risen_sinks_after_a_quantum() -> None:
+def test_a_risen_request_sinks_after_a_quantum() -> None:
     policy = Mlfq(quantum=10, starve=5.0)
     risen = view(1, 0.0, prompt=300, num_preempted=1)
     wait(policy, risen)
@@ -100,13 +100,13 @@ def test_who_has_risen_sinks_after_a_quantum() -> None:
         policy.served(risen, 0, 1)
     assert policy.yielding([risen], 6.0) == []
     policy.served(risen, 0, 1)
-    assert policy.yielding([risen], 6.0) == []  # now on the level of who waits, not below
+    assert policy.yielding([risen], 6.0) == []  # now on the level of the waiting one, not below
     for _ in range(10):
         policy.served(risen, 0, 1)
     assert policy.yielding([risen], 6.0) == [1]
 
 
-def test_nothing_is_kept_of_who_is_gone() -> None:
+def test_nothing_is_kept_of_ended_requests() -> None:
     policy = Mlfq()
     gone = view(1)
     drain(policy, gone)
@@ -116,7 +116,7 @@ def test_nothing_is_kept_of_who_is_gone() -> None:
 
 
 def stream_of_short_ones(policy: Policy, depth: int) -> World:
-    """Two long requests, and after them for a long time just as many short ones as two seats can serve."""
+    """Two long requests, and after them for a long time just as many short ones as two running at once can serve."""
     arrivals = {0: [(make_request(i, range(i, i + 40), 60),) for i in (1, 2)]}
     for step in range(2, 400, 2):
         arrivals[step] = [(make_request(10 + step, [step % 50], 4),)]
@@ -126,7 +126,7 @@ def stream_of_short_ones(policy: Policy, depth: int) -> World:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_short_requests_pass_long_ones_that_hold_the_seats(depth: int) -> None:
+def test_short_requests_pass_long_ones_that_run(depth: int) -> None:
     def first_token(world: World, request: int) -> float:
         return next(e.at for e in world.events if isinstance(e, Token) and e.request == request)
 
@@ -147,7 +147,7 @@ def test_long_requests_end_under_a_stream_of_short_ones(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_who_has_starved_is_passed_by_nobody_that_began_to_wait_later(depth: int) -> None:
+def test_a_starving_request_is_not_passed_by_one_that_began_to_wait_later(depth: int) -> None:
     starve, since, num_risen = 40.0, dict[RequestId, float](), 0
     for event in stream_of_short_ones(Mlfq(quantum=8, starve=starve), depth).events:
         if isinstance(event, Queued | Preempted):

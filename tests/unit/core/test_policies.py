@@ -60,7 +60,7 @@ def test_an_unknown_measure_lists_those_there_are(rule: Callable[..., Policy]) -
         rule(by="size")
 
 
-def test_like_lengths_step_on_together() -> None:
+def test_like_lengths_are_admitted_together() -> None:
     requests = [view(i, float(i), output=length) for i, length in enumerate((100, 10, 103, 9, 98, 11))]
     order = drain(SimilarLength(), *requests)
     assert sorted(order[:3]) == [1, 3, 5]  # the short ones are closest to nothing
@@ -105,7 +105,7 @@ def test_users_take_turns_however_many_requests_one_of_them_has() -> None:
     assert users == ["few", "many", "few", "many", "many", "many", "many", "many"]
 
 
-def test_a_user_who_was_away_has_not_saved_up() -> None:
+def test_an_idle_user_saves_nothing_up() -> None:
     policy = FairShare()
     for i in range(5):
         busy = view(i, user="busy")
@@ -130,7 +130,7 @@ def test_what_is_computed_again_is_not_charged() -> None:
     assert drain(policy, view(3, user="b"), view(4, user="a")) == [4, 3]
 
 
-def test_fair_share_charges_all_who_decode_at_once_as_it_does_each() -> None:
+def test_fair_share_charges_all_decodes_at_once_as_it_does_each() -> None:
     crowd = [view(i, user="aab"[i % 3]) for i in range(10)]
     each, once = FairShare(output=0.3), FairShare(output=0.3)
     for one in crowd:
@@ -152,7 +152,7 @@ def test_a_user_with_two_shares_is_served_twice_as_much() -> None:
     assert served == {"a": 300, "b": 150}
 
 
-def test_fair_shares_victim_is_the_newest_of_who_was_served_most() -> None:
+def test_fair_shares_victim_is_the_newest_of_the_most_served_user() -> None:
     policy = FairShare()
     running = [view(1, 1.0, user="a"), view(2, 2.0, user="a"), view(3, 3.0, user="b")]
     policy.served(running[0], 50, 0)
@@ -206,7 +206,7 @@ def test_only_the_oldest_are_asked_for() -> None:
     assert cache.num_asked == 8
 
 
-def test_the_cache_is_asked_again_only_when_somebody_came_or_left() -> None:
+def test_the_cache_is_asked_again_only_when_the_queue_changed() -> None:
     policy, cache = LongestPrefix(window=3), Cached({2: 5, 3: 9})
     policy.watch(cache)
     requests = [view(i) for i in range(5)]
@@ -228,7 +228,7 @@ def test_the_oldest_waits_no_longer_than_its_patience() -> None:
 
 
 def num_admitted_between(policy: Policy, seed: int, length: Callable[[random.Random], int]) -> list[tuple[int, int]]:
-    """Under a queue that is kept full: for each request, how many it found waiting and after how many it stepped on."""
+    """Under a queue that is kept full: for each request, how many waited before it and after how many it ran."""
     rng = random.Random(seed)
     waiting: dict[RequestId, RequestView] = {}
     found: dict[RequestId, tuple[int, int]] = {}
@@ -254,7 +254,7 @@ def test_the_bound_of_policies_with_patience_holds(seed: int) -> None:
     for policy in (SimilarLength(patience=4), prefix):
         spans = num_admitted_between(policy, seed, lambda rng: rng.choice([3, 50, 700]))
         assert all(span <= (num_found + 1) * 5 for num_found, span in spans)
-        assert max(span - num_found for num_found, span in spans) > 5, "nobody was passed over: too easy"
+        assert max(span - num_found for num_found, span in spans) > 5, "no request was passed over: too easy"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -269,7 +269,7 @@ def test_with_aging_only_those_that_come_soon_after_pass(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_is_passed_by_a_request_that_comes_after_its_deadline(seed: int) -> None:
+def test_no_request_is_passed_by_one_that_comes_after_its_deadline(seed: int) -> None:
     rng = random.Random(seed)
     requests = [view(i, float(i), deadline_s=rng.choice([None, 3.0, 30.0])) for i in range(400)]
     place = {request: i for i, request in enumerate(drain(Deadline(default=60.0), *requests))}
@@ -280,10 +280,10 @@ def test_nobody_is_passed_by_a_request_that_comes_after_its_deadline(seed: int) 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_users_with_work_waiting_are_served_alike(seed: int) -> None:
-    """Four seats; whoever has one computes its prompt and then a token a step."""
+    """Four requests run at once; each computes its prompt and then a token a step."""
     rng = random.Random(seed)
     policy, served = FairShare(prompt=1.0, output=1.0), {"a": 0, "b": 0, "c": 0}
-    most_prompt, most_output, seats = 20, 30, 4
+    most_prompt, most_output, max_running = 20, 30, 4
     waiting = {
         one.id: one
         for one in (
@@ -294,7 +294,7 @@ def test_users_with_work_waiting_are_served_alike(seed: int) -> None:
     wait(policy, *waiting.values())
     running: deque[tuple[RequestView, int]] = deque()
     while all(any(o.request.attributes.user == user for o in waiting.values()) for user in served):
-        while len(running) < seats:
+        while len(running) < max_running:
             chosen = waiting.pop(policy.first(0.0))  # type: ignore[arg-type]
             policy.remove(chosen)
             policy.served(chosen, len(chosen.request.prompt), 0)
@@ -306,7 +306,7 @@ def test_users_with_work_waiting_are_served_alike(seed: int) -> None:
             served[one.request.attributes.user] += 1
             if left > 1:
                 running.append((one, left - 1))
-        assert max(served.values()) - min(served.values()) <= most_prompt + seats * most_output
+        assert max(served.values()) - min(served.values()) <= most_prompt + max_running * most_output
     assert min(served.values()) > 1000
 
 
@@ -318,7 +318,7 @@ def many() -> list[RequestView]:
 
 
 def cost(policy: Policy, num_waiting: int) -> int:
-    """Lines of Python run for 100 requests that come and 100 that step on, in a queue of this length."""
+    """Lines of Python run for 100 requests that come and 100 that are admitted, in a queue of this length."""
     known: dict[RequestId, RequestView] = {one.id: one for one in many()}
     wait(policy, *many()[:num_waiting])
     lines = 0

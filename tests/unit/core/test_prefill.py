@@ -64,17 +64,17 @@ def test_prefill_first_lets_decodes_wait_for_prompts() -> None:
     ]
 
 
-def test_prefill_first_goes_on_decoding_when_memory_lets_nobody_in() -> None:
+def test_prefill_first_goes_on_decoding_when_memory_admits_none() -> None:
     world = run(PrefillFirst(), (0, 30, 6), (1, 30, 2), limits=replace(LIMITS, num_blocks=10, max_model_len=40))
     assert shapes(world)[1] == [(1, 1)]
 
 
-def test_decode_first_keeps_newcomers_out_until_enough_seats_are_free() -> None:
+def test_decode_first_admits_none_until_enough_of_the_running_set_is_free() -> None:
     rule = DecodeFirst(free=0.5)
     assert rule.allow(step(num_admissible=1, num_decodes=3, num_waiting=9)).num_new == 0
     assert rule.allow(step(num_admissible=2, num_decodes=2, num_waiting=9)).num_new == 2
     assert rule.allow(step(num_admissible=1, num_decodes=3, num_waiting=9, num_preempted=1)).num_new == 1
-    assert rule.allow(step(num_admissible=1, num_prompts=3)).num_new == 1  # nobody decodes
+    assert rule.allow(step(num_admissible=1, num_prompts=3)).num_new == 1  # none decodes
 
 
 def test_delay_holds_prompts_until_the_oldest_has_waited_its_part_of_the_last_prompt_step() -> None:
@@ -106,11 +106,11 @@ def test_a_batch_that_takes_several_steps_is_completed() -> None:
     assert rule.allow(step(num_waiting=2, num_admitted=3, num_prompts=1, num_admissible=1)).num_new == 0
 
 
-def test_a_batch_is_never_larger_than_the_seats() -> None:
+def test_a_batch_is_never_larger_than_the_running_set() -> None:
     assert BatchedPrefill(size=8).allow(step(num_waiting=4, num_admissible=4)).num_new == 4
 
 
-def test_prompts_step_on_in_batches() -> None:
+def test_prompts_are_admitted_in_batches() -> None:
     world = run(BatchedPrefill(size=2), (0, 4, 8), (0, 4, 8), (2, 4, 2), (4, 4, 2), (5, 4, 2))
     admitted = [(e.request, e.at) for e in world.events if isinstance(e, Admitted)]
     assert admitted[2][1] == admitted[3][1]
@@ -135,7 +135,7 @@ def test_a_static_batch_fills_over_several_steps_before_it_decodes() -> None:
     ]
 
 
-def test_a_static_batch_takes_back_who_stepped_off() -> None:
+def test_a_static_batch_admits_its_preempted_requests() -> None:
     limits = replace(LIMITS, num_blocks=6, max_model_len=24)
     world = run(Static(), (0, 6, 12), (0, 6, 12), (0, 3, 2), limits=limits)
     assert any(isinstance(e, Preempted) for e in world.events)
@@ -145,9 +145,9 @@ def test_a_static_batch_takes_back_who_stepped_off() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_after_preempt_wait_lets_nobody_on_in_a_step_that_made_somebody_step_off(waits: bool) -> None:
+def test_after_preempt_wait_admits_none_in_a_step_that_preempts(waits: bool) -> None:
     limits = replace(LIMITS, num_blocks=7, max_model_len=28)
-    # The second steps off for the first, and gives more back than the first needs: the third could step on.
+    # The second is preempted for the first and releases more than the first needs: the third could be admitted.
     world = run(WaitAfterPreempt(Mixed()) if waits else Mixed(), (0, 4, 20), (0, 16, 8), (5, 1, 2), limits=limits)
     off = [e.at for e in world.events if isinstance(e, Preempted)]
     on = [e.at for e in world.events if isinstance(e, Admitted)]
@@ -155,7 +155,7 @@ def test_after_preempt_wait_lets_nobody_on_in_a_step_that_made_somebody_step_off
     assert not waits or not set(off) & set(on)
 
 
-def test_the_wrapped_rule_is_heard_when_nobody_stepped_off() -> None:
+def test_the_wrapped_rule_decides_in_a_step_without_preemption() -> None:
     rule = WaitAfterPreempt(PrefillFirst())
     assert not rule.allow(step(num_waiting=1)).decodes
     assert rule.allow(step(num_waiting=1)).num_new > 0

@@ -2,7 +2,7 @@
 
 Each user has a virtual token counter: a prompt token counts `prompt`, an output token `output`, a token that is
 recomputed after a preemption nothing, all divided by the user's weight (`Attributes.share`, the latest counts). An idle
-user saves nothing up: its counter rises to that of the least served user who waited meanwhile. Requests of one user
+user saves nothing up: its counter rises to that of the least served waiting user. Requests of one user
 are served in order of arrival.
 
 Bound: of two users with waiting requests, one falls behind the other by at most a prompt and the output of the

@@ -1,4 +1,4 @@
-"""Beam search over one prompt: which continuations live on. Pure bookkeeping; the scheduler moves the blocks.
+"""Beam search over one prompt: which continuations go on. The scheduler moves the blocks.
 
 Each member of the search offers its most likely next tokens. Once all have offered, `decide` ranks the continuations by
 the sum of their log-probabilities. Of the best `width`, those that end (all of them at the length limit) go among the
@@ -75,7 +75,7 @@ class Beams:
         return branches
 
     def assign(self, members: Sequence[RequestId]) -> None:
-        """Who carries the branches of the last decision, in their order."""
+        """The members that carry the branches of the last decision, in their order."""
         self.members = list(members)
         self._sums = dict(zip(members, self._next_sums, strict=True))
 

@@ -1,4 +1,4 @@
-"""How long an answer will be, guessed from how long earlier ones were: per user, by a quantile that is learnt."""
+"""The expected length of an answer: a learnt quantile of earlier ones, per user."""
 
 from collections import OrderedDict
 
@@ -23,7 +23,7 @@ class LengthPredictor:
         if user:
             self._users[user] = self._follow(self._users.get(user, self._overall), num_output)
             self._users.move_to_end(user)
-            if len(self._users) > MAX_USERS:  # the one not heard of for the longest time
+            if len(self._users) > MAX_USERS:  # the least recent
                 self._users.popitem(last=False)
 
     def _follow(self, guess: float, seen: int) -> float:

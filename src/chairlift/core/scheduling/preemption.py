@@ -1,4 +1,4 @@
-"""What happens to a victim's keys and values: computed again later, or kept in host memory meanwhile."""
+"""What happens to a victim's keys and values: recomputed later, or swapped to host memory."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Preemption:
             raise InvalidConfig(f"preemption {self.mode!r} is not known; there are: {', '.join(MODES)}")
 
     def is_swap(self, num_blocks: int, num_tokens: int) -> bool:
-        """Whether a victim with so many blocks and computed tokens is moved out rather than forgotten."""
+        """Whether a victim with so many blocks and computed tokens is swapped out rather than recomputed."""
         if self.mode == "auto":
             return 2 * num_blocks * self.block_copy_s < num_tokens * self.token_s
         return self.mode == "swap"

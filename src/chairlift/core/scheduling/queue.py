@@ -28,7 +28,7 @@ class RankedQueue:
         return None
 
     def remove(self, request: RequestId) -> None:
-        """Its heap entry, if there is one, stays behind until it comes up, or until stale entries are the majority."""
+        """Its heap entry stays until it reaches the top, or until stale entries are the majority."""
         self._ranks.pop(request, None)
         if len(self._heap) > 2 * len(self._ranks) + 16:
             self._heap = [entry for entry in self._heap if self._ranks.get(entry[1]) == entry[0]]

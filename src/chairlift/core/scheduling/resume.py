@@ -1,4 +1,4 @@
-"""A request whose engine is gone goes on in another: from its prompt and the tokens that were made of it."""
+"""Requests of an engine that is gone go on in another: from their prompts and the tokens made so far."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,10 +7,10 @@ from chairlift.core.request import Request
 
 
 def resume(samples: Sequence[Request], outputs: Mapping[int, Sequence[int]]) -> list[tuple[Request, ...]]:
-    """The samples named in `outputs`, after the tokens given there; the others have ended. A group shares its prompt.
+    """Groups of the samples named in `outputs`, after the tokens given there; the others have ended.
 
-    Samples without a token start together, as new ones do. Any other is known further than the prompt, and goes by
-    itself: what it shares with the others it finds in the prefix index.
+    Samples without a token start together, as new ones do. Any other starts by itself and finds shared blocks in the
+    prefix index.
     """
     left = [
         replace(request, output=tuple(outputs[request.sample_index]))

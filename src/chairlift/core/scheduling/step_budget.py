@@ -1,7 +1,7 @@
 """How many tokens a step may compute: all that the limits allow, fewer for a while after one did not fit.
 
-A step that did not fit halves the budget, counted from what it had; every step that is committed lets it grow by a
-256th, so that what takes memory away for long is run into seldom.
+A step that did not fit halves its own number of tokens; each committed step adds a 256th, so that a lasting lack of
+memory is met seldom.
 """
 
 _GROWTH = 256

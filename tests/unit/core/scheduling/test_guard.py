@@ -84,13 +84,13 @@ def test_a_policy_that_raises_is_replaced_and_no_request_is_lost(method: str, nu
 
 @pytest.mark.parametrize("nonsense", [None, 99, "1", [], 1.5])
 @pytest.mark.parametrize("method", ["first", "victim"])
-def test_a_policy_that_names_nobody_there_is_replaced(method: str, nonsense: object) -> None:
+def test_a_policy_that_names_an_unknown_request_is_replaced(method: str, nonsense: object) -> None:
     (message,) = run(policy=Breaking(method, 1, lambda: nonsense))
     assert message.startswith("the policy failed (")
 
 
 @pytest.mark.parametrize("nonsense", [[99], None, 3, [[]]])
-def test_a_policy_that_has_strangers_step_off_is_replaced(nonsense: object) -> None:
+def test_a_policy_that_yields_unknown_requests_is_replaced(nonsense: object) -> None:
     (message,) = run(policy=Breaking("yielding", 1, lambda: nonsense))
     assert message.startswith("the policy failed (")
 

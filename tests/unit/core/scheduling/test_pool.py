@@ -36,7 +36,7 @@ def test_blocks_saved_are_table_entries_less_blocks_held() -> None:
     assert pool.num_shared == 0
     pool.publish(first[0], ROOT, (1, 2))
     pool.release(first[:1])
-    pool.share(first[:1])  # a prefix that nobody held
+    pool.share(first[:1])  # a prefix that no table listed
     assert pool.num_shared == 0
 
 

@@ -50,7 +50,7 @@ def test_no_more_requests_run_than_allowed() -> None:
     assert [len(chunks) for chunks in shapes(world)] == [2, 2, 2, 2]
 
 
-def test_the_newest_request_steps_off_when_blocks_run_out_and_keeps_its_output() -> None:
+def test_the_newest_request_is_preempted_when_blocks_run_out_and_keeps_its_output() -> None:
     limits = replace(ROOMY, num_blocks=4, max_model_len=16)
     world = run(limits, (make_request(1, range(4), 8),), (make_request(2, range(20, 23), 8),))
     preempted = [e for e in world.events if isinstance(e, Preempted)]
@@ -64,7 +64,7 @@ def test_a_second_request_starts_from_the_blocks_of_the_first() -> None:
     assert [e.num_cached for e in world.events if isinstance(e, Admitted)] == [0, 8]
 
 
-def test_nobody_starts_from_what_was_computed_for_a_request_whose_logits_were_not_numbers() -> None:
+def test_no_request_starts_from_blocks_of_a_request_that_failed() -> None:
     scheduler = Scheduler(ROOMY, Fcfs())
     for id in (1, 2):
         scheduler.add((make_request(id, range(9), 2),), float(id))
@@ -102,7 +102,7 @@ def test_when_the_leading_sample_is_aborted_before_its_prompt_is_done_the_next_t
     assert sorted(world.outputs()) == [2, 3]
 
 
-def test_an_unborn_sample_can_be_aborted() -> None:
+def test_a_pending_fork_can_be_aborted() -> None:
     world = World(ROOMY, arrivals={0: [make_samples(1, range(30), 3, 2)]}, aborts={1: [RequestId(2)]})
     world.run()
     assert sorted(world.outputs()) == [1, 3]
@@ -120,7 +120,7 @@ def test_a_request_that_stops_early_leaves_no_trace_of_the_step_planned_too_far(
     world = run(ROOMY, (stop,), depth=2)
     last = [e for e in world.events if isinstance(e, Token)][-1]
     assert (last.token, last.finish) == (alone[2], FinishReason.STOP)
-    assert len(world.runner.plans) == 4  # one more than needed, and nobody hears of it
+    assert len(world.runner.plans) == 4  # one more than needed, without an event
 
 
 def test_prompt_scores_come_once_and_whole_even_over_several_chunks() -> None:
@@ -167,7 +167,7 @@ def test_a_step_that_does_not_fit_is_made_of_smaller_ones_and_nothing_is_compute
     assert sum(size for size in sizes if size <= 5) == 3 * (20 + 6 - 1)
 
 
-def test_a_table_that_is_put_back_is_another_list() -> None:
+def test_a_table_that_is_rolled_back_is_another_list() -> None:
     """Runners know by it what they hold of a table; they may not have got round to writing it."""
     scheduler = Scheduler(ROOMY, Fcfs())
     scheduler.add((make_request(1, range(9), 4),), 0.0)
@@ -200,7 +200,7 @@ def test_a_failed_step_fails_its_requests_and_no_others(depth: int) -> None:
     assert len(world.outputs()[RequestId(2)]) == 4
 
 
-def test_who_is_out_of_time_while_waiting_is_given_up_before_it_costs_anything() -> None:
+def test_a_waiting_request_past_its_timeout_ends_before_it_costs_anything() -> None:
     limits = replace(ROOMY, max_running=1)
     world = run(limits, (make_request(1, range(2), 6),), (make_request(2, range(10, 30), 4, timeout_s=3.0),))
     [end] = [e for e in world.events if isinstance(e, Finished)]
@@ -209,7 +209,7 @@ def test_who_is_out_of_time_while_waiting_is_given_up_before_it_costs_anything()
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_who_is_out_of_time_while_running_stops_in_the_middle_and_frees_its_blocks(depth: int) -> None:
+def test_a_running_request_past_its_timeout_stops_and_frees_its_blocks(depth: int) -> None:
     world = run(ROOMY, (make_request(1, range(2), 30, timeout_s=12.0),), depth=depth)
     assert [e.finish for e in world.events if isinstance(e, Finished)] == [FinishReason.TIMEOUT]
     assert 2 < len(world.outputs()[RequestId(1)]) < 30
