@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.options import DEFAULTS, OPTIONS, Group, Option, resolve
-from chairlift.config.settings import Settings
+from chairlift.config.options import DEFAULTS, OPTIONS, Option, resolve
+from chairlift.config.settings import Group, Settings
 from chairlift.config.values import Parser
 from chairlift.core.errors import InvalidConfig
 

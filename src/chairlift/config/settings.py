@@ -1,13 +1,53 @@
-"""All settings of a run, resolved once and never changed.
+"""All settings of a run, resolved once and never changed: types, defaults, parsers and help texts of the options.
 
 Always: each field is valid on its own. None means "chosen later from the model or the device". Where the values come
 from (flags, YAML, environment) is not known here.
 """
 
-from dataclasses import dataclass, field
-from pathlib import Path
+# ruff: noqa: RUF009  options are fields
 
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from chairlift.config.hf import DTYPES
+from chairlift.config.rules import rule_text
+from chairlift.config.values import (
+    Parser,
+    boolean,
+    existing_path,
+    new_file,
+    num_bytes,
+    one_of,
+    seconds,
+    seconds_or_0,
+    share,
+    text,
+    whole,
+)
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.scheduling.preemption import MODES
+
+Group = Literal["model", "engine", "server", "record"]
+UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
+_KV_RULE = (
+    "KV blocks (default: a quarter of free memory, 256 MiB for the embedded model, up to half where one request of "
+    "full length needs it; by --memory on a GPU)"
+)
+
+
+def _option(group: Group, default: Any, parse: Parser, hint: str, help: str, is_secret: bool = False) -> Any:
+    """`hint`: the value's shape in the help; empty for an on/off option."""
+    stated = {"group": group, "parse": parse, "hint": hint, "help": help}
+    return field(default=default, repr=not is_secret, metadata=stated)
+
+
+_model, _engine, _server, _record = (partial(_option, group) for group in ("model", "engine", "server", "record"))
+
+
+def _choice(*names: str) -> tuple[Parser, str]:
+    return one_of(*names), "{" + ",".join(names) + "}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,64 +65,99 @@ class LlmServing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    model: str | None = None  # None: the embedded default
-    served_model_name: str | None = None  # None: the name of the model's source
-    tokenizer: Path | None = None  # None: the model's own
-    load_format: str = "auto"
-    device: str = "auto"
-    dtype: str = "auto"
-    kv_dtype: str = "auto"  # auto: as dtype
-    quantize: str = "auto"  # auto: as a GGUF file has them where that can be, else none
-    kernels: str = "auto"
-    attention: str = "auto"
-    exact: bool = False  # a request's bits do not depend on what shares its steps
-    memory: float | None = None  # share of a GPU's memory that may be used; None: 0.9
-    threads: int = 0  # 0: all cores
-    max_model_len: int | None = None
-    max_running: int | None = None
-    max_step_tokens: int | None = None
-    max_step_prompts: int = 0  # 0: no limit
-    block_size: int = 16
-    num_blocks: int | None = None
-    kv_memory: int | None = None  # bytes
-    prefix_cache: bool = True
-    share_prefixes: str = "key"  # between requests of one key, or all; matters where there are API keys
-    policy: str = "fcfs"  # this and the next two: rules as config/rules.py reads them
-    prefill: str = "mixed"
-    admission: str = "prompt"
-    preemption: str = "recompute"
-    host_memory: int | None = None  # bytes for blocks that are swapped out
-    host: str = "127.0.0.1"
-    port: int = 8000
-    frontends: int | None = None
-    api_key: str | None = field(default=None, repr=False)  # one, or several with commas between
-    api_key_file: Path | None = None
-    allowed_host: str | None = None  # one, or several with commas between; beside this machine's names, without keys
-    cors_origin: str | None = None  # one, or several with commas between; None: no other site may call
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    admin_key: str | None = field(default=None, repr=False)
-    admin_host: str = "127.0.0.1"
-    admin_port: int | None = None  # None: no admin routes
-    max_body_bytes: int = 8 * 2**20
-    max_connections: int = 8192
-    max_connections_per_address: int | None = None  # None: half of all
-    max_receive_seconds: float = 60.0
-    slow_reader_seconds: float = 60.0
-    max_waiting: int = 4096
-    max_waiting_tokens: int = 4 * 2**20
-    max_request_seconds: float | None = None  # None: no limit
-    drain_timeout: float | None = None  # seconds; None: no limit
-    escape_special_tokens: bool = True  # in chat messages
-    engine_timeout: float = 60.0  # seconds without a sign of life; 0: no limit
-    llm_serving_logprob: str = "logit"  # what the field of that name holds in answers of the llm-serving routes
-    vllm_metric_names: bool = False  # beside our own
-    otlp_endpoint: str | None = field(default=None, repr=False)  # where spans are sent; may hold a password
-    log_level: str = "info"
-    log_format: str = "text"
-    log_requests: bool = False
-    log_prompts: bool = False
-    trace: Path | None = None  # where the engine writes what it does
+    model: str | None = _model(
+        None, text, "MODEL", "folder, .gguf file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"
+    )
+    served_model_name: str | None = _server(None, text, "NAME", "name shown to clients (default: the model's)")
+    tokenizer: Path | None = _model(None, existing_path, "PATH", "tokenizer file or folder (default: the model's own)")
+    load_format: str = _model("auto", *_choice("auto", "dummy"), "dummy: random weights, for measuring")
+    device: str = _model(
+        "auto", *_choice("auto", "cpu", "cuda", *UNTRIED_DEVICES), "where to compute; auto: cuda, else cpu"
+    )
+    dtype: str = _model("auto", *_choice("auto", *DTYPES), "what to compute in")
+    kv_dtype: str = _model("auto", *_choice("auto", "int8", "fp8"),
+        "what keys and values are kept in: int8 on a CPU, fp8 on a GPU; auto: as --dtype",
+    )  # fmt: skip
+    quantize: str = _model("auto", *_choice("auto", "none", "stored", "int8", "int4", "fp8"),
+        "what weights are kept in: as a GGUF file has them (stored), 8 or 4 bits on a CPU, fp8 on a GPU, or the "
+        "number type of --dtype (none); auto: stored on a CPU unless --dtype names a type, else none",
+    )  # fmt: skip
+    kernels: str = _model("auto", *_choice("auto", "torch", "native", "triton"), "which operations to use")
+    attention: str = _model("auto", *_choice("auto", "triton", "flashinfer"), "kernels for attention on a GPU")
+    exact: bool = _model(False, boolean, "", "the same bits for a request, whatever shares its steps")
+    memory: float | None = _model(None, share, "SHARE", "of a GPU's memory that may be used in all (default: 0.9)")
+    threads: int = _model(0, whole(0, 4096), "N", "CPU threads; 0: all cores")
+    max_model_len: int | None = _engine(None, whole(2), "N", "longest prompt plus output (default: the model's)")
+    max_running: int | None = _engine(None, whole(1, 65536), "N", "requests that share a step (default: by device)")
+    max_step_tokens: int | None = _engine(None, whole(1), "N", "tokens computed in a step (default: by device)")
+    max_step_prompts: int = _engine(0, whole(0), "N", "prompts computed in a step; 0: no limit")
+    block_size: int = _engine(16, whole(1, 65536), "N", "tokens in a KV block")
+    num_blocks: int | None = _engine(None, whole(1), "N", _KV_RULE)
+    kv_memory: int | None = _engine(None, num_bytes, "SIZE", "memory for KV blocks, such as 512MiB")
+    prefix_cache: bool = _engine(True, boolean, "", "share the KV blocks of equal prompt beginnings")
+    share_prefixes: str = _server("key", *_choice("key", "all"),
+        "which requests share prefixes where there are API keys: those of one key or cache_group, or all",
+    )  # fmt: skip
+    policy: str = _engine(
+        "fcfs", rule_text("policy"), "RULE", "which request is served first (see `chairlift policies`)"
+    )
+    prefill: str = _engine("mixed", rule_text("prefill"), "RULE", "which prompts may enter a step")
+    admission: str = _engine("prompt", rule_text("admission"), "RULE", "whether memory allows the next request")
+    preemption: str = _engine(
+        "recompute", *_choice(*MODES), "what becomes of a victim's KV blocks when memory runs out"
+    )
+    host_memory: int | None = _engine(
+        None, num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"
+    )
+    host: str = _server("127.0.0.1", text, "ADDRESS", "address to listen on")
+    port: int = _server(8000, whole(0, 65535), "N", "port to listen on")
+    frontends: int | None = _server(None, whole(1, 256), "N", "HTTP processes that share the port (default: by device)")
+    api_key: str | None = _server(
+        None, text, "KEY,...", "clients must send one; better in CHAIRLIFT_API_KEY or a file", is_secret=True
+    )
+    api_key_file: Path | None = _server(None, existing_path, "FILE", "keys with limits and shares (see docs/access.md)")
+    cors_origin: str | None = _server(
+        None, text, "ORIGIN,...", "sites whose pages may call this server (default: none)"
+    )
+    allowed_host: str | None = _server(None, text, "NAME,...", "names to take beside this machine's own, without keys")
+    tls_cert: Path | None = _server(None, existing_path, "FILE", "certificate chain for HTTPS, in PEM")
+    tls_key: Path | None = _server(None, existing_path, "FILE", "its private key, in PEM")
+    admin_key: str | None = _server(
+        None, text, "KEY", "needed for the admin routes; better in CHAIRLIFT_ADMIN_KEY", is_secret=True
+    )
+    admin_host: str = _server("127.0.0.1", text, "ADDRESS", "address for the admin routes")
+    admin_port: int | None = _server(None, whole(0, 65535), "N", "port for the admin routes (default: none)")
+    max_body_bytes: int = _server(8 * 2**20, num_bytes, "SIZE", "largest request body (default: 8MiB)")
+    max_connections: int = _server(8192, whole(1), "N", "open connections; more get 503")
+    max_connections_per_address: int | None = _server(None, whole(1), "N",
+        "open connections of one address (IPv6: one /64); more get 429 (default: half of --max-connections)",
+    )  # fmt: skip
+    max_receive_seconds: float = _server(60.0, seconds, "S", "for a request to arrive in full; later ones get 408")
+    slow_reader_seconds: float = _server(60.0, seconds, "S", "a client may read nothing before it is cut off")
+    max_waiting: int = _server(4096, whole(1), "N", "requests without a token yet; more get 429 (an n counts n times)")
+    max_waiting_tokens: int = _server(4 * 2**20, whole(1), "N", "tokens of their prompts; more get 429")
+    max_request_seconds: float | None = _server(None, seconds, "S", "a request may take; then 504 (default: no limit)")
+    drain_timeout: float | None = _server(
+        None, seconds, "S", "to finish requests when told to stop (default: no limit)"
+    )
+    escape_special_tokens: bool = _model(True, boolean, "",
+        "control tokens that a chat message spells out, such as <|im_end|>, stay text (default: on)",
+    )  # fmt: skip
+    engine_timeout: float = _server(60.0, seconds_or_0, "S", "without a sign of life replace the engine; 0: never")
+    llm_serving_logprob: str = _server(
+        "logit", *_choice("logit", "logprob"), "what `logprob` is in llm-serving answers"
+    )
+    vllm_metric_names: bool = _server(False, boolean, "", "at /metrics, vLLM's names beside our own")
+    otlp_endpoint: str | None = _server(
+        None, text, "URL", "send a trace of each request there, by OTLP over HTTP", is_secret=True
+    )
+    log_level: str = _server("info", *_choice("debug", "info", "warning", "error"), "how much to log")
+    log_format: str = _server("text", *_choice("text", "json"), "how log lines look")
+    log_requests: bool = _server(False, boolean, "", "log a line for each request that ended")
+    log_prompts: bool = _server(False, boolean, "", "with prompts and answers in these lines")
+    trace: Path | None = _record(
+        None, new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"
+    )
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # to show at the start of the run
 

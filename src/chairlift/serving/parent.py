@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from chairlift.build import find_model
-from chairlift.config.options import UNTRIED_DEVICES
 from chairlift.config.processors import num_processors
-from chairlift.config.settings import Settings
+from chairlift.config.settings import UNTRIED_DEVICES, Settings
 from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
 from chairlift.live.recovery.step_note import StepNote

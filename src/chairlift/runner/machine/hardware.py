@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import torch
 
-from chairlift.config.options import UNTRIED_DEVICES
 from chairlift.config.processors import num_processors
+from chairlift.config.settings import UNTRIED_DEVICES
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.machine.instructions import cpu_features
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from chairlift.cli.main import main
-from chairlift.config.options import UNTRIED_DEVICES
-from chairlift.config.settings import Settings
+from chairlift.config.settings import UNTRIED_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kernels import check_exact, pick_kernels
 from chairlift.runner.machine import hardware
