@@ -1,7 +1,6 @@
-"""Which GGUF file of a repository is meant: by quantisation or by name, or by a rule where there is no word about it.
+"""Which GGUF file of a repository is meant: by quantisation or by name; else the only one, or the one in Q4_K_M.
 
-The rule is that of other programs: the only file there is, else the one in Q4_K_M. Whatever leaves a doubt is refused
-in one line that lists what there is.
+Whatever leaves a doubt is refused in one line that lists the choices.
 """
 
 import re
@@ -20,7 +19,8 @@ _MOST_LISTED = 40
 def choose_gguf(repo: str, names: list[str], wanted: str) -> str:
     """`wanted`: a quantisation such as Q4_K_M, the name of a file, or nothing."""
     models = [name for name in names if not PurePosixPath(name).name.lower().startswith("mmproj")]  # for pictures
-    found = [name for name in models if name == wanted] or _matching(models, wanted or _USUAL)
+    kind = (wanted or _USUAL).upper()
+    found = [name for name in models if name == wanted] or [name for name in models if quantisation(name) == kind]
     if not wanted and len(models) == 1:
         found = models
     if len(found) == 1:
@@ -36,25 +36,16 @@ def quantisation(name: str) -> str:
     return found[-1].upper() if found else ""
 
 
-def _matching(names: list[str], wanted: str) -> list[str]:
-    return [name for name in names if quantisation(name) == wanted.upper()]
-
-
 def _doubt(repo: str, names: list[str], found: list[str], wanted: str) -> str:
     if not names:
         return f"it has no GGUF files; leave :{wanted} out"
-    parts = [name for name in found if _PART.search(name)]
-    if parts and len(parts) == len(found):
-        return (
-            f"{wanted or _USUAL} is a split GGUF ({len(parts)} files), which is not supported; {_choices(repo, names)}"
-        )
+    kind, choices = wanted or _USUAL, _choices(repo, names)
+    if found and all(_PART.search(name) for name in found):
+        return f"{kind} is a split GGUF ({len(found)} files), which is not supported; {choices}"
     if found:
-        return (
-            f"{len(found)} of its GGUF files are {wanted or _USUAL}: {_listed(found)}; name one, as {repo}:{found[0]}"
-        )
-    if wanted:
-        return f"none of its GGUF files is {wanted}; {_choices(repo, names)}"
-    return f"it has several GGUF files and none in {_USUAL}; {_choices(repo, names)}"
+        return f"{len(found)} of its GGUF files are {kind}: {_listed(found)}; name one, as {repo}:{found[0]}"
+    why = f"none of its GGUF files is {kind}" if wanted else f"it has several GGUF files and none in {kind}"
+    return f"{why}; {choices}"
 
 
 def _choices(repo: str, names: list[str]) -> str:

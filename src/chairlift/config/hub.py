@@ -8,6 +8,7 @@ import glob
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from chairlift.core.errors import InvalidConfig
 
@@ -20,16 +21,13 @@ _WAY_OUT = "a local folder or .gguf file works without it"
 
 def fetch(repo: str, has_weights: bool = True) -> Path:
     """The local folder of `repo` ("org/name"); downloads what is missing."""
-    from huggingface_hub import snapshot_download  # slow to import, and only a hub model needs it
-
     patterns = _DESCRIPTION + (_WEIGHTS if has_weights else [])
-    with _failing_in_one_line(repo):
-        return Path(snapshot_download(repo, allow_patterns=patterns, ignore_patterns=_DUPLICATES))
+    return _download(repo, allow_patterns=patterns, ignore_patterns=_DUPLICATES)
 
 
 def gguf_files(repo: str) -> list[str]:
     """The names of its GGUF files; of the downloaded ones if the hub cannot be reached."""
-    from huggingface_hub import errors, model_info, snapshot_download
+    from huggingface_hub import errors, model_info
 
     with _failing_in_one_line(repo):
         try:
@@ -37,17 +35,21 @@ def gguf_files(repo: str) -> list[str]:
         except errors.HfHubHTTPError:  # its answer
             raise
         except (OSError, _lost_connection()):
-            folder = Path(snapshot_download(repo, local_files_only=True))
+            folder = _download(repo, local_files_only=True)
             names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
     return sorted(name for name in names if name.lower().endswith(".gguf"))
 
 
 def fetch_file(repo: str, name: str) -> Path:
     """The local path of one file of `repo`."""
-    from huggingface_hub import snapshot_download
+    return _download(repo, allow_patterns=[glob.escape(name)]) / name
+
+
+def _download(repo: str, **choice: Any) -> Path:
+    from huggingface_hub import snapshot_download  # slow to import, and only a hub model needs it
 
     with _failing_in_one_line(repo):
-        return Path(snapshot_download(repo, allow_patterns=[glob.escape(name)])) / name
+        return Path(snapshot_download(repo, **choice))
 
 
 @contextmanager

@@ -89,8 +89,6 @@ class StepResult:
     prompt_scores: dict[RequestId, tuple[TokenScore, ...]] = field(default_factory=dict)
     # A request that failed alone (its logits were not numbers): its message. Its token above means nothing.
     failed: dict[RequestId, str] = field(default_factory=dict)
-    more: Mapping[RequestId, Sequence[Sampled]] = field(
-        default_factory=dict
-    )  # tokens after the first, if there are any
+    more: Mapping[RequestId, Sequence[Sampled]] = field(default_factory=dict)  # tokens after the first
     # Of a runner that computes inside `submit`: how long it took to turn the plan into tensors.
     prepare_s: float | None = field(default=None, compare=False)

@@ -7,10 +7,6 @@ from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, ModelConfig, Names
 
 
-def _as_read(metadata: Fields, config: ModelConfig) -> ModelConfig:
-    return config
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     architecture: str  # in config.json
@@ -19,4 +15,4 @@ class Family:
     names: Names = HF_NAMES  # of tensors in its Hugging Face files
     gguf: str = ""  # general.architecture of its GGUF files; empty: they are not read
     # What the family's GGUF files mean beyond keys that all have: the metadata without prefix, and all layers alike.
-    from_gguf: Callable[[Fields, ModelConfig], ModelConfig] = _as_read
+    from_gguf: Callable[[Fields, ModelConfig], ModelConfig] = lambda metadata, config: config

@@ -39,10 +39,8 @@ def _gemma3(config: Fields) -> ModelConfig:
     full, local = _rotations(config)
     attention = replace(_attention(config, full), has_qk_norm=True)
     sliding = _sliding(config, config.size("sliding_window_pattern", _PATTERN["gemma3"]))
-    attentions = [
-        replace(spec, rotation=local) if spec.window else spec
-        for spec in with_windows(config, attention, sliding, _WINDOW)
-    ]
+    windowed = with_windows(config, attention, sliding, _WINDOW)
+    attentions = [replace(spec, rotation=local) if spec.window else spec for spec in windowed]
     return _model(config, GEMMA3.architecture, attentions, _cap(config, "final_logit_softcapping", 0.0))
 
 
@@ -76,9 +74,7 @@ def _model(config: Fields, architecture: str, attentions: Sequence[AttentionSpec
     refuse_true(config, "use_bidirectional_attention")
     model = read_model(config, architecture, attentions, is_tied=True, activation="gelu_tanh")
     layers = tuple(replace(layer, has_norm_after=True) for layer in model.layers)
-    return replace(
-        model, layers=layers, embedding_factor=model.hidden_size**0.5, logit_cap=cap, names=_NAMES
-    )  # fmt: skip
+    return replace(model, layers=layers, embedding_factor=model.hidden_size**0.5, logit_cap=cap, names=_NAMES)
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
@@ -86,9 +82,7 @@ def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
     plain = config.layers[0].attention
     is_largest = config.num_layers == _LARGEST[kind]
     width = config.hidden_size // plain.num_heads if is_largest else plain.head_dim
-    full = replace(
-        plain, window=0, scale=width**-0.5, cap=metadata.number("attn_logit_softcapping", 0.0)
-    )  # fmt: skip
+    full = replace(plain, window=0, scale=width**-0.5, cap=metadata.number("attn_logit_softcapping", 0.0))
     local = replace(full, window=metadata.size("attention.sliding_window", _WINDOW))
     if kind == "gemma3":
         local = replace(local, rotation=Rotation(theta=metadata.positive("rope.freq_base_swa", _LOCAL_THETA)))

@@ -29,7 +29,5 @@ def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:
     return replace(config, names=replace(config.names, has_paired_rows=True))
 
 
-LLAMA = Family(
-    architecture="LlamaForCausalLM", model_type="llama", read=_llama, gguf="llama", from_gguf=_from_gguf
-)  # fmt: skip
+LLAMA = Family(architecture="LlamaForCausalLM", model_type="llama", read=_llama, gguf="llama", from_gguf=_from_gguf)
 MISTRAL = Family(architecture="MistralForCausalLM", model_type="mistral", read=_mistral)

@@ -31,9 +31,7 @@ def read_attention(
         raise config.bad("num_key_value_heads", f"must divide num_attention_heads {heads}")
     dim = _head_dim(config, heads, head_dim)
     rotation = read_rotation(config) if rotation is None else rotation
-    return AttentionSpec(
-        num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation
-    )  # fmt: skip
+    return AttentionSpec(num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, scale=dim**-0.5, rotation=rotation)
 
 
 def _head_dim(config: Fields, heads: int, default: int | None) -> int:

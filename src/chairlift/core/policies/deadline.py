@@ -3,9 +3,6 @@
 Bound: no request is overtaken by one that arrives after its deadline, met or not.
 """
 
-from collections.abc import Iterable
-
-from chairlift.core.ids import RequestId
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import RequestView
 from chairlift.core.scheduling.queue import Rank
@@ -22,6 +19,4 @@ class Deadline(Ranked):
         given = view.request.attributes.deadline_s
         return (view.arrival + (self._default if given is None else given), view.arrival)
 
-    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
-        """The request with the latest deadline, ties by the newest."""
-        return max(running, key=lambda s: (*self.rank(s), s.id)).id
+    victim_rank = rank

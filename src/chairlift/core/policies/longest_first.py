@@ -4,9 +4,6 @@ Length is expected output, prompt or both (`by`); expected output is max_tokens,
 No bound: a short request waits while longer ones keep arriving. For a batch of work, not for a steady stream.
 """
 
-from collections.abc import Iterable
-
-from chairlift.core.ids import RequestId
 from chairlift.core.policies.by_length import check_measure, length_of
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import RequestView
@@ -22,6 +19,6 @@ class LongestFirst(Ranked):
     def rank(self, view: RequestView) -> Rank:
         return (-length_of(view, self._by), view.arrival)
 
-    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+    def victim_rank(self, view: RequestView) -> Rank:
         """The request with the fewest computed tokens: it loses the least."""
-        return min(running, key=lambda s: (s.num_computed, -s.arrival, -s.id)).id
+        return (-view.num_computed, view.arrival)

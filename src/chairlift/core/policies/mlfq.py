@@ -29,9 +29,8 @@ class Mlfq(Policy):
             raise ValueError(f"levels, quantum and rate must be at least 1, starve above 0, {most}")
         self._starve = starve
         self._tokens = [float(quantum), *(quantum * rate**i for i in range(levels - 1)), math.inf]
-        self._queues: list[OrderedDict[RequestId, float]] = [
-            OrderedDict() for _ in self._tokens
-        ]  # and since when they wait
+        # Waiting requests by level, and since when they wait.
+        self._queues: list[OrderedDict[RequestId, float]] = [OrderedDict() for _ in self._tokens]
         self._level: dict[RequestId, int] = {}
         self._rest: dict[RequestId, float] = {}  # tokens until it sinks, of requests that have been served
 

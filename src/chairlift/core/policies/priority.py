@@ -4,9 +4,6 @@ Bound: a request p levels worse than the best is overtaken only by requests that
 No bound with aging=0.
 """
 
-from collections.abc import Iterable
-
-from chairlift.core.ids import RequestId
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import RequestView
 from chairlift.core.scheduling.queue import Rank
@@ -23,6 +20,4 @@ class Priority(Ranked):
         # All age at the same rate, so the order of two requests never changes: it can be a number.
         return (view.request.attributes.priority + self._aging * view.arrival, view.arrival)
 
-    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
-        """The least urgent request, ties by the newest."""
-        return max(running, key=lambda s: (*self.rank(s), s.id)).id
+    victim_rank = rank

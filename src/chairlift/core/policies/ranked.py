@@ -9,7 +9,8 @@ from chairlift.core.scheduling.queue import Rank, RankedQueue
 
 
 class Ranked(Policy):
-    """Smaller ranks first, ties by id. The newest request is the victim, so that the oldest always makes progress."""
+    """Smaller ranks first, ties by id. The newest request is the victim, so that the oldest always makes progress;
+    `victim_rank` names another, larger ranks first."""
 
     def __init__(self) -> None:
         self._queue = RankedQueue()
@@ -27,4 +28,7 @@ class Ranked(Policy):
         self._queue.remove(view.id)
 
     def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
-        return max(running, key=lambda view: (view.arrival, view.id)).id
+        return max(running, key=lambda view: (*self.victim_rank(view), view.id)).id
+
+    def victim_rank(self, view: RequestView) -> Rank:
+        return (view.arrival,)

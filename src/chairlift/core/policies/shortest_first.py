@@ -4,9 +4,6 @@ Length is expected output, prompt or both (`by`); expected output is max_tokens,
 No bound: a long request waits while shorter ones keep arriving. `mlfq` has a bound.
 """
 
-from collections.abc import Iterable
-
-from chairlift.core.ids import RequestId
 from chairlift.core.policies.by_length import check_measure, length_of
 from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policy import RequestView
@@ -22,6 +19,6 @@ class ShortestFirst(Ranked):
     def rank(self, view: RequestView) -> Rank:
         return (length_of(view, self._by), view.arrival)
 
-    def victim(self, running: Iterable[RequestView], now: float) -> RequestId:
+    def victim_rank(self, view: RequestView) -> Rank:
         """The request with the most tokens left."""
-        return max(running, key=lambda s: (s.expected_output - s.num_output, s.arrival, s.id)).id
+        return (view.expected_output - view.num_output, view.arrival)

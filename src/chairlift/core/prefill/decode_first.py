@@ -12,6 +12,4 @@ class DecodeFirst(Prefill):
     def allow(self, step: StepView) -> Allowance:
         size = step.num_admissible + step.num_decodes + step.num_prompts
         is_open = step.num_decodes == 0 or step.num_admissible >= self._free * size
-        return Allowance(
-            num_new=step.num_admissible if is_open else step.num_preempted
-        )  # preempted requests are not new
+        return Allowance(num_new=step.num_admissible if is_open else step.num_preempted)  # preempted ones are not new
