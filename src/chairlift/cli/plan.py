@@ -60,13 +60,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _model(named: str | None) -> "tuple[Source, ModelConfig]":
     """The weights are not needed, only their description."""
-    from chairlift.config.hf import load_hf_file
+    from chairlift.config.hf import load_hf
     from chairlift.config.source import Source, load_model_config, locate
 
     path = Path(named or "").expanduser()
     if path.suffix.lower() == ".json" and path.is_file():
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
-        return Source("folder", path.parent, name), load_hf_file(path)
+        return Source("folder", path.parent, name), load_hf(path)
     source = locate(named, has_weights=False)
     return source, load_model_config(source)
 

@@ -1,7 +1,7 @@
 """A model description from a Hugging Face folder: config.json and generation_config.json.
 
-Always: an architecture or quantisation that is not built is refused by name; the family refuses keys it does not
-understand. Does not look at weights or tokenizers.
+Always: an unknown architecture or quantisation is refused by name; the family refuses keys it does not understand.
+Does not look at weights or tokenizers.
 """
 
 import json
@@ -19,12 +19,9 @@ from chairlift.core.errors import InvalidConfig
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
-def load_hf(folder: Path) -> ModelConfig:
-    return load_hf_file(folder / "config.json")
-
-
-def load_hf_file(path: Path) -> ModelConfig:
-    """From a configuration, whatever the file is called."""
+def load_hf(path: Path) -> ModelConfig:
+    """From a folder, or from a configuration file of any name."""
+    path = path / "config.json" if path.is_dir() else path
     config = Fields(str(path), _read_json(path))
     family = _family(config)
     _refuse_quantised(config)
