@@ -15,11 +15,10 @@ EXTRAS = {
 
 
 def check_extra(what: str, extra: str) -> None:
-    """Refuses what needs packages that are not installed, and says how to install them."""
+    """Refuse what needs packages that are not installed, and say how to install them."""
     missing = [package for module, package in EXTRAS[extra].items() if not _is_installed(module)]
     if missing:
-        names = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-        raise InvalidConfig(f"{what} needs {names}: pip install 'chairlift[{extra}]'")
+        raise InvalidConfig(f"{what} needs {' and '.join(missing)}: pip install 'chairlift[{extra}]'")
 
 
 def _is_installed(module: str) -> bool:

@@ -7,6 +7,7 @@ Reads no tensor data except the rotary factors, which stand for Llama-3 scaling 
 import math
 import struct
 from collections import Counter
+from functools import partial
 
 from chairlift.config.families.known import BY_GGUF
 from chairlift.config.families.reading import read_sampling
@@ -126,7 +127,7 @@ def _rope_scaling(header: GgufHeader, model: Fields, theta: float, head_dim: int
 
 
 def _llama3_scaling(header: GgufHeader, theta: float, head_dim: int) -> RopeScaling | None:
-    """The Llama-3 scaling whose frequency divisors are stored as rope_freqs.weight, if that tensor is there."""
+    """The Llama-3 scaling, if its frequency divisors are stored as rope_freqs.weight."""
     tensor = header.tensors.get("rope_freqs.weight")
     if tensor is None:
         return None
@@ -137,15 +138,9 @@ def _llama3_scaling(header: GgufHeader, theta: float, head_dim: int) -> RopeScal
         return None
     # The file keeps only the divisors. Llama 3.1, 3.2 and 3.3 differ in the factor alone, which is the largest one.
     scaling = RopeScaling(kind="llama3", factor=max(divisors))
-    is_llama3 = (
-        min(divisors) > 0.99  # rounding
-        and max(divisors) < 1e6
-        and all(
-            math.isclose(found, expected, rel_tol=1e-3)
-            for found, expected in zip(divisors, _llama3_divisors(scaling, theta, head_dim), strict=True)
-        )
-    )
-    if not is_llama3:
+    is_sane = min(divisors) > 0.99 and max(divisors) < 1e6  # from 1, but for rounding
+    expected = _llama3_divisors(scaling, theta, head_dim) if is_sane else []
+    if not is_sane or not all(map(partial(math.isclose, rel_tol=1e-3), divisors, expected)):
         raise InvalidConfig(f"{header.path}: rope_freqs.weight is not the Llama-3 scaling; others are not supported")
     return scaling
 

@@ -1,9 +1,9 @@
 """Scheduling rules from text: `NAME[:key=value,...]`, or a user's own, `package.module:Class[:key=value,...]`.
 
 A rule's parameters are those of its constructor, typed by their annotations (int, float, str, bool). A user's own class
-is a subclass of the kind's base class, in a module of the current folder or on PYTHONPATH, and is tried before it is
-used. Always: a rule that cannot be made raises `InvalidConfig` in one line that says what would be valid. Each call
-makes a new rule, because rules keep state.
+subclasses the kind's base class, in a module of the current folder or on PYTHONPATH, and is tried before use. Always: a
+rule that cannot be made raises `InvalidConfig` in one line that says what is valid. Each call makes a new rule: rules
+keep state.
 """
 
 import importlib

@@ -181,7 +181,7 @@ class Settings:
         return self.max_connections_per_address or max(1, self.max_connections // 2)
 
     def _check_exact(self) -> None:
-        """Refuses what cannot be exact on any device; the rest shows when the device is known."""
+        """Refuse what cannot be exact on any device; the rest is checked when the device is known."""
         for name, value, can_be, why_not in (
             ("kv_dtype", self.kv_dtype, "auto", "attention over keys and values in fp8 is not checked"),
             ("quantize", self.quantize, "auto", "products of fp8 weights add up by the number of rows"),

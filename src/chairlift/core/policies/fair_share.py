@@ -68,10 +68,8 @@ class FairShare(Policy):
 
     def served(self, view: RequestView, num_prompt: int, num_output: int) -> None:
         prompt, output = self._weights
-        self._charge(
-            view.request.attributes.user,
-            output * num_output + (0 if view.num_preempted else prompt * num_prompt),
-        )
+        tokens = output * num_output + (0 if view.num_preempted else prompt * num_prompt)
+        self._charge(view.request.attributes.user, tokens)
 
     def decoded(self, views: Sequence[RequestView]) -> None:
         for user, num_output in Counter([view.request.attributes.user for view in views]).items():
