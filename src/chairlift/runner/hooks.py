@@ -1,4 +1,4 @@
-"""A look at the logits that tokens are chosen from, for whoever compares runs; while nobody looks it costs nothing."""
+"""Hooks of a runner: the logits that tokens are chosen from, and the layers of a step. Unset they cost nothing."""
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
@@ -14,26 +14,26 @@ from chairlift.core.ports import Runner
 from chairlift.runner.machine.to_device import on_host, to_device
 from chairlift.runner.model import OnLayer
 
-_MAX_IN_FLIGHT = 8  # steps whose rows have not arrived; bounds the memory that they are on their way to
+_MAX_IN_FLIGHT = 8  # steps whose rows have not arrived; bounds pinned memory
 
 
 class LogitsHook(Protocol):
     def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
-        """Row i of logits [S, vocab] follows the token at positions[i], from 0, of requests[i]. They change afterwards:
-        what is kept is copied before this returns, or on a GPU is on its way in the stream's order."""
+        """Row i of logits [S, vocab] follows the token at positions[i], from 0, of requests[i]. Logits are overwritten
+        later: rows to keep are copied before this returns, on a GPU in the stream's order."""
         ...
 
 
 @runtime_checkable
 class ShowsLogits(Runner, Protocol):
-    """A runner that shows the logits of every sample, as they are before anything is asked of them."""
+    """A runner that shows the logits of every sample, before penalties, biases and filters."""
 
     on_logits: LogitsHook | None
 
 
 @runtime_checkable
 class ShowsLayers(Runner, Protocol):
-    """A runner whose steps may take long, as on a CPU, and which tells of each layer before it computes that."""
+    """A runner with long steps, as on a CPU, that calls a hook before each layer."""
 
     on_layer: OnLayer
 
@@ -51,7 +51,7 @@ class _InFlight(NamedTuple):
 
 
 class LogitsRecorder:
-    """Keeps the rows of the wanted requests. On a GPU it waits for nothing while steps are launched."""
+    """Keeps the rows of the wanted requests. On a GPU it does not wait while steps are launched."""
 
     def __init__(self, wanted: Collection[RequestId]) -> None:
         self._wanted = wanted
@@ -59,21 +59,21 @@ class LogitsRecorder:
         self._kept: list[LogitsRow] = []
 
     def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
-        places = [i for i, request in enumerate(requests) if request in self._wanted]
-        if not places:
+        indices = [i for i, request in enumerate(requests) if request in self._wanted]
+        if not indices:
             return
-        rows = logits.index_select(0, to_device(np.array(places), logits.device))  # a copy
+        rows = logits.index_select(0, to_device(np.array(indices), logits.device))  # a copy
         arrived = None
         if logits.device.type == "cuda":
             rows = on_host(rows.shape, rows.dtype, rows.device).copy_(rows, non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-        self._in_flight.append(_InFlight([(requests[i], positions[i]) for i in places], rows, arrived))
+        self._in_flight.append(_InFlight([(requests[i], positions[i]) for i in indices], rows, arrived))
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._land()
 
     def take(self, is_waiting: bool = True) -> Iterator[LogitsRow]:
-        """Everything seen since it was last asked; unless it is waiting, only what has arrived."""
+        """Rows since the last call; without waiting, only those that have arrived."""
         while self._in_flight and (is_waiting or self._has_landed()):
             self._land()
         kept, self._kept = self._kept, []
@@ -87,8 +87,7 @@ class LogitsRecorder:
         owners, rows, arrived = self._in_flight.popleft()
         if arrived is not None:
             arrived.synchronize()
-        # Out of pinned memory, which is scarce.
-        values = rows.numpy().copy() if arrived is not None else rows.numpy()
+        values = rows.numpy().copy() if arrived is not None else rows.numpy()  # pinned memory is scarce
         self._kept += [
             LogitsRow(request, position, row) for (request, position), row in zip(owners, values, strict=True)
         ]

@@ -1,7 +1,7 @@
-"""The memory of keys and values, in blocks; which request owns which block is the core's business.
+"""The KV cache: the memory of keys and values, in blocks.
 
     keys[layer], values[layer]: [num_blocks, kv_heads, block_size, head_dim]; of int8 head_dim + 4: bytes, then a scale
-    tokens: [num_blocks, block_size], what was computed there; kept up by runners that read it
+    tokens: [num_blocks, block_size], the ids computed there; written by runners that read them
 
 Always: every value is finite until the model itself writes something else. Knows nothing of requests.
 """
@@ -19,7 +19,7 @@ from chairlift.core.plan import BlockCopy
 from chairlift.runner.machine.to_device import to_device
 
 Moves = Sequence[BlockCopy] | NDArray[np.int32]  # (source, target) each
-_SCALE_BYTES = 4  # of a head that is kept as bytes: a float behind them
+_SCALE_BYTES = 4  # of a head of int8: a float behind its bytes
 
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
@@ -32,7 +32,7 @@ def _width(head_dim: int, dtype: torch.dtype) -> int:
 
 
 class BlockMoves(Protocol):
-    """What a step moves: a plan or what was made of it."""
+    """The block moves of a step: a plan or a step input."""
 
     @property
     def swap_outs(self) -> Moves: ...
@@ -61,48 +61,48 @@ class KvCache:
         self.keys = [_zeros(shape, dtype, device) for shape in shapes]
         self.values = [_zeros(shape, dtype, device) for shape in shapes]
         self.tokens = _zeros((num_blocks, block_size), torch.int32, device)
-        self._inside = (*self.keys, *self.values, self.tokens)
-        self._outside = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._inside]
+        self._memory = (*self.keys, *self.values, self.tokens)
+        self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
 
     def carry_out(self, step: BlockMoves) -> None:
-        """All moves before a step, in the order that lets a block be given up and taken again."""
+        """All moves before a step: a block that is swapped out may be the target of the moves after it."""
         self.swap_out(step.swap_outs)
         self.swap_in(step.swap_ins)
         self.copy(step.copies)
 
     def swap_out(self, moves: Moves) -> None:
         """Moves blocks to host memory."""
-        self._move(moves, self._inside, self._outside)
+        self._move(moves, self._memory, self._host_memory)
 
     def swap_in(self, moves: Moves) -> None:
         """Moves blocks back from host memory."""
-        self._move(moves, self._outside, self._inside)
+        self._move(moves, self._host_memory, self._memory)
 
     def copy(self, copies: Moves) -> None:
-        """Copies whole blocks, all of them as if at once."""
-        self._move(copies, self._inside, self._inside)
+        """Copies whole blocks, as if all at once."""
+        self._move(copies, self._memory, self._memory)
 
-    def _move(self, moves: Moves, origins: Sequence[Tensor], places: Sequence[Tensor]) -> None:
+    def _move(self, moves: Moves, origins: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
         if not len(moves):
             return
         sources, targets = np.array(moves, dtype=np.int64).T.copy()
-        if origins[0].device.type == places[0].device.type == "cpu":
-            for origin, place in zip(origins, places, strict=True):
-                _blocks(place)[targets] = _blocks(origin)[sources]
+        if origins[0].device.type == copies[0].device.type == "cpu":
+            for origin, copy in zip(origins, copies, strict=True):
+                _blocks(copy)[targets] = _blocks(origin)[sources]
             return
-        read, write = to_device(sources, origins[0].device), to_device(targets, places[0].device)
-        for origin, place in zip(origins, places, strict=True):
+        read, write = to_device(sources, origins[0].device), to_device(targets, copies[0].device)
+        for origin, copy in zip(origins, copies, strict=True):
             # As bytes: torch does not index every type that a cache may have.
-            place.view(torch.uint8)[write] = origin.view(torch.uint8)[read].to(place.device)
+            copy.view(torch.uint8)[write] = origin.view(torch.uint8)[read].to(copy.device)
 
 
 def _blocks(memory: Tensor) -> NDArray[np.uint8]:
-    """[num_blocks, bytes]: numpy copies rows ten times as fast as torch does."""
+    """[num_blocks, bytes]: numpy copies rows ten times as fast as torch."""
     return memory.view(torch.uint8).flatten(1).numpy()
 
 
 def _host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """On a machine with a GPU, memory that it can read and write by itself."""
+    """Pinned where the device is a GPU."""
     if shape[0] == 0:
         return torch.empty(shape, dtype=dtype)
     if device.type == "cuda":
@@ -113,6 +113,6 @@ def _host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy's zeros are pages the system hands out on first touch, so blocks that are never used cost no memory.
+    # The system hands out the pages of numpy's zeros on first touch: unused blocks cost no memory.
     num_bytes = int(np.prod(shape)) * dtype.itemsize
     return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)

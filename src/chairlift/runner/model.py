@@ -1,11 +1,11 @@
 """The decoder: walks the layers that a model's configuration declares.
 
 Letters in shapes: T tokens of a step, S of them wanted as logits, E hidden, F inner width of the feed-forward, H heads,
-K heads of keys and values, D values per head. Knows nothing of requests, devices or files: it speaks in `Ops`.
+K heads of keys and values, D values per head. Knows `Ops` alone, nothing of requests, devices or files.
 
     tokens -> rows of the embedding -> [ attention, +, feed-forward, + ] x layers -> norm -> head -> logits
 
-What a branch computes is added where the next norm is taken, in one operation.
+A branch's output is added together with the next norm, in one operation.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,15 @@ from chairlift.config.model import LayerSpec, ModelConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Attention, Batch, Ops, Weight
 
-OnLayer = Callable[[], None]  # told of each layer before it is computed
+OnLayer = Callable[[], None]  # called before each layer
 
 
 def nothing() -> None:
-    """Where nobody wants to know."""
+    """The hook of a run without one."""
 
 
 class Model(Protocol):
-    """What runners compute steps with."""
+    """What a runner needs of a decoder."""
 
     @property
     def config(self) -> ModelConfig: ...
@@ -35,7 +35,7 @@ class Model(Protocol):
     def ops(self) -> Ops: ...
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
-        """Writes the keys and values of every token and returns what the head reads of each. -> [T, E]"""
+        """Writes the keys and values of every token and returns the head's inputs. -> [T, E]"""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -66,17 +66,17 @@ class Decoder:
     layers: tuple[Layer, ...]
     norm: Tensor  # [E]
     head: Weight  # [vocab, E]; the embedding itself when tied
-    embedding_factor: float  # rounded as the model's numbers are
-    dtype: torch.dtype  # of what goes from layer to layer
+    embedding_factor: float  # rounded to the model's number type
+    dtype: torch.dtype  # of the hidden states
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
-        # Not by a name here: that would keep the rows while the layers run, beside all that those need.
+        # A name for the rows would keep their memory while the layers run.
         return self.through_layers(self.embedding.rows(batch.tokens), None, batch, kv, on_layer)
 
     def through_layers(
         self, x: Tensor, residual: Tensor | None, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing
     ) -> Tensor:
-        """From the rows of the embedding [T, E] and zeros (None: made here) to what the head reads; overwrites both."""
+        """x: rows of the embedding [T, E]; residual: zeros (None: made here); overwrites both. -> the head's inputs"""
         ops, eps = self.ops, self.config.rms_norm_eps
         residual = torch.zeros_like(x) if residual is None else residual
         factor = self.embedding_factor

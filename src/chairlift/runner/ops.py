@@ -1,7 +1,4 @@
-"""The operations a model is made of, as a protocol: `TorchOps` runs anywhere, others are faster somewhere.
-
-The model file speaks only in these, so it reads the same on every device.
-"""
+"""The operations of a model, as a protocol: `TorchOps` runs anywhere, the others are faster on one kind of device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,14 +26,14 @@ class Batch:
 
 
 class Weight(Protocol):
-    """A matrix [out, in] held once, in whatever layout its operations like."""
+    """A matrix [out, in] held once, in the layout of its operations."""
 
     def linear(self, x: Tensor) -> Tensor:
         """x [T, in] -> [T, out], bias added if there is one."""
         ...
 
     def logits(self, x: Tensor) -> Tensor:
-        """As `linear`, but float32 whatever the weights are: x [T, in] -> [T, out]."""
+        """As `linear`, in float32 for weights of any type: x [T, in] -> [T, out]."""
         ...
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -49,7 +46,7 @@ MakeWeight = Callable[[Tensor, Tensor | None], Weight]  # of a matrix and a bias
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """What attention needs of a layer beside its matrices."""
+    """A layer's attention beside its matrices."""
 
     spec: AttentionSpec
     rotation: Tensor  # float32 [max_len, head_dim]: head_dim / 2 cosines, then as many sines, of the half-split form
@@ -59,10 +56,10 @@ class Attention:
 
 
 class Ops(Protocol):
-    """Gains of norms are float32 at least, whatever else is kept in."""
+    """Gains of norms are float32 at least."""
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        """Takes a matrix over, in the layout that is fastest here; the caller drops its own."""
+        """Takes a matrix over, in the layout that is fastest here; the caller drops its copy."""
         ...
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor: ...
@@ -70,14 +67,13 @@ class Ops(Protocol):
     def add_rms_norm(
         self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """(norm(residual + factor * x), residual + factor * x), without a gain the sum twice; may overwrite its
-        arguments."""
+        """(norm(residual + factor * x), residual + factor * x), without a gain the sum twice; may overwrite both."""
         ...
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
-        slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and answers each chunk's queries over
-        its own context. -> [T, heads * head_dim]; may overwrite qkv."""
+        slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and attends each chunk's queries to its
+        own context. -> [T, heads * head_dim]; may overwrite qkv."""
         ...
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
@@ -95,9 +91,9 @@ class Ops(Protocol):
 
 @runtime_checkable
 class Drawing(Protocol):
-    """Operations that can also draw tokens, faster than the sampler does with torch, by the same noise."""
+    """Operations that also draw tokens, by the torch sampler's noise and faster."""
 
     def draw(self, logits: Tensor, samples: Samples) -> list[int]:
-        """A token for each of these samples of float32 [S, V], whose largest logits are finite; -1 where the sampler
-        has to draw it. They are not greedy and have no filters but `FAST` ones."""
+        """A token for each sample of float32 [S, V]; -1 where the sampler has to draw it. Largest logits are finite; no
+        sample is greedy or has filters other than `FAST` ones."""
         ...

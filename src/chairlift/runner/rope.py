@@ -1,4 +1,4 @@
-"""The rotary table: by which angle each pair of a head's values turns at each position.
+"""The rotary table: the angles by which pairs of a head's values turn at each position.
 
 rotation[position] = cos(position * f_0 .. f_{d/2-1}) | sin(position * f_0 .. f_{d/2-1})      [head_dim]
 """
@@ -27,7 +27,7 @@ def _scaled(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
         return frequencies / scaling.factor
     if scaling.kind != "llama3":
         raise InvalidConfig(f"rope scaling {scaling.kind!r} is not supported (supported: llama3, linear)")
-    # Waves that turn often within the original context stay, slow ones are stretched, those between are blended.
+    # High frequencies stay, low ones are stretched, those between are blended.
     turns = frequencies * scaling.original_max_len / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     keep = ((turns - low) / (high - low)).clamp(0, 1)

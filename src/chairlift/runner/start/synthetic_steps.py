@@ -1,7 +1,6 @@
-"""Steps of requests that nobody sent: for warming up and for measuring.
+"""Steps of synthetic requests, for warming up and for measuring.
 
-They write into blocks as if these were theirs, so they must be run before any request, or on a cache that is thrown
-away.
+They write to the first blocks, so they must run before any request, or on a cache that is thrown away.
 """
 
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import Chunk, StepPlan
+from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 
 GREEDY = (SamplingParams(temperature=0.0),)
@@ -19,12 +19,12 @@ MIXED = (*GREEDY, SamplingParams(), _ALL)
 
 def synthetic_step(
     spans: Sequence[tuple[int, int]], limits: Limits, num_decodes: int, kinds: Sequence[SamplingParams] = MIXED,
-    apart: int = 1,
+    stride: int = 1,
 ) -> StepPlan:  # fmt: skip
-    """Each request computes (start, count) tokens and samples one; they all write to the same first blocks, over and
-    over where the pool is smaller than they are long. The ids of neighbouring tokens are so far `apart`."""
+    """Each request computes (start, count) tokens and samples one. All write to the same first blocks, repeatedly where
+    the pool is shorter than a request. `stride`: between the ids of neighbouring tokens."""
     longest = max(start + count for start, count in spans)
-    tokens = tuple(position * apart % limits.vocab_size for position in range(longest))
+    tokens = tuple(position * stride % limits.vocab_size for position in range(longest))
     blocks = [BlockId(block % limits.num_blocks) for block in range(-(-longest // limits.block_size))]
     chunks = []
     for index, (start, count) in enumerate(spans):
@@ -34,3 +34,8 @@ def synthetic_step(
         request = Request(id=RequestId(-1 - index), prompt=tokens[:end], params=params, max_output=1, seed=0)
         chunks.append(Chunk(request, start, count, tokens, end, own, len(own), (request,)))
     return StepPlan(0, tuple(chunks), (), sum(count for _, count in spans), num_decodes)
+
+
+def run(runner: Runner, plan: StepPlan) -> None:
+    runner.submit(plan)
+    runner.collect()

@@ -1,4 +1,4 @@
-"""Puts a model together from a source of tensors, one tensor at a time so that weights are never held twice.
+"""Builds a model from a source of tensors, one at a time, so that weights are never held twice.
 
 Always: every tensor of the source is used or known to be redundant; anything else is refused by name.
 """
@@ -22,17 +22,17 @@ from chairlift.runner.weights.blocks import KeepsBlocks, kept_blocks
 from chairlift.runner.weights.source import TensorSource
 from chairlift.runner.weights.transfer import Transfer, transfer_to
 
-# Rotary tables that some files carry and the model computes from its configuration.
+# Rotary tables of some files, which the model computes from its configuration.
 _COMPUTED = re.compile(r"(\.rotary_emb\.(inv_freq|cos_cached|sin_cached)|^rope_freqs\.weight)$")
 
 
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
-    """How matrices are kept; None: as the operations keep any."""
+    """How matrices are kept; None: as `Ops.weight` does."""
 
     layers: MakeWeight | None = None
     ends: MakeWeight | None = None  # the embedding and the head
-    as_stored: bool = False  # blocks of a file stay as they are; the two above are for what is not in blocks
+    as_stored: bool = False  # blocks of a file stay as they are; `layers` and `ends` are for all else
 
 
 PLAIN = WeightFormat()
@@ -46,30 +46,27 @@ def build_model(
         return Assembly(config, ops, source, dtype, device, weight_format, transfer).build(max_len)
 
 
+@dataclass(frozen=True, slots=True)
 class Assembly:
-    def __init__(
-        self, config: ModelConfig, ops: Ops, source: TensorSource, dtype: torch.dtype, device: torch.device,
-        weight_format: WeightFormat, transfer: Transfer,
-    ) -> None:  # fmt: skip
-        self._config = config
-        self._ops = ops
-        self._weight_format = weight_format
-        self._source = source
-        self._dtype = dtype
-        self._device = device
-        self._transfer = transfer
+    config: ModelConfig
+    ops: Ops
+    source: TensorSource
+    dtype: torch.dtype
+    device: torch.device
+    weight_format: WeightFormat
+    transfer: Transfer
 
     def build(self, max_len: int) -> Decoder:
-        config = self._config
-        self._refuse_unknown(self._source.names)
+        config = self.config
+        self._refuse_unknown(self.source.names)
         tensors = end_tensors(config)
-        embedding = self._matrix(tensors.embedding, self._weight_format.ends)
+        embedding = self._matrix(tensors.embedding, self.weight_format.ends)
         rotation = cache(partial(self._rotation, max_len))
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
         norm = self._gain(tensors.norm)
-        head = embedding if tensors.head is None else self._matrix(tensors.head, self._weight_format.ends)
-        factor = torch.tensor(config.embedding_factor).to(self._dtype).item()
-        return Decoder(config, self._ops, embedding, layers, norm, head, factor, self._dtype)
+        head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
+        factor = torch.tensor(config.embedding_factor).to(self.dtype).item()
+        return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype)
 
     def _layer(
         self, spec: LayerSpec, tensors: LayerTensors, rotation: Callable[[Rotation | None, int], Tensor]
@@ -77,10 +74,10 @@ class Assembly:
         norms = {role: self._gain(part) for role, part in tensors.norms.items()}
         heads = spec.attention
         table = rotation(heads.rotation, heads.head_dim)
-        make = self._weight_format.layers
+        make = self.weight_format.layers
         return Layer(
             spec=spec,
-            attention=Attention(heads, table, norms.get("q_norm"), norms.get("k_norm"), self._config.rms_norm_eps),
+            attention=Attention(heads, table, norms.get("q_norm"), norms.get("k_norm"), self.config.rms_norm_eps),
             qkv=self._matrix(tensors.qkv, make),
             output=self._matrix(tensors.output, make),
             gate_up=self._matrix(tensors.gate_up, make),
@@ -93,41 +90,41 @@ class Assembly:
 
     def _matrix(self, matrix: Matrix, make: MakeWeight | None) -> Weight:
         bias = self._stack(matrix.bias) if matrix.bias else None
-        blocks = kept_blocks(self._source, self._ops, matrix.parts) if self._weight_format.as_stored else None
+        blocks = kept_blocks(self.source, self.ops, matrix.parts) if self.weight_format.as_stored else None
         if blocks is None:
-            return (make or self._ops.weight)(self._stack(matrix.parts), bias)
-        assert isinstance(self._ops, KeepsBlocks)
-        return self._ops.blocks_weight(blocks, bias, self._dtype)
+            return (make or self.ops.weight)(self._stack(matrix.parts), bias)
+        assert isinstance(self.ops, KeepsBlocks)
+        return self.ops.blocks_weight(blocks, bias, self.dtype)
 
     def _stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
         rows = sum(part.shape[0] for part in parts)
-        stacked = torch.empty((rows, *parts[0].shape[1:]), dtype=dtype or self._dtype, device=self._device)
+        stacked = torch.empty((rows, *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
         low = 0
         for part in parts:
-            tensor = in_order(self._source.read(part.name, part.shape), part.paired_heads)
-            self._transfer.copy(tensor, stacked[low : low + part.shape[0]])
+            tensor = in_order(self.source.read(part.name, part.shape), part.paired_heads)
+            self.transfer.copy(tensor, stacked[low : low + part.shape[0]])
             low += part.shape[0]
         return stacked
 
     def _gain(self, part: Part) -> Tensor:
-        """What a norm multiplies by: in float32 at least, as a sum of 1 and a weight loses too much in 16 bits."""
+        """The weights of a norm, in float32 at least: 1 plus a weight loses too much in 16 bits."""
         gain = self._stack((part,), self._wide)
-        return gain.add_(offset) if (offset := self._config.names.norm_offset) else gain
+        return gain.add_(offset) if (offset := self.config.names.norm_offset) else gain
 
     @property
     def _wide(self) -> torch.dtype:
-        return torch.float64 if self._dtype is torch.float64 else torch.float32
+        return torch.float64 if self.dtype is torch.float64 else torch.float32
 
     def _rotation(self, max_len: int, rotation: Rotation | None, head_dim: int) -> Tensor:
-        return rotation_table(rotation, head_dim, max_len, self._wide).to(self._device)
+        return rotation_table(rotation, head_dim, max_len, self._wide).to(self.device)
 
     def _refuse_unknown(self, names: Collection[str]) -> None:
-        expected = {part.name for part in expected_parts(self._config)}
-        head = f"{self._config.names.head}.weight"  # of a model that is tied, where some files have it too
+        expected = {part.name for part in expected_parts(self.config)}
+        head = f"{self.config.names.head}.weight"  # some files of tied models have it too
         for name in sorted(names):
             if name not in expected and name != head and not _COMPUTED.search(name):
-                file = self._source.file_of(name)
-                raise InvalidConfig(f"{file}: tensor {name} has no place in {self._config.architecture}")
+                file = self.source.file_of(name)
+                raise InvalidConfig(f"{file}: tensor {name} has no place in {self.config.architecture}")
 
 
 def in_order(tensor: Tensor, paired_heads: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Quantised matrices as a file has them: blocks of integers with scales, not yet made into numbers."""
+"""Quantised matrices as a file stores them: blocks of integers with scales."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,32 +19,32 @@ class Blocks:
     type: int  # of its blocks, GGUF's number
     shape: tuple[int, ...]  # [out, in]
     rows: NDArray[np.int64]  # [out]: the address of each row's first block
-    memory: NDArray[np.uint8]  # what these addresses are in
+    memory: NDArray[np.uint8]  # keeps the addresses valid
 
 
 @runtime_checkable
 class BlockSource(Protocol):
-    """A source of tensors that can hand some of them out as blocks."""
+    """A source of tensors with some in blocks."""
 
     def blocks(self, name: str, shape: tuple[int, ...]) -> Blocks | None:
-        """None: the tensor is not kept in blocks."""
+        """None: the tensor is not in blocks."""
         ...
 
 
 @runtime_checkable
 class KeepsBlocks(Protocol):
-    """Operations that can multiply by blocks as they are."""
+    """Operations that multiply by blocks."""
 
     @property
     def block_types(self) -> frozenset[int]: ...
 
     def blocks_weight(self, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype) -> Weight:
-        """One matrix of parts stacked; what comes out of it is of this type."""
+        """One matrix of stacked parts, with outputs of this type."""
         ...
 
 
 def kept_blocks(source: object, ops: object, parts: Sequence[Part]) -> list[Blocks] | None:
-    """The parts of a matrix as blocks, if the source has all of them in types that the operations keep."""
+    """The parts of a matrix as blocks, if the source has all of them in types that the operations know."""
     if not isinstance(source, BlockSource) or not isinstance(ops, KeepsBlocks):
         return None
     kept = []

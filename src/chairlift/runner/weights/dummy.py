@@ -1,8 +1,7 @@
-"""Random weights of a model's shape: for measuring, without a download.
+"""Random weights of a model's shape, for measuring without a download.
 
-Always: the same values on every device, rounded to the type they are asked for in. A tensor is good until the next is
-read: all are made in one place, as pieces of freed ones would be taken for weights and keep the rest from being given
-back.
+Always: the same values on every device, rounded to the type asked for. A tensor is valid until the next is read: all
+share one buffer, as the pieces of freed ones would count as weights and keep memory from being returned.
 """
 
 import zlib
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 _STD = 0.02
-# Normal numbers are slow to draw; a large matrix repeats a drawn stretch, whose odd length no row width divides.
+# Normal numbers are slow to draw: a large matrix repeats a stretch whose odd length no row width divides.
 _DRAWN = (1 << 22) + 15
 _CPU = torch.device("cpu")
 
@@ -21,13 +20,12 @@ class DummyTensors:
     def __init__(
         self, dtype: torch.dtype = torch.float32, device: torch.device = _CPU, seed: int = 0, norm: float = 1.0
     ) -> None:
-        """Tensors are made where they are wanted, in the type they are wanted in: nothing else has to be moved.
-        norm: the weight of all norms."""
+        """Tensors are made in this type, on this device. norm: the weight of all norms."""
         self._seed = seed
         self._norm = norm
         drawn = torch.empty(_DRAWN).normal_(0.0, _STD, generator=torch.Generator().manual_seed(seed))
         self._drawn = drawn.to(device, dtype)
-        self._place = self._drawn[:0]
+        self._buffer = self._drawn[:0]
 
     @property
     def names(self) -> Collection[str]:
@@ -42,12 +40,12 @@ class DummyTensors:
             return torch.full(shape, self._norm, dtype=drawn.dtype, device=drawn.device)
         count = int(torch.Size(shape).numel())
         start = zlib.crc32(f"{self._seed} {name}".encode()) % _DRAWN
-        if len(self._place) < count:
-            with torch.inference_mode(False):  # it is written to inside that mode and outside
-                self._place = torch.empty(count, dtype=drawn.dtype, device=drawn.device)
+        if len(self._buffer) < count:
+            with torch.inference_mode(False):  # written to inside that mode and outside
+                self._buffer = torch.empty(count, dtype=drawn.dtype, device=drawn.device)
         low, part = 0, drawn[start:]
         while low < count:
             high = min(count, low + len(part))
-            self._place[low:high] = part[: high - low]
+            self._buffer[low:high] = part[: high - low]
             low, part = high, drawn
-        return self._place[:count].view(shape)
+        return self._buffer[:count].view(shape)

@@ -1,6 +1,6 @@
-"""Weights from a GGUF file: mapped into memory, each tensor dequantised when it is asked for, or handed out as blocks.
+"""Weights from a GGUF file, mapped into memory: each tensor dequantised when it is read, or handed out as blocks.
 
-Dimensions are stored in reverse order, which is undone here; names and the order of rows are the declaration's.
+Shapes are stored in reverse order; names and the order of rows are the declaration's.
 """
 
 import math
@@ -20,14 +20,13 @@ from chairlift.config.gguf_header import TENSOR_TYPES, GgufHeader, TensorInfo
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.weights.blocks import Blocks
 
-# The library dequantises 16 rows at a time; its rows are ours only in number of bytes, so they are cut to this many
-# blocks: long enough to keep numpy out of Python, short enough to stay in the cache.
+# The library dequantises 16 rows at a time. Rows of this many blocks are long enough to keep numpy out of Python and
+# short enough to stay in the cache.
 _BLOCKS_PER_ROW = 256
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class GgufTensors:
-    """Weights of one GGUF file."""
-
     def __init__(self, header: GgufHeader, num_threads: int = 1) -> None:
         self._path = header.path
         self._stored = header.tensors
@@ -74,15 +73,14 @@ class GgufTensors:
     def _dequantised(self, info: TensorInfo) -> Tensor:
         assert info.num_bytes is not None
         stored = self._bytes[info.offset : info.offset + info.num_bytes]
-        if info.type_name in ("F32", "F16", "BF16"):
-            dtype = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[info.type_name]
+        if dtype := _FLOATS.get(info.type_name):
             return torch.from_numpy(stored.copy()).view(dtype)
         kind = GGMLQuantizationType(info.type)
         row_bytes = _BLOCKS_PER_ROW * TENSOR_TYPES[info.type][2]
         whole = len(stored) // row_bytes * row_bytes
 
         def piece(rows: NDArray[np.uint8]) -> Tensor:
-            with np.errstate(all="ignore"):  # what is not finite is refused as a whole
+            with np.errstate(all="ignore"):  # a tensor with such values is refused
                 return torch.from_numpy(dequantize(rows, kind)).flatten()
 
         pieces = [rows for rows in np.array_split(stored[:whole].reshape(-1, row_bytes), 8) if len(rows)]
@@ -97,7 +95,7 @@ def supported_types() -> list[str]:
 
 @lru_cache
 def _can_dequantise(kind: int) -> bool:
-    """Whether the library can, which has more types with every release."""
+    """Whether the library can; each release knows more types."""
     if kind not in TENSOR_TYPES:
         return False
     try:

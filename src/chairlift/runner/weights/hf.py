@@ -1,6 +1,6 @@
-"""Weights from a Hugging Face folder: safetensors, one file or several with an index, mapped into memory.
+"""Weights from a Hugging Face folder of safetensors, one file or several with an index, mapped into memory.
 
-Pickled weights are refused: opening one runs whatever code it holds.
+Pickled weights are refused: opening one runs the code it holds.
 """
 
 import json
@@ -40,10 +40,8 @@ class HfTensors:
         except SafetensorError as error:
             raise InvalidConfig(f"{self._folder / file}: tensor {name} cannot be read: {error}") from None
         if tuple(tensor.shape) != shape:
-            found = list(tensor.shape)
-            raise InvalidConfig(
-                f"{self._folder / file}: tensor {name} has shape {found}, the configuration says {list(shape)}"
-            )
+            found = f"has shape {list(tensor.shape)}, the configuration says {list(shape)}"
+            raise InvalidConfig(f"{self._folder / file}: tensor {name} {found}")
         if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise InvalidConfig(f"{self._folder / file}: tensor {name} is stored as {kind}, which is not supported")
@@ -51,7 +49,7 @@ class HfTensors:
 
 
 def _tensor_files(folder: Path) -> dict[str, str]:
-    """Which file each tensor lies in."""
+    """The file of each tensor."""
     if (folder / _INDEX).is_file():
         try:
             placed = json.loads((folder / _INDEX).read_text())["weight_map"]

@@ -1,4 +1,4 @@
-"""What matrices are kept in: the model's number type, the blocks of a GGUF file, or rounded to fewer bits at load."""
+"""The format of weights: the model's number type, the blocks of a GGUF file, or rounded to fewer bits at load."""
 
 from functools import partial
 
@@ -13,11 +13,11 @@ from chairlift.runner.ops import Ops
 from chairlift.runner.weights.assemble import WeightFormat
 
 STORED = "stored"
-_INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # of a weight, its share of the scales included
+_INT8_BYTES, _INT4_BYTES = 34 / 32, 20 / 32  # per weight, with its share of the scales
 
 
 def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig) -> str:
-    """`auto` keeps what a file has in blocks where the kernels can, unless a number type was asked for by name."""
+    """`auto` keeps the blocks of a file where the kernels can, unless a number type is named."""
     if name == "auto":
         return STORED if config.blocks and kernels == "native" and dtype_name == "auto" else "none"
     if name in (STORED, "int8", "int4") and kernels != "native":
@@ -40,13 +40,13 @@ def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: 
         from chairlift.runner.native.quantised import INT4, INT8
 
         assert isinstance(ops, NativeOps)
-        ends = partial(ops.rounded_weight, INT8)  # 4 bits cost too much there
+        ends = partial(ops.rounded_weight, INT8)  # 4 bits cost too much accuracy there
         return WeightFormat(ends if quantize == "int8" else partial(ops.rounded_weight, INT4), ends)
     return WeightFormat(as_stored=quantize == STORED)
 
 
 def kept_bytes(config: ModelConfig, quantize: str, itemsize: int) -> int:
-    """Memory for the weights of a model kept so, in a type of this size."""
+    """Memory for the weights of a model; `itemsize`: of those that are not quantised."""
     if quantize == STORED and (blocks := config.blocks):
         return blocks.num_bytes + (num_parameters(config) - blocks.num_weights) * itemsize
     if quantize in ("int8", "int4"):

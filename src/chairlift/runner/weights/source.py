@@ -1,4 +1,4 @@
-"""Where tensors come from: one small protocol for every kind of file, in the names of that file."""
+"""Sources of tensors: one protocol for every kind of file, with the names of that file."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -7,16 +7,16 @@ from torch import Tensor
 
 
 class TensorSource(Protocol):
-    """Each tensor is read once, when it is asked for; nothing is kept."""
+    """Each tensor is read once; nothing is kept."""
 
     @property
     def names(self) -> Collection[str]: ...
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor where and in whatever type it is stored or cheapest to make; a view of a mapped file will do.
+        """In the type and on the device where it is stored or cheapest to make, perhaps a view of a mapped file.
         Raises `InvalidConfig` naming tensor and file when it is missing, damaged or of another shape."""
         ...
 
     def file_of(self, name: str) -> str:
-        """The file a tensor lies in, for messages."""
+        """The file of a tensor, for messages."""
         ...

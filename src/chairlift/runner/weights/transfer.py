@@ -1,18 +1,16 @@
-"""Moves tensors to where a model keeps them.
+"""Copies weights to the device.
 
-To a GPU they go in pieces on several lanes: a thread copies from the mapped file into pinned memory, which is when the
-file is read, and the device fetches that by itself while the thread fills another buffer.
+To a GPU they go in pieces on several lanes: a thread reads the mapped file into pinned memory, and the device fetches
+that while the thread fills another buffer.
 
     file, mapped  ->  thread 0: buffers 0 1  ->  device
                       thread 1: buffers 0 1  ->
 
-Always: when `copy` returns, the target holds the tensor, rounded to the target's type. On the host it takes no more
-than the buffers.
+Always: when `copy` returns, the target holds the tensor, rounded to its type. The host needs only the buffers.
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,31 +22,41 @@ NUM_BUFFERS = 2
 _MAX_LANES = 8
 
 
-class Lane(Protocol):
+class CudaLane:
     """One thread's way to the device, with buffers that take turns."""
 
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._buffers = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(NUM_BUFFERS)]
+        self._fetched = [torch.cuda.Event() for _ in range(NUM_BUFFERS)]
+
     def start(self) -> None:
-        """What the device was told to do before comes first."""
-        ...
+        """Has later work wait for what was launched on the device before."""
+        self._stream.wait_stream(torch.cuda.default_stream(self._device))
 
     def buffer(self, turn: int) -> Tensor:
         """PIECE bytes, once the device has fetched what they held."""
-        ...
+        self._fetched[turn].synchronize()
+        return self._buffers[turn]
 
     def send(self, part: Tensor, turn: int, target: Tensor) -> None:
-        """Has the device fetch a part of a buffer, without waiting for it."""
-        ...
+        """Has the device fetch a part of a buffer, without waiting for it; rounds on the device."""
+        with torch.cuda.stream(self._stream):
+            target.copy_(part if part.dtype is target.dtype else part.to(self._device, non_blocking=True),
+                         non_blocking=True)  # fmt: skip
+            self._fetched[turn].record()
 
     def drain(self) -> None:
         """Returns when the device has everything."""
-        ...
+        self._stream.synchronize()
 
 
 class Transfer:
-    def __init__(self, make_lanes: Callable[[], list[Lane]] | None) -> None:
-        """Lanes are made when something is to travel on them. None: torch's own way, one tensor after the other."""
+    def __init__(self, make_lanes: Callable[[], list[CudaLane]] | None) -> None:
+        """Lanes are made on first use. None: torch copies one tensor after the other."""
         self._make_lanes = make_lanes
-        self._lanes: list[Lane] = []
+        self._lanes: list[CudaLane] = []
         self._threads: ThreadPoolExecutor | None = None
 
     def copy(self, source: Tensor, target: Tensor) -> None:
@@ -59,10 +67,10 @@ class Transfer:
         if self._threads is None:
             self._lanes = self._make_lanes()
             self._threads = ThreadPoolExecutor(len(self._lanes), "load")
-        stored, place = source.contiguous().flatten(), target.view(-1)
-        # All lanes take from one iterator: who is quicker carries more.
+        stored, flat = source.contiguous().flatten(), target.view(-1)
+        # All lanes take from one iterator, so faster ones carry more.
         firsts = iter(range(0, len(stored), PIECE // stored.itemsize))
-        for done in [self._threads.submit(_carry, lane, stored, place, firsts) for lane in self._lanes]:
+        for done in [self._threads.submit(_carry, lane, stored, flat, firsts) for lane in self._lanes]:
             done.result()
 
     def close(self) -> None:
@@ -76,41 +84,16 @@ def transfer_to(device: torch.device, num_threads: int) -> Transfer:
     return Transfer(lambda: [CudaLane(device) for _ in range(min(num_threads, _MAX_LANES))])
 
 
-def _carry(lane: Lane, stored: Tensor, place: Tensor, firsts: Iterator[int]) -> None:
+def _carry(lane: CudaLane, stored: Tensor, target: Tensor, firsts: Iterator[int]) -> None:
     count = PIECE // stored.itemsize
     lane.start()
     for i, low in enumerate(firsts):
         turn, piece = i % NUM_BUFFERS, stored[low : low + count]
         part = lane.buffer(turn)[: piece.nbytes]
         np.copyto(_bytes(part), _bytes(piece))  # by one thread, and without the interpreter's lock
-        lane.send(part.view(stored.dtype), turn, place[low : low + count])
+        lane.send(part.view(stored.dtype), turn, target[low : low + count])
     lane.drain()
 
 
 def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
     return tensor.view(torch.uint8).numpy()
-
-
-class CudaLane:
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._buffers = [torch.empty(PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(NUM_BUFFERS)]
-        self._fetched = [torch.cuda.Event() for _ in range(NUM_BUFFERS)]
-
-    def start(self) -> None:
-        self._stream.wait_stream(torch.cuda.default_stream(self._device))
-
-    def buffer(self, turn: int) -> Tensor:
-        self._fetched[turn].synchronize()
-        return self._buffers[turn]
-
-    def send(self, part: Tensor, turn: int, target: Tensor) -> None:
-        with torch.cuda.stream(self._stream):
-            # Another type is rounded to on the device, which has the time.
-            target.copy_(part if part.dtype is target.dtype else part.to(self._device, non_blocking=True),
-                         non_blocking=True)  # fmt: skip
-            self._fetched[turn].record()
-
-    def drain(self) -> None:
-        self._stream.synchronize()

@@ -1,39 +1,39 @@
-"""Tensors in pieces over lanes, whose device here is a second place in host memory that fetches as late as it may."""
+"""Tensors in pieces over lanes; the device here is host memory that fetches as late as it may."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from chairlift.runner.weights.transfer import NUM_BUFFERS, PIECE, Lane, Transfer
+from chairlift.runner.weights.transfer import NUM_BUFFERS, PIECE, CudaLane, Transfer
 
 
-class LateLane:
+class LateLane(CudaLane):
     """Fetches a buffer only when it is wanted again or everything has to be there."""
 
     def __init__(self) -> None:
         self.num_pieces = 0
         self._buffers = [torch.empty(PIECE, dtype=torch.uint8) for _ in range(NUM_BUFFERS)]
-        self._under_way: dict[int, tuple[Tensor, Tensor]] = {}
+        self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
 
     def start(self) -> None:
-        assert not self._under_way
+        assert not self._in_flight
 
     def buffer(self, turn: int) -> Tensor:
         self._fetch(turn)
         return self._buffers[turn]
 
     def send(self, part: Tensor, turn: int, target: Tensor) -> None:
-        assert turn not in self._under_way
-        self._under_way[turn] = (part, target)
+        assert turn not in self._in_flight
+        self._in_flight[turn] = (part, target)
         self.num_pieces += 1
 
     def drain(self) -> None:
-        for turn in list(self._under_way):
+        for turn in list(self._in_flight):
             self._fetch(turn)
 
     def _fetch(self, turn: int) -> None:
-        if turn in self._under_way:
-            part, target = self._under_way.pop(turn)
+        if turn in self._in_flight:
+            part, target = self._in_flight.pop(turn)
             target.copy_(part)
 
 
@@ -53,7 +53,7 @@ def elsewhere(source: Tensor) -> Tensor:
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("count", [PIECE // 2 + 1, 5 * PIECE // 2 - 3, 7 * PIECE])
 def test_every_piece_arrives_at_its_place_in_the_targets_type(num_lanes: int, stored: torch.dtype, count: int) -> None:
-    made: list[Lane] = [LateLane() for _ in range(num_lanes)]
+    made: list[CudaLane] = [LateLane() for _ in range(num_lanes)]
     transfer = Transfer(lambda: made)
     source = torch.arange(count, dtype=torch.int32).remainder(251).to(stored).view(1, count)
     around = torch.zeros(3, count, dtype=torch.bfloat16)
@@ -68,7 +68,7 @@ def test_every_piece_arrives_at_its_place_in_the_targets_type(num_lanes: int, st
 
 
 def test_what_is_already_there_or_small_needs_no_lanes() -> None:
-    def none() -> list[Lane]:
+    def none() -> list[CudaLane]:
         raise AssertionError("lanes were made")
 
     transfer = Transfer(none)
