@@ -1,7 +1,6 @@
-"""A plan as tensors: what the model reads of a step.
+"""A plan as the tensors of a `Batch`.
 
-Everything is laid out in numpy first, with one transfer per array, so that a step of a thousand requests costs a few
-milliseconds of Python.
+Laid out in numpy, with one transfer per array: a step of a thousand requests costs a few milliseconds of Python.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from chairlift.runner.ops import Batch
 
 
 def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int], device: torch.device) -> Batch:
-    """`previous`: what the step before sampled, for tokens that were not known when the plan was made."""
+    """`previous`: tokens of the step before, which were not known when the plan was made."""
     chunks = plan.chunks
     counts = np.fromiter((chunk.count for chunk in chunks), np.int64, len(chunks))
     firsts = np.fromiter((chunk.start for chunk in chunks), np.int64, len(chunks))
@@ -30,7 +29,7 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
     tables = _tables(chunks)
     slots = tables[owners, positions // block_size].astype(np.int64) * block_size + positions % block_size
     tokens = np.fromiter(chain.from_iterable(_tokens(chunk, previous) for chunk in chunks), np.int64, starts[-1])
-    # Of a chunk that samples, the last row; with drafts, all rows.
+    # The last row of a chunk that samples; with drafts, all rows.
     num_sampled = np.fromiter((bool(chunk.samples) + len(chunk.drafts) for chunk in chunks), np.int64, len(chunks))
     ends = np.cumsum(num_sampled)
     logit_rows = np.repeat(starts[1:] - ends, num_sampled) + np.arange(num_sampled.sum())

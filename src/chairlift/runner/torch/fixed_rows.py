@@ -1,13 +1,11 @@
-"""Products whose rows have the same bits in any batch, by a library whose sums change with the number of rows.
+"""Products whose rows have the same bits in any batch, by a library whose sums depend on the number of rows.
 
-A library picks its way by the shape of a product. So products run only in blocks of row counts that were found to give
-every row the bits that blocks of 16 give it, wherever in the block it stands:
+Products run only in blocks of row counts that were found to give every row the bits of blocks of 16, at any index:
 
     70 rows, counts 1, 16, 32:    | 32 | 32 | 6 and 10 of zeros |
 
-Always: which counts those are depends on shape, number type and placement of a matrix alone, and is found by trying,
-on a matrix's first use, with numbers that show any other sum (`cancelling.py`). A library that gives not even blocks of
-16 such rows is refused.
+Always: these counts depend on the shape, number type and alignment of a matrix alone. They are found on its first use,
+with numbers that show any other order of a sum (`cancelling.py`). A library for which 16 does not work is refused.
 """
 
 from collections.abc import Callable
@@ -17,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.ops import MakeWeight, Weight
+from chairlift.runner.ops import MakeWeight
 from chairlift.runner.torch.cancelling import ALIGNMENT, cancelling
 
 Product = Callable[[Tensor], Tensor]
@@ -26,20 +24,20 @@ RowCounts = dict[tuple[object, ...], tuple[int, ...]]  # row counts by what they
 _ROWS = 16
 _COUNTS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _SHIFT = 5
-_ENOUGH = 1024  # outputs of each count that are compared: other sums show in most of them
+_ENOUGH = 1024  # outputs of each count to compare: most show another sum
 
 
 class FixedRowsWeight:
-    """A matrix multiplied in fixed row counts. `found` is shared by the matrices of a model: trying takes as long as a
-    prompt of 1,000 tokens and memory for a second such matrix, and matrices of one kind need it once."""
+    """A matrix multiplied in fixed row counts. `found` is shared by the matrices of a model: a trial takes as long as a
+    prompt of 1,000 tokens and memory for a second matrix, once for each kind of matrix."""
 
     def __init__(self, make: MakeWeight, matrix: Tensor, bias: Tensor | None, found: RowCounts) -> None:
         matrix = matrix.contiguous()
         self._make = make
         self._shape, self._dtype = matrix.shape, matrix.dtype
-        self._place = matrix.data_ptr() % ALIGNMENT
+        self._offset = matrix.data_ptr() % ALIGNMENT
         self._has_bias = bias is not None
-        self._is_table = False  # an embedding too, which may be multiplied in another way
+        self._is_table = False  # embeddings may be multiplied in another way
         self._weight = make(matrix, bias)
         self._found = found
 
@@ -54,26 +52,22 @@ class FixedRowsWeight:
         return self._weight.rows(ids)
 
     def _multiply(self, name: str, x: Tensor) -> Tensor:
-        kind = (name, self._shape, self._dtype, self._place, self._has_bias, self._is_table)
+        kind = (name, self._shape, self._dtype, self._offset, self._has_bias, self._is_table)
         counts = self._found.get(kind)
         if counts is None:
             counts = self._found[kind] = self._try(name)
-        return in_blocks(_product(self._weight, name), x, counts)
+        return in_blocks(getattr(self._weight, name), x, counts)
 
     def _try(self, name: str) -> tuple[int, ...]:
-        matrix, bias, x = cancelling(self._shape, self._dtype, self._place, self._has_bias, _COUNTS[0])
+        matrix, bias, x = cancelling(self._shape, self._dtype, self._offset, self._has_bias, _COUNTS[0])
         weight = self._make(matrix, bias)
         if self._is_table:
             weight.rows(torch.zeros(1, dtype=torch.int64))
-        return equal_counts(_product(weight, name), x)
-
-
-def _product(weight: Weight, name: str) -> Product:
-    return weight.linear if name == "linear" else weight.logits
+        return equal_counts(getattr(weight, name), x)
 
 
 def equal_counts(product: Product, x: Tensor) -> tuple[int, ...]:
-    """The row counts, largest first, whose products have the bits that blocks of 16 have. x: as many as the largest."""
+    """The row counts, largest first, whose products have the bits of blocks of 16. x: as many rows as the largest."""
     wanted = torch.cat([product(block) for block in x.split(_ROWS)])
     is_same_anywhere = all(
         torch.equal(product(x[first : first + _ROWS].roll(_SHIFT, 0)).roll(-_SHIFT, 0), wanted[first : first + _ROWS])
@@ -89,7 +83,7 @@ def equal_counts(product: Product, x: Tensor) -> tuple[int, ...]:
 
 
 def _is_equal(product: Product, x: Tensor, wanted: Tensor, count: int) -> bool:
-    # At least two blocks, the first and one from the middle; of matrices with few outputs more.
+    # At least the first block and one from the middle; more for matrices with few outputs.
     firsts = range(0, len(x), count)
     num_tried = max(2, _ENOUGH // (count * wanted.shape[1]))
     return all(
@@ -99,7 +93,7 @@ def _is_equal(product: Product, x: Tensor, wanted: Tensor, count: int) -> bool:
 
 
 def in_blocks(product: Product, x: Tensor, counts: tuple[int, ...]) -> Tensor:
-    """product(x [T, in]) -> [T, out], in blocks of these row counts; the last is padded to the least that holds it."""
+    """product(x [T, in]) -> [T, out], in blocks of these row counts, the last one padded."""
     num_rows = len(x)
     if num_rows in counts and x.is_contiguous() and x.data_ptr() % ALIGNMENT == 0:
         return product(x)
@@ -109,7 +103,7 @@ def in_blocks(product: Product, x: Tensor, counts: tuple[int, ...]) -> Tensor:
         rest = num_rows - first
         largest = next((count for count in counts if count <= rest), counts[-1])
         holding = next((count for count in reversed(counts) if count >= rest), largest)
-        # Padding is worth it while it computes no more rows than it saves calls.
+        # Padding pays while less than half of the block is padding.
         count = holding if holding < 2 * rest or largest > rest else largest
         block = x[first : first + count]
         blocks.append(product(F.pad(block, (0, 0, 0, count - len(block))) if len(block) < count else block.clone()))

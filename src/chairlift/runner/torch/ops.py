@@ -1,7 +1,7 @@
 """The model's operations in plain torch: the reference for every other implementation, and what runs anywhere.
 
-Always: norms, rotations and softmax are computed in float32 at least, whatever the weights are kept in; where `exact`
-is asked for, a row's bits do not depend on the other rows. Knows nothing of requests; a batch is all it sees.
+Always: norms, rotations and softmax are computed in float32 at least; with `exact` a row's bits do not depend on the
+other rows. Knows batches, nothing of requests.
 """
 
 import math
@@ -15,28 +15,27 @@ from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
-from chairlift.runner.torch.sdpa import weighted, without_cudnn
+from chairlift.runner.torch.sdpa import gather, weighted, without_cudnn
 
-# Decodes gather a padded copy of their contexts; they go through in groups that keep it below this many values.
+# Values of keys that decodes gather at once, padded to the longest context.
 _MAX_GATHERED = 1 << 26
-# The query rows of a prompt chunk that see a mask at once: bounds the mask and the scores.
+# Query rows of a prompt chunk at once: bounds the mask and the scores.
 _MAX_QUERIES = 512
-_CHOOSING = ("cpu", "cuda")  # devices on which tokens are chosen; others may lack number types for it: the host does
+_CHOOSING = ("cpu", "cuda")  # devices that tokens are chosen on; others may lack the number types
 # Rows of a matrix that are held in float32 at once.
 _MAX_WIDENED = 4096
-# Fewer elements than this are never split among threads, whose borders would move with the number of rows: an element
-# at a border is computed one by one instead of in a vector, and its exponential may come out with another last bit.
+# Torch never splits fewer elements among threads. Borders would move with the number of rows: an element at a border
+# is computed outside of vectors, and its exponential may have another last bit.
 _UNSPLIT = 32768
-_VECTOR = 64  # a multiple of the numbers that any processor computes together
+_VECTOR = 64  # a multiple of any processor's vector length
 # 0.5 x (1 + tanh(u)) is x sigmoid(2u), and 2u = _GELU * (x + 0.044715 x^3).
 _GELU = 2 * math.sqrt(2 / math.pi)
 
 
 class TorchWeight:
-    """A matrix [out, in] as it is, or laid out anew for oneDNN once it is first multiplied by.
+    """A matrix [out, in] as it is, or in oneDNN's layout from its first product on.
 
-    The new layout replaces the plain one, so a matrix that has served as an embedding table keeps the plain one: its
-    rows must stay readable and it is not held twice.
+    That layout has no readable rows and a matrix is not held twice, so embedding tables stay plain.
     """
 
     def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
@@ -58,7 +57,7 @@ class TorchWeight:
         return F.linear(x, self._matrix, self._bias)
 
     def logits(self, x: Tensor) -> Tensor:
-        # Rounded to bf16, close logits become equal and the wrong one wins.
+        # Rounded to bf16, close logits would become equal.
         if _is_bf16_on_cpu(x) and self._packed is None:
             return self._widened(x)
         out = self.linear(x) if x.device.type in _CHOOSING else self.linear(x).cpu()
@@ -82,8 +81,8 @@ def _is_bf16_on_cpu(x: Tensor) -> bool:
 
 
 def _is_slow(matrix: Tensor) -> bool:
-    """Whether torch multiplies these numbers one by one, dozens of times slower than in float32: it does where it finds
-    no instructions for them, which it may warn of as well, and with float16 on ARM although there are."""
+    """Whether torch multiplies these numbers one by one, dozens of times slower than float32: it does without
+    instructions for them, and with float16 on ARM in any case."""
     if matrix.device.type != "cpu" or matrix.dtype not in (torch.bfloat16, torch.float16):
         return False
     if not torch.backends.mkldnn.is_available():
@@ -127,7 +126,7 @@ class TorchOps:
     def rotate_and_store(
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor:  # fmt: skip
-        """Queries [T, heads, head_dim]; keys and values are in the cache then."""
+        """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
         _, kv_heads, block_size, head_dim = keys.shape
         parts = [attention.spec.num_heads, kv_heads, kv_heads]
         q, k, v = qkv.view(len(qkv), -1, head_dim).split(parts, dim=1)  # [T, h, head_dim]
@@ -157,7 +156,7 @@ class TorchOps:
         return _activate(gate_up, activation)
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
-        for rows in logits.split(1) if self._exact else (logits,):  # threads share a row as they do alone
+        for rows in logits.split(1) if self._exact else (logits,):  # threads split a row as they do alone
             rows.div_(cap).tanh_().mul_(cap)
         return logits
 
@@ -168,9 +167,9 @@ class TorchOps:
 
 def _activate(gate_up: Tensor, activation: str) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
-    if activation == "gelu_tanh":  # torch's own takes other ways for other numbers of rows
+    if activation == "gelu_tanh":  # torch's own depends on the number of rows
         width = gate.shape[-1]
-        # Whole vectors in every row: what is left over at a row's end would be computed in another way.
+        # Whole vectors in every row: a remainder would be computed in another way.
         wide = F.pad(gate.to(torch.promote_types(gate.dtype, torch.float32)), (0, -width % _VECTOR))
         wide = wide * torch.sigmoid(wide * (_GELU + _GELU * 0.044715 * wide * wide))
         return wide[:, :width].to(gate.dtype) * up
@@ -203,21 +202,15 @@ def _attend_decodes(
 ) -> Tensor:
     """Decodes low..high, each one query over its own context, padded to the longest. -> [D, heads, head_dim]"""
     contexts = batch.contexts[low:high, None]  # [D, 1]
-    kv_heads, block_size, head_dim = keys.shape[1:]
     at = torch.arange(int(contexts.max()), device=q.device)
     seen = at < contexts  # [D, L]
     if spec.window:
         seen &= at >= contexts - spec.window
-    # What lies beyond a context is another request's memory, perhaps not even numbers. Masking alone would let those
-    # through (0 * NaN), so unseen places repeat the request's own last token.
-    places = torch.where(seen, at, contexts - 1)
-    blocks = batch.tables[low:high].gather(1, places // block_size).long()
-    heads = torch.arange(kv_heads, device=q.device)[:, None]
-    rows = (blocks[:, None] * kv_heads + heads) * block_size + (places % block_size)[:, None]  # [D, kv_heads, L]
-    k = F.embedding(rows, keys.view(-1, head_dim))  # [D, kv_heads, L, head_dim]
-    v = F.embedding(rows, values.view(-1, head_dim))
+    # Memory beyond a context may hold NaNs, which a mask lets through (0 * NaN): unseen positions repeat the last one.
+    positions, tables = torch.where(seen, at, contexts - 1), batch.tables[low:high]
+    k, v = gather(keys, positions, tables), gather(values, positions, tables)  # [D, kv_heads, L, head_dim]
     # The heads that share a key head become its query rows.
-    grouped = q[low:high].unflatten(1, (kv_heads, -1))  # [D, kv_heads, group, head_dim]
+    grouped = q[low:high].unflatten(1, (keys.shape[1], -1))  # [D, kv_heads, group, head_dim]
     return weighted(grouped, k, v, seen[:, None, None], spec).flatten(1, 2)
 
 
@@ -226,7 +219,7 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
     count, heads, _ = q.shape
     block_size = keys.shape[2]
     past = context - count
-    # A window lets the blocks before it go unread.
+    # Blocks before the window are not read.
     first = max(0, past - spec.window + 1) // block_size if spec.window else 0
     table = table[first : -(-context // block_size)]
     origin = first * block_size
@@ -238,10 +231,10 @@ def _attend_chunk(q: Tensor, keys: Tensor, values: Tensor, table: Tensor, contex
     for low in range(0, count, _MAX_QUERIES):
         high = min(low + _MAX_QUERIES, count)
         own = torch.arange(past + low, past + high, device=q.device)[:, None]
-        seen = at[: past + high - origin] <= own  # [queries, L]
-        if spec.window:
-            seen &= at[: past + high - origin] > own - spec.window
         reach = slice(0, past + high - origin)
+        seen = at[reach] <= own  # [queries, L]
+        if spec.window:
+            seen &= at[reach] > own - spec.window
         rows = q[low:high].transpose(0, 1)  # [heads, queries, head_dim]
         out = weighted(rows[None], k[None, :, reach], v[None, :, reach], seen, spec)
         pieces.append(out[0].transpose(0, 1))

@@ -1,7 +1,7 @@
-"""Attention of queries over keys and values that have been gathered, by torch.
+"""Attention over gathered keys and values, by torch.
 
-On a GPU all of its kernels but cuDNN's may answer: where memory is short that one fails without a word of memory, and a
-step that could be made smaller would be lost.
+On a GPU cuDNN's kernel is left out: short of memory it fails without saying so, and a step that could be made smaller
+would be lost.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -13,20 +13,29 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from chairlift.config.model import AttentionSpec
 
-_ANSWERING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def without_cudnn(device: torch.device) -> AbstractContextManager[None]:
-    """While it is entered; nothing is changed for good, as the process may be somebody else's."""
-    return sdpa_kernel(_ANSWERING) if device.type == "cuda" else nullcontext()
+    """A context: torch's global setting is restored at its end."""
+    return sdpa_kernel(_BACKENDS) if device.type == "cuda" else nullcontext()
 
 
 def weighted(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, spec: AttentionSpec) -> Tensor:
     """q [..., N, D], k and v [..., L, D], seen [..., N or 1, L] -> [..., N, D]"""
     if not spec.cap:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=spec.scale)
-    # Scores are not at hand there to be capped.
-    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    # Torch's kernels give no access to the scores.
+    wide = torch.promote_types(q.dtype, torch.float32)
     scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * spec.scale
     scores = scores.div_(spec.cap).tanh_().mul_(spec.cap).masked_fill_(~seen, -torch.inf)
     return (scores.softmax(dim=-1) @ v.to(wide)).to(q.dtype)
+
+
+def gather(cache: Tensor, positions: Tensor, tables: Tensor) -> Tensor:
+    """Keys or values at positions [D, L] of requests with these block tables. -> [D, kv_heads, L, head_dim]"""
+    _, kv_heads, block_size, head_dim = cache.shape
+    blocks = tables.gather(1, positions // block_size).long()
+    heads = torch.arange(kv_heads, device=cache.device)[:, None]
+    rows = (blocks[:, None] * kv_heads + heads) * block_size + (positions % block_size)[:, None]  # [D, kv_heads, L]
+    return F.embedding(rows, cache.view(-1, head_dim))

@@ -108,15 +108,11 @@ class Assembly:
 
     def _gain(self, part: Part) -> Tensor:
         """The weights of a norm, in float32 at least: 1 plus a weight loses too much in 16 bits."""
-        gain = self._stack((part,), self._wide)
+        gain = self._stack((part,), _wide(self.dtype))
         return gain.add_(offset) if (offset := self.config.names.norm_offset) else gain
 
-    @property
-    def _wide(self) -> torch.dtype:
-        return torch.float64 if self.dtype is torch.float64 else torch.float32
-
     def _rotation(self, max_len: int, rotation: Rotation | None, head_dim: int) -> Tensor:
-        return rotation_table(rotation, head_dim, max_len, self._wide).to(self.device)
+        return rotation_table(rotation, head_dim, max_len, _wide(self.dtype)).to(self.device)
 
     def _refuse_unknown(self, names: Collection[str]) -> None:
         expected = {part.name for part in expected_parts(self.config)}
@@ -132,3 +128,7 @@ def in_order(tensor: Tensor, paired_heads: int) -> Tensor:
     if not paired_heads:
         return tensor
     return tensor.view(paired_heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -24,8 +24,8 @@ def test_rows_and_outputs_are_no_copies_of_each_other() -> None:
     assert len(x.unique(dim=0)) == 256
 
 
-@pytest.mark.parametrize("place", [0, 2, 48])
-def test_a_matrix_lies_where_it_is_wanted(place: int) -> None:
-    matrix = cancelling(torch.Size((70, 33)), torch.bfloat16, place, False, 1).matrix
-    assert matrix.data_ptr() % 64 == place
+@pytest.mark.parametrize("offset", [0, 2, 48])
+def test_a_matrix_lies_where_it_is_wanted(offset: int) -> None:
+    matrix = cancelling(torch.Size((70, 33)), torch.bfloat16, offset, False, 1).matrix
+    assert matrix.data_ptr() % 64 == offset
     assert matrix.is_contiguous()
