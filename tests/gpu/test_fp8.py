@@ -154,9 +154,9 @@ def test_blocks_move_byte_by_byte() -> None:
     for memory in memories:
         memory.random_(0, 256)
     before = [memory.clone() for memory in memories]
-    kv.copy([BlockCopy(BlockId(0), BlockId(3))])
-    kv.swap_out([BlockCopy(BlockId(1), BlockId(2)), BlockCopy(BlockId(2), BlockId(0))])
-    kv.swap_in([BlockCopy(BlockId(0), BlockId(4)), BlockCopy(BlockId(2), BlockId(5))])
+    kv.move_blocks(copies=[BlockCopy(BlockId(0), BlockId(3))])
+    kv.move_blocks(swap_outs=[BlockCopy(BlockId(1), BlockId(2)), BlockCopy(BlockId(2), BlockId(0))])
+    kv.move_blocks(swap_ins=[BlockCopy(BlockId(0), BlockId(4)), BlockCopy(BlockId(2), BlockId(5))])
     torch.cuda.synchronize()
     for memory, was in zip(memories, before, strict=True):
         assert torch.equal(memory, was[[0, 1, 2, 0, 2, 1]])

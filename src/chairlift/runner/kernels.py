@@ -1,4 +1,4 @@
-"""Which operations a model runs on: torch's anywhere, native ones on a CPU, Triton's on a GPU."""
+"""The choice of kernels: torch's anywhere, native ones on a CPU, Triton's on a GPU."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,8 +22,7 @@ from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import WeightFormat
 
-# Compute capabilities on which FlashInfer was measured to answer long prompts faster than our kernels do (by a third to
-# a half on Hopper).
+# Compute capabilities on which FlashInfer was measured faster for long prompts (by a third to a half on Hopper).
 FASTER_ON = frozenset({(9, 0)})
 _FAST = {"cpu": "native", "cuda": "triton"}  # by device; others have torch's operations alone
 _OLDEST = (8, 0)  # GPUs that our kernels run on
@@ -31,7 +30,7 @@ _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: ModelConfig | None = None) -> str:
-    """The named ones, or the fastest that can do this; named ones that cannot are refused."""
+    """The named kernels, or the fastest that can do this; named ones that cannot are refused."""
     if name == "torch":
         return name
     head_dims = sorted({layer.attention.head_dim for layer in config.layers}) if config else [64]
@@ -54,12 +53,12 @@ def pick_kernels(name: str, device: torch.device, dtype: torch.dtype, config: Mo
 
 
 def fastest(device: torch.device) -> str:
-    """The kernels for such a device, whether they can be used or not."""
+    """The kernels for such a device, usable or not."""
     return _FAST.get(device.type, "torch")
 
 
 def why_missing(kernels: str) -> str:
-    """Why kernels cannot be used here, whatever is asked of them, in words that follow "they"; empty where they can."""
+    """Why kernels cannot be used here at all, in words that follow "they"; empty where they can."""
     if kernels == "native":
         return why_not_native()
     if kernels == "triton":
@@ -76,24 +75,23 @@ def _can_do(kernels: str, dtype: torch.dtype, head_dim: int) -> bool:
 
 
 def pick_kv_dtype(name: str, kernels: str, dtype: torch.dtype) -> torch.dtype:
-    """What keys and values are kept in."""
+    """The number type of the KV cache."""
     if name == "auto":
         return dtype
-    if name == "int8":
-        if kernels != "native":
-            raise InvalidConfig(
-                f"kv_dtype int8: only the native kernels do it, on a CPU, and the {kernels} ones are used; "
-                "use --kv-dtype auto"
-            )
-        return torch.int8
-    if why_not := why_not_fp8(kernels):
-        raise InvalidConfig(f"kv_dtype fp8: {why_not}; use --kv-dtype auto")
-    return torch.float8_e4m3fn
+    if why_not := why_not_only(kernels, "native") if name == "int8" else why_not_fp8(kernels):
+        raise InvalidConfig(f"kv_dtype {name}: {why_not}; use --kv-dtype auto")
+    return torch.int8 if name == "int8" else torch.float8_e4m3fn
+
+
+def why_not_only(kernels: str, needed: str) -> str:
+    """Why kernels cannot do what only others can; empty where they are those."""
+    where = "a CPU" if needed == "native" else "a GPU"
+    return "" if kernels == needed else f"only the {needed} kernels do it, on {where}, and the {kernels} ones are used"
 
 
 def why_not_fp8(kernels: str) -> str:
-    if kernels != "triton":
-        return f"only the triton kernels do it, on a GPU, and the {kernels} ones are used"
+    if why_not := why_not_only(kernels, "triton"):
+        return why_not
     major, minor = torch.cuda.get_device_capability()
     if (major, minor) < (8, 9):
         return f"it takes a GPU of compute capability 8.9 (Ada, Hopper) or above, and this one has {major}.{minor}"
@@ -104,7 +102,7 @@ def pick_attention(
     name: str, kernels: str, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig,
     block_size: int,
 ) -> FlashKernels | None:  # fmt: skip
-    """What FlashInfer is used for, compiled or being compiled; None: our own kernels compute all attention."""
+    """FlashInfer's kernels, compiled or being compiled; None: our own kernels compute all attention."""
     if kernels == "triton":
         why_not = "" if name == "triton" else flash_kernels.why_not(dtype, kv_dtype, config)
     else:
@@ -127,7 +125,7 @@ def compile_ahead(
     kernels: str, ops: Ops, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype,
     weight_format: WeightFormat, config: ModelConfig, limits: Limits, exact: bool = False,
 ) -> Callable[[], None]:  # fmt: skip
-    """Begins to compile what a start will launch, beside this process; what is returned waits for it."""
+    """Begins to compile the kernels of a start in other processes; the returned function waits for them."""
     if kernels != "triton":
         return lambda: None
     from chairlift.runner.cuda.start.compile_ahead import CompileAhead
@@ -137,7 +135,7 @@ def compile_ahead(
 
 
 def check_exact(kernels: str, device: torch.device) -> None:
-    """Refuses `exact` where the kernels cannot keep it."""
+    """Refuses `exact` where the kernels are not."""
     if kernels == "torch" and device.type != "cpu":
         ways_out = "--kernels triton or --device cpu" if device.type == "cuda" else "--device cpu"
         raise InvalidConfig(

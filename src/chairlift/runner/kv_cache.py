@@ -7,7 +7,6 @@ Always: every value is finite until the model itself writes something else. Know
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -31,19 +30,6 @@ def _width(head_dim: int, dtype: torch.dtype) -> int:
     return head_dim + (_SCALE_BYTES if dtype is torch.int8 else 0)
 
 
-class BlockMoves(Protocol):
-    """The block moves of a step: a plan or a step input."""
-
-    @property
-    def swap_outs(self) -> Moves: ...
-
-    @property
-    def swap_ins(self) -> Moves: ...
-
-    @property
-    def copies(self) -> Moves: ...
-
-
 class KvCache:
     def __init__(
         self,
@@ -64,22 +50,11 @@ class KvCache:
         self._memory = (*self.keys, *self.values, self.tokens)
         self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
 
-    def carry_out(self, step: BlockMoves) -> None:
-        """All moves before a step: a block that is swapped out may be the target of the moves after it."""
-        self.swap_out(step.swap_outs)
-        self.swap_in(step.swap_ins)
-        self.copy(step.copies)
-
-    def swap_out(self, moves: Moves) -> None:
-        """Moves blocks to host memory."""
-        self._move(moves, self._memory, self._host_memory)
-
-    def swap_in(self, moves: Moves) -> None:
-        """Moves blocks back from host memory."""
-        self._move(moves, self._host_memory, self._memory)
-
-    def copy(self, copies: Moves) -> None:
-        """Copies whole blocks, as if all at once."""
+    def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
+        """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
+        Copies happen as if all at once."""
+        self._move(swap_outs, self._memory, self._host_memory)
+        self._move(swap_ins, self._host_memory, self._memory)
         self._move(copies, self._memory, self._memory)
 
     def _move(self, moves: Moves, origins: Sequence[Tensor], copies: Sequence[Tensor]) -> None:

@@ -177,7 +177,7 @@ def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.
     want, _ = run(TorchRunner, GROUPS, preemption)
     monkeypatch.setattr(CudaRunner, "submit", submit)
     for owner, name in (
-        (KvCache, "carry_out"), (StepMemory, "send"), (Forward, "hidden"), (Forward, "choose"),
+        (KvCache, "move_blocks"), (StepMemory, "send"), (Forward, "hidden"), (Forward, "choose"),
         (Sampling, "choose"),
     ):  # fmt: skip
         may_fail(owner, name)

@@ -31,33 +31,33 @@ def contents(kv: KvCache) -> list[list[int]]:
 
 def test_a_block_copied_is_the_same_in_every_layer_and_leaves_the_others() -> None:
     kv = numbered()
-    kv.copy(moves((1, 4), (2, 5)))
+    kv.move_blocks(copies=moves((1, 4), (2, 5)))
     assert contents(kv) == [[base, base + 1, base + 2, base + 3, base + 1, base + 2] for base in (0, 100, 1000, 1100)]
 
 
 def test_blocks_swapped_out_come_back_to_other_places() -> None:
     kv = numbered(num_host_blocks=3)
-    kv.swap_out(moves((1, 2), (4, 0)))
+    kv.move_blocks(swap_outs=moves((1, 2), (4, 0)))
     for memory in (*kv.keys, *kv.values):
         memory.fill_(-1)
-    kv.swap_in(moves((2, 5), (0, 0)))
+    kv.move_blocks(swap_ins=moves((2, 5), (0, 0)))
     assert contents(kv) == [[base + 4, -1, -1, -1, -1, base + 1] for base in (0, 100, 1000, 1100)]
 
 
 def test_a_block_may_be_swapped_out_and_its_place_taken_by_one_swapped_in() -> None:
     kv = numbered(num_host_blocks=2)
-    kv.swap_out(moves((0, 0)))
-    kv.swap_out(moves((3, 1)))
-    kv.swap_in(moves((0, 3)))
+    kv.move_blocks(swap_outs=moves((0, 0)))
+    kv.move_blocks(swap_outs=moves((3, 1)))
+    kv.move_blocks(swap_ins=moves((0, 3)))
     assert [memory[3] for memory in contents(kv)] == [0, 100, 1000, 1100]
 
 
 def test_no_moves_are_no_work() -> None:
     kv = numbered()
     before = contents(kv)
-    kv.copy([])
-    kv.swap_out([])
-    kv.swap_in([])
+    kv.move_blocks(copies=[])
+    kv.move_blocks(swap_outs=[])
+    kv.move_blocks(swap_ins=[])
     assert contents(kv) == before
 
 
@@ -66,9 +66,9 @@ def test_blocks_in_fp8_are_moved_as_they_are() -> None:
     for number, memory in enumerate((*kv.keys, *kv.values)):
         memory.view(torch.uint8).copy_((torch.arange(memory.numel()) + number).view_as(memory))
     before = [memory.view(torch.uint8).clone() for memory in (*kv.keys, *kv.values)]
-    kv.copy(moves((0, 3)))
-    kv.swap_out(moves((1, 0)))
-    kv.swap_in(moves((0, 2)))
+    kv.move_blocks(copies=moves((0, 3)))
+    kv.move_blocks(swap_outs=moves((1, 0)))
+    kv.move_blocks(swap_ins=moves((0, 2)))
     for memory, was in zip((*kv.keys, *kv.values), before, strict=True):
         assert torch.equal(memory.view(torch.uint8), was[[0, 1, 1, 0]])
 

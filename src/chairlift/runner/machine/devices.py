@@ -1,6 +1,6 @@
-"""Devices to plan for: the one that is here, or one that is only known by name or by the size of its memory.
+"""Devices to plan for: the one here, or one known only by name or by the size of its memory.
 
-What a named GPU has is what its driver tells, which is a little less than what is printed on the box.
+The memory of a named GPU is as its driver reports it, a little less than advertised.
 """
 
 from dataclasses import dataclass, replace
@@ -11,14 +11,14 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.machine import hardware
 
 _GIB = 2**30
-_CONTEXT = round(0.5 * _GIB)  # what the driver takes of a GPU for a program, before anything is loaded
+_CONTEXT = round(0.5 * _GIB)  # that the driver takes of a GPU for a process
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
     name: str
     kind: str  # "cpu" or "cuda"
-    total: int  # bytes; of a CPU what is free now, which is all that there is to plan with
+    total: int  # bytes; of a CPU those that are free now
     others: int  # of these, in use before anything is loaded
     capability: tuple[int, int] = (0, 0)  # of a GPU
 
@@ -45,7 +45,7 @@ NAMES = tuple(device.name for device in _KNOWN)
 
 
 def find_device(name: str, memory: int | None) -> DeviceSpec:
-    """`name`: auto, cpu, cuda or one of NAMES; `memory` takes the place of what the device has."""
+    """`name`: auto, cpu, cuda or one of NAMES; `memory` replaces the device's own size."""
     if name in NAMES:
         found = _KNOWN[NAMES.index(name)]
     elif name == "cuda" and memory is not None and not torch.cuda.is_available():

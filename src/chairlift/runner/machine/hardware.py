@@ -1,4 +1,4 @@
-"""What the machine has: devices, number types, threads and free memory. Facts only; nothing is changed here."""
+"""What the machine has: devices, number types, threads and free memory. Changes nothing."""
 
 import platform
 from contextlib import suppress
@@ -10,45 +10,39 @@ import torch
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import UNTRIED_DEVICES
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.machine.instructions import cpu_features
+from chairlift.runner.machine.instructions import cpu_features, cpuinfo
 
 _GIB = 2**30
 _CGROUP = Path("/sys/fs/cgroup")
+_DTYPES = {
+    "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64,
+}  # fmt: skip
 
 
 def pick_device(name: str) -> torch.device:
     if name in UNTRIED_DEVICES:
-        return _untried_device(name)
+        found = torch.accelerator.current_accelerator(check_available=True)
+        if found is None or found.type != name:
+            raise InvalidConfig(f"device {name}: torch sees none here; use --device cpu")
+        return found
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise InvalidConfig("device cuda: torch sees no CUDA device here; use --device cpu")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
 
 
-def _untried_device(name: str) -> torch.device:
-    found = torch.accelerator.current_accelerator(check_available=True)
-    if found is None or found.type != name:
-        raise InvalidConfig(f"device {name}: torch sees none here; use --device cpu")
-    return found
-
-
 def resolve_dtype(name: str, device: torch.device, stored: str, has_bf16: bool | None = None) -> torch.dtype:
-    """What to compute in: as named, or what the device is good at for weights stored like these. `has_bf16` says it of
-    a GPU that is not here."""
+    """The number type to compute in: as named, or the device's fast one for weights stored so. `has_bf16`: of a GPU
+    that is not here."""
     if name == "float64" and device.type == "mps":
         raise InvalidConfig("dtype float64: the device mps does not have it; use --dtype float32 or --device cpu")
     if name != "auto":
-        return _dtype(name)
-    if device.type == "cpu":
-        return torch.bfloat16 if cpu_has_bf16() else torch.float32
+        return _DTYPES[name]
+    if device.type == "cpu":  # without products of bfloat16 in hardware float32 is faster
+        return torch.bfloat16 if {"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_features()) else torch.float32
     if has_bf16 is None:
         has_bf16 = device.type != "cuda" or torch.cuda.is_bf16_supported()
     return torch.float16 if stored == "float16" or not has_bf16 else torch.bfloat16
-
-
-def cpu_has_bf16() -> bool:
-    """Products of bfloat16 in hardware; anything less is slower than float32."""
-    return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_features()))
 
 
 def num_cpus() -> int:
@@ -62,7 +56,7 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
-        with suppress(RuntimeError):  # one that shares the host's memory need not know
+        with suppress(RuntimeError):  # a device that shares the host's memory need not know
             return int(torch.accelerator.get_memory_info(device)[0])
     return min(int(psutil.virtual_memory().available), _container_room())
 
@@ -78,10 +72,10 @@ def capability(device: torch.device) -> tuple[int, int]:
 
 
 def describe() -> dict[str, str]:
-    """The machine in words, for people."""
+    """The machine, for people to read."""
     device = pick_device("auto")
     facts = {
-        "cpu": _cpu_name(),
+        "cpu": cpuinfo("model name") or platform.machine(),
         "cores": str(num_cpus()),
         "free memory": f"{free_memory(torch.device('cpu')) / _GIB:.1f} GiB",
         "torch": torch.__version__,
@@ -101,26 +95,12 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _dtype(name: str) -> torch.dtype:
-    return {
-        "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64,
-    }[name]  # fmt: skip
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def _container_room() -> int:
-    """What the container's memory limit leaves; a very large number when there is none."""
+    """What the container's memory limit leaves; very large without one."""
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        return max(0, limit - used + int(stat.get("inactive_file", 0)))  # file pages go when memory is wanted
+        return max(0, limit - used + int(stat.get("inactive_file", 0)))  # file pages can be dropped
     except (OSError, ValueError):
         return 1 << 60

@@ -1,6 +1,6 @@
-"""The instructions that native kernels know: what they are for, which this processor has, what lacking one costs.
+"""The instructions that native kernels use: their purpose, which of them this processor has, the cost of lacking one.
 
-Needs no torch: an install asks here too.
+Needs no torch: `make` uses it right after an install.
 """
 
 import platform
@@ -13,7 +13,7 @@ from chairlift.runner.native import library
 
 class Instruction(NamedTuple):
     name: str  # as Linux spells it
-    bit: int  # of the library's features; 0: the kernels have no use for it
+    bit: int  # of the library's features; 0: unused
     use: str
     cost: str  # of lacking it
 
@@ -22,7 +22,7 @@ _ALL, _QUANTISED = "all native kernels", "products of quantised weights"
 _NO_KERNELS = "torch's operations take the place of the native kernels and are slower"
 _BF16, _TILES = "bfloat16 as the default number type", "prompts and batches are slower"
 _FLOAT32 = "float32 is the default number type, which takes twice the memory"
-# The one that the kernels cannot do without comes first.
+# The one that the kernels cannot do without is first.
 _INSTRUCTIONS = {
     "x86_64": (
         Instruction("avx2", library.HAS_AVX2, _ALL, _NO_KERNELS),
@@ -50,20 +50,23 @@ def architecture() -> str:
     return _SAME.get(name, name)
 
 
-def cpu_features() -> tuple[str, ...]:
-    """Those of this processor that are known here; none where the system does not tell."""
+def cpuinfo(*fields: str) -> str:
+    """The value of the first line that begins with one of these; empty where the system has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return ()
-    flags = next(
-        (line.split(":", 1)[1].split() for line in lines if line.lower().startswith(("flags", "features"))), []
-    )
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.lower().startswith(fields)), "")
+
+
+def cpu_features() -> tuple[str, ...]:
+    """This processor's instructions, of those known here."""
+    flags = cpuinfo("flags", "features").split()
     return tuple(each.name for known in _INSTRUCTIONS.values() for each in known if each.name in flags)
 
 
 def in_words() -> dict[str, str]:
-    """Each instruction that matters on such a processor: what it is used for, or what it costs to lack it."""
+    """Each instruction of this architecture: its use, or the cost of lacking it."""
     known = _INSTRUCTIONS.get(architecture())
     if known is None:
         return {architecture(): f"the native kernels {why_not_native()}"}
@@ -83,7 +86,7 @@ def _in_words(instruction: Instruction) -> str:
 
 
 def why_not_native() -> str:
-    """Why the native kernels cannot be used and the way out, in words that follow "they"; empty where they can."""
+    """Why the native kernels cannot be used and what to do, in words that follow "they"; empty where they can."""
     if library.load() is not None:
         return ""
     known = _INSTRUCTIONS.get(architecture())

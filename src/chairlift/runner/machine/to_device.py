@@ -1,4 +1,4 @@
-"""Numbers between the host and a device, without waiting for it."""
+"""Transfers between host and device that do not wait."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,10 @@ def to_device(numbers: NDArray[Any], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(numbers)
     if device.type != "cuda":
         return tensor.to(device)
-    # Torch gives pinned memory to nobody else before it has travelled.
+    # Torch does not reuse pinned memory before it was read.
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def on_host(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Host memory that a GPU reads and writes by itself."""
+    """Host memory, pinned for a GPU."""
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")

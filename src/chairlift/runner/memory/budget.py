@@ -1,4 +1,4 @@
-"""Where a GPU's memory goes, and what is left of it for keys and values. Numbers in, numbers and words out."""
+"""A GPU's memory by use, and what is left of it for the KV cache. Knows numbers alone."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,16 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 
 _GIB = 2**30
-_USEFUL_TOKENS = 256  # a cache that holds fewer is of no use to anybody
+_ROUNDING = 2 * 2**20  # each tensor of a cache takes a multiple of this
+_USEFUL_TOKENS = 256  # a smaller cache is refused
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """In bytes. Always: all of it adds up to `total`."""
+    """In bytes. Always: the parts add up to `total`."""
 
     total: int
-    others: int  # in use before anything was loaded: other programs, and what the driver takes for this one
+    others: int  # in use before loading: other programs, and the driver's part for this one
     weights: int
     activations: int  # of the largest step
     graphs: int  # captured steps
@@ -31,10 +32,9 @@ class Budget:
             f"({tokens} tokens, {tokens / length:.1f} requests of {length}), free {gib(self.free)}"
         )
 
-    def num_blocks_within(self, share: float, block_bytes: int, limits: Limits, rounding: int) -> int:
-        """Blocks for which a share of the memory leaves room beside all else; refused when they are too few to use.
-        `rounding`: bytes that they may take beyond their own."""
-        room = max(0, self.free - int((1.0 - share) * self.total) - rounding)
+    def num_blocks_within(self, share: float, block_bytes: int, limits: Limits, num_tensors: int) -> int:
+        """Blocks, cut into so many tensors, that fit a share of the memory; refused when they are too few to use."""
+        room = max(0, self.free - int((1.0 - share) * self.total) - num_tensors * _ROUNDING)
         num_tokens = room // block_bytes * limits.block_size
         if num_tokens < min(limits.max_model_len, _USEFUL_TOKENS):
             raise InvalidConfig(
@@ -52,7 +52,7 @@ class Budget:
 
 
 def check_weights(need: int, total: int, used: int, share: float, ways_out: str) -> None:
-    """Refuses weights that cannot fit, before any of them is read."""
+    """Refuses weights that cannot fit, before any is read."""
     room = max(0, int(share * total) - used)
     if need > room:
         raise InvalidConfig(

@@ -1,10 +1,9 @@
 """GPU memory of the largest step and of captured graphs, estimated from shapes; `measure.py` measures it.
 
-For the triton kernels. Torch takes memory of the device in pieces as large as the tensors that need them, keeps them,
-and cuts smaller tensors from those that are free; it never joins two. So what counts is not what is alive at the widest
-moment of a layer but all pieces that no earlier one had room for:
+For the triton kernels. Torch takes memory in pieces as large as the tensors that need them, keeps them, cuts smaller
+tensors from free ones and never joins two. So all pieces count for which no earlier one had room:
 
-    hidden x 4   the residual, what is added to it, normed rows, queries or their answers
+    hidden x 4   the residual, what is added to it, normed rows, queries or attention outputs
     qkv, parts of attention
     inner x 2    gate and up, and
     inner        their product, each if it is larger than qkv, whose piece is free by then
@@ -19,9 +18,8 @@ from chairlift.runner.cuda.step.ladder import ladder
 from chairlift.runner.memory.measure import NUM_GRAPHS, Footprint, largest_count
 
 _MIB = 2**20
-_SMALL = 22 * _MIB  # pieces that torch takes for all that is small
-# Of the libraries once they have been used, in a process that has not used them before: their code on the device, and
-# what they keep to work with. Measured on an H200.
+_SMALL = 22 * _MIB  # torch's pieces for small tensors
+# The libraries' code and workspaces on the device after first use. Measured on an H200.
 LOADING_CODE = 128 * _MIB
 _STEP_CODE = 100 * _MIB
 _GRAPH_CODE = 100 * _MIB
@@ -29,7 +27,7 @@ _GRAPH_LAYER = 20 * 2**10  # of a captured step, for each layer
 
 
 def estimate_footprint(config: ModelConfig, limits: Limits, itemsize: int, room: int) -> Footprint:
-    """As `measure_footprint` does: a step that takes more than half of the room is halved."""
+    """As `measure_footprint`: a step that takes more than half of the room is halved."""
     num_tokens = largest_count(limits)
     while num_tokens > 1 and activation_bytes(config, limits, num_tokens, itemsize) > room // 2:
         num_tokens //= 2
@@ -38,12 +36,12 @@ def estimate_footprint(config: ModelConfig, limits: Limits, itemsize: int, room:
 
 
 def activation_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: int) -> int:
-    """All that is in use after a step of so many tokens and was not before the runner was made."""
+    """In use after a step of so many tokens, beyond what was before the runner was made."""
     return step_bytes(config, limits, num_tokens, itemsize) + _kept_bytes(config, limits) + _STEP_CODE
 
 
 def step_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: int) -> int:
-    """Of a step at the end of the context, with as many samples as may share it."""
+    """Of a step at the end of the context with as many samples as may share it."""
     num_samples = min(limits.max_running, num_tokens)
     pieces = _layer_pieces(config, limits, num_tokens, num_samples, itemsize)
     logits = _rounded(4 * num_samples * config.vocab_size)
@@ -54,7 +52,7 @@ def step_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: i
 def _layer_pieces(
     config: ModelConfig, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int
 ) -> tuple[int, ...]:
-    """Each as the layer has it that needs most."""
+    """Each piece at its size in the layer that needs most."""
     kinds = [_pieces(config, layer, limits, num_tokens, num_decodes, itemsize) for layer in config.kinds_of_layers]
     return tuple(max(pieces) for pieces in zip(*kinds, strict=True))
 
@@ -72,7 +70,7 @@ def _pieces(
 
 
 def _kept_bytes(config: ModelConfig, limits: Limits) -> int:
-    """What the runner holds all the time."""
+    """Held by the runner all the time."""
     tables = 4 * (2 * limits.max_running + 16) * -(-limits.max_model_len // limits.block_size)
     most = ladder(limits.max_running)[-1]  # tokens of a captured step
     columns = 4 * NUM_COLUMNS * max(limits.max_step_tokens, most)

@@ -1,6 +1,6 @@
-"""What serving a model would take, before anything of it is loaded: the arithmetic of `load`, without its tensors.
+"""The memory that serving a model would take: the arithmetic of `load` without loading.
 
-Where `load` measures (what steps and graphs take of a GPU), this reckons; all else is the same code.
+`load` measures the steps and graphs of a GPU, which are estimated here; all else is the same code.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from chairlift.runner.machine import hardware
 from chairlift.runner.machine.devices import DeviceSpec
 from chairlift.runner.memory.budget import Budget, check_weights, gib
 from chairlift.runner.memory.footprint import LOADING_CODE, estimate_footprint, step_bytes
-from chairlift.runner.memory.gpu import ROUNDING, SHARE
+from chairlift.runner.memory.gpu import SHARE
 from chairlift.runner.memory.measure import largest_count
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool, with_step
 from chairlift.runner.weights.quantize import kept_bytes, pick_quantize
@@ -34,9 +34,9 @@ class Forecast:
     kv_dtype: str
     num_parameters: int
     limits: Limits
-    lowered: str | None  # what to say of a max_model_len that the cache does not hold
+    lowered: str | None  # the warning where the cache does not hold the model's context
     kv_token_bytes: int
-    budget: Budget  # a CPU has no graphs, and its total is what is free
+    budget: Budget  # of a CPU without graphs, its total the free memory
     share: float | None  # of a GPU that may be used
 
 
@@ -61,11 +61,15 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
     else:
         budget, limits = _on_gpu(config, limits, device, weights, dtype.itemsize, share)
         if settings.num_blocks is None and settings.kv_memory is None:
-            rounding = 2 * config.num_layers * ROUNDING
-            num_fitting = budget.num_blocks_within(share, block_bytes, limits, rounding)
+            num_fitting = budget.num_blocks_within(share, block_bytes, limits, 2 * config.num_layers)
     wanted = limits.max_model_len
     limits = with_pool(limits, settings, source, block_bytes, num_fitting, device.total - weights)
-    budget = _with_cache(budget, limits.num_blocks * block_bytes)
+    kv_bytes = limits.num_blocks * block_bytes
+    if kv_bytes > budget.free:  # of a size that was asked for
+        raise InvalidConfig(
+            f"the KV cache that was asked for needs {gib(kv_bytes)} GiB and {gib(max(0, budget.free))} are free "
+            "beside all else; lower --num-blocks or --kv-memory"
+        )
     return Forecast(
         device=device,
         dtype=hardware.dtype_name(dtype),
@@ -74,19 +78,9 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
         limits=limits,
         lowered=lowered(limits, wanted),
         kv_token_bytes=block_bytes // limits.block_size,
-        budget=budget,
+        budget=replace(budget, kv=kv_bytes),
         share=share,
     )
-
-
-def _with_cache(budget: Budget, num_bytes: int) -> Budget:
-    """A cache of the size that was asked for need not fit, where one that is made to fit always does."""
-    if num_bytes > budget.free:
-        raise InvalidConfig(
-            f"the KV cache that was asked for needs {gib(num_bytes)} GiB and {gib(max(0, budget.free))} are free "
-            "beside all else; lower --num-blocks or --kv-memory"
-        )
-    return replace(budget, kv=num_bytes)
 
 
 def _on_gpu(
@@ -102,7 +96,7 @@ def _on_gpu(
 
 
 def _on_cpu(config: ModelConfig, limits: Limits, device: DeviceSpec, weights: int, itemsize: int) -> Budget:
-    """Nothing is set aside there for steps; what one takes is for information."""
+    """Nothing is reserved for steps there; their size is for information."""
     if weights > device.total:
         raise InvalidConfig(
             f"the weights need {gib(weights)} GiB and {gib(device.total)} are free; use a smaller model"

@@ -1,6 +1,6 @@
-"""A GPU's memory while a model moves in: what was taken before, what the weights take, what serving will take.
+"""A GPU's memory while a model is loaded: in use before, by the weights, and by serving.
 
-Counts what anybody uses of the device, so other programs and everything that torch does not know of are in it.
+Counts all use of the device, by other programs and outside of torch too.
 """
 
 import gc
@@ -18,18 +18,17 @@ from chairlift.runner.memory.budget import Budget, check_weights
 from chairlift.runner.memory.measure import measure_footprint
 from chairlift.runner.memory.sizing import with_step
 
-SHARE = 0.9  # that may be used where nobody says otherwise
-ROUNDING = 2 * 2**20  # each tensor takes a multiple of this
+SHARE = 0.9  # of the memory, by default
 _log = logging.getLogger(__name__)
 
 
 class GpuMemory:
     def __init__(self, device: torch.device, share: float) -> None:
-        """Before anything is loaded."""
+        """Must be made before anything is loaded."""
         self._device = device
         self._share = share
         self._total = hardware.total_memory(device)
-        self._release()  # of a model that was here before
+        self._release()  # memory of an earlier model
         self._others = self._used()
 
     def check_weights(self, config: ModelConfig, dtype: torch.dtype, quantize: str) -> None:
@@ -40,7 +39,7 @@ class GpuMemory:
         check_weights(need, self._total, self._others, self._share, f"{smaller}a smaller model or --device cpu")
 
     def measure(self, make: Callable[[Limits], Runner], limits: Limits) -> tuple[Budget, Limits]:
-        """With the weights in place: the budget without a cache, and limits with a step that leaves room for one."""
+        """After loading: the budget without a cache, and limits with a step that leaves room for one."""
         self._release()
         weights = max(0, self._used() - self._others)
         room = int(self._share * self._total) - self._others - weights
@@ -55,10 +54,6 @@ class GpuMemory:
                 limits.max_step_tokens, limits.max_model_len, fitting.max_step_tokens,
             )  # fmt: skip
         return budget, fitting
-
-    def num_blocks(self, budget: Budget, block_bytes: int, limits: Limits, num_tensors: int) -> int:
-        """How many blocks, cut into so many tensors, may take what is left."""
-        return budget.num_blocks_within(self._share, block_bytes, limits, num_tensors * ROUNDING)
 
     def _used(self) -> int:
         return self._total - hardware.free_memory(self._device)

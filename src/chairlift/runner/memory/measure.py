@@ -1,7 +1,7 @@
-"""What serving takes of a GPU beside weights, keys and values: found out by doing it.
+"""The memory that serving takes of a GPU beside weights and KV cache, measured.
 
-The largest step that the limits allow is run, and some captured ones, on a runner whose cache is a single block; how
-much more of the device is in use afterwards is the answer. Knows nothing of the device but that number.
+Runs the largest step that the limits allow, and some captured ones, on a runner with a cache of one block, and takes
+the difference in use of the device. Knows nothing else of the device.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,25 @@ from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Runner, RunnerFull
-from chairlift.runner.start.synthetic_steps import GREEDY, synthetic_step
+from chairlift.runner.start.synthetic_steps import GREEDY, run, synthetic_step
 
-# Whatever makes a sample costly.
-_COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)
-_FEW = (1, 2, 4)  # requests of small captured steps: what each of these adds is what any further one adds
-NUM_GRAPHS = 256  # that are captured sooner or later, beside the largest
+_COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)  # samples that take most memory
+_FEW = (1, 2, 4)  # requests of small captured steps: any further one adds as much as each of these
+NUM_GRAPHS = 256  # expected in the end, beside the largest
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
     activations: int  # bytes
     graphs: int
-    num_tokens: int  # of the largest step that is not too large
+    num_tokens: int  # of the largest step that fits
 
 
 def measure_footprint(
     make: Callable[[Limits], Runner], limits: Limits, room: int, used: Callable[[], int], release: Callable[[], None]
 ) -> Footprint:
-    """`used`: bytes of the device that anybody uses; `release` gives back what is held but not needed.
-
-    A step that takes more than half of the room is too large: there must be something left to serve with.
-    """
+    """`used`: bytes of the device in use; `release` returns what is held but not needed. A step that takes more than
+    half of the room is too large."""
     tiny = replace(limits, num_blocks=1)
     before = used()
     runner = make(tiny)
@@ -43,8 +40,7 @@ def measure_footprint(
         num_tokens //= 2
         release()
     activations = used() - before
-    # What is held but not needed must be gone before graphs can be weighed.
-    release()
+    release()  # graphs are measured without spare memory
     bare = used()
     has_graph = _can_run(runner, _decodes(tiny, min(limits.max_running, num_tokens)))
     release()
@@ -57,7 +53,7 @@ def measure_footprint(
 
 
 def steps(limits: Limits) -> list[StepPlan]:
-    """All that is run where memory is not short."""
+    """The steps that `measure_footprint` runs where memory is not short."""
     num_tokens = largest_count(limits)
     most = min(limits.max_running, num_tokens)
     counts = [most, *(count for count in _FEW if count < most)]
@@ -70,8 +66,8 @@ def largest_count(limits: Limits) -> int:
 
 
 def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
-    """As many samples as may share a step, the rest of its tokens in prompts; these and one decode end where the
-    context does."""
+    """As many decodes as may share a step, the rest of its tokens in prompts; these and one decode end at the end of
+    the context."""
     longest = limits.max_model_len
     num_prompts = -(-num_tokens // longest)
     num_decodes = max(0, min(limits.max_running, num_tokens) - num_prompts)
@@ -83,14 +79,13 @@ def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
 
 
 def _decodes(limits: Limits, count: int) -> StepPlan:
-    """One of them at the very end of the context."""
+    """One of them at the end of the context."""
     return synthetic_step([(0, 1)] * (count - 1) + [(limits.max_model_len - 1, 1)], limits, count, GREEDY)
 
 
 def _can_run(runner: Runner, plan: StepPlan) -> bool:
     try:
-        runner.submit(plan)
+        run(runner, plan)
     except RunnerFull:
         return False
-    runner.collect()
     return True

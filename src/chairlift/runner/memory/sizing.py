@@ -1,4 +1,4 @@
-"""The limits of a run: those that settings and model give, and how large a pool of blocks there is memory for."""
+"""The limits of a run, from settings and model, and the number of blocks that fit the memory."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -15,13 +15,13 @@ from chairlift.runner.memory.measure import largest_count
 
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 256 * _MIB
-# Requests and tokens that share a step where nobody says otherwise: beyond these a step only gets longer.
+# Requests and tokens of a step by default: beyond these a step only takes longer.
 _MAX_RUNNING = defaultdict(lambda: 128, cuda=512)
 _MAX_STEP_TOKENS = defaultdict(lambda: 512, cuda=4096)
 
 
 def limits_without_pool(settings: Settings, config: ModelConfig, device: torch.device) -> Limits:
-    """All that does not depend on memory; the pool is a single block."""
+    """The limits that do not depend on memory; the pool is a single block."""
     max_running = settings.max_running or min(_MAX_RUNNING[device.type], settings.max_step_tokens or 1 << 30)
     return Limits(
         vocab_size=config.vocab_size,
@@ -42,9 +42,8 @@ def with_pool(
     num_measured: int | None = None,
     free: int | None = None,
 ) -> Limits:
-    """As many blocks as were asked for, else as were measured to fit, else what a part of the free memory holds; and no
-    longer requests than they hold. `free`: bytes beside the weights; None: what the host
-    has now."""
+    """As many blocks as asked for, else as measured to fit, else a part of the free memory; and no longer requests than
+    they hold. `free`: bytes beside the weights; None: what the host has now."""
     if settings.num_blocks is not None:
         return _within_pool(replace(limits, num_blocks=settings.num_blocks), settings)
     full_length = -(-limits.max_model_len // limits.block_size)
@@ -58,7 +57,7 @@ def with_pool(
 
 
 def lowered(limits: Limits, wanted: int) -> str | None:
-    """What to say where the pool does not hold requests as long as those wanted."""
+    """The warning where the pool does not hold requests of the wanted length."""
     if limits.max_model_len >= wanted:
         return None
     return (
@@ -68,7 +67,7 @@ def lowered(limits: Limits, wanted: int) -> str | None:
 
 
 def with_step(limits: Limits, num_tokens: int) -> Limits:
-    """With steps of no more tokens than there is memory for, but one for each running request."""
+    """With steps of so many tokens, but at least one for each running request."""
     num_tokens = max(num_tokens, limits.max_running)
     return limits if num_tokens >= largest_count(limits) else replace(limits, max_step_tokens=num_tokens)
 
@@ -83,7 +82,7 @@ def _num_blocks_in(kv_bytes: int, block_bytes: int) -> int:
 
 
 def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int:
-    """Places outside for blocks that are swapped out."""
+    """Blocks of host memory to swap to."""
     if settings.preemption == "recompute":
         return 0
     if settings.host_memory is None:
@@ -96,7 +95,7 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
 
 
 def _free_part(source: Source, free: int | None, full_length: int) -> int:
-    """A quarter, or up to half where one request of full length takes that. `full_length`: bytes of such a one."""
+    """A quarter, or up to half where a request of full length takes that many bytes."""
     free = hardware.free_memory(torch.device("cpu")) if free is None else free
     part = free // 4
     if source.is_embedded:
@@ -105,8 +104,7 @@ def _free_part(source: Source, free: int | None, full_length: int) -> int:
 
 
 def _within_pool(limits: Limits, settings: Settings) -> Limits:
-    """What is offered can be served: where the pool does not hold it, a length that was asked for is refused and the
-    model's own is lowered."""
+    """Where the pool holds no request of full length: refuses a length that was asked for, lowers the model's."""
     if limits.max_model_len <= limits.max_pool_tokens:
         return limits
     if settings.max_model_len is not None and not settings.compat.can_clip_max_model_len:

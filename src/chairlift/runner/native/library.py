@@ -1,7 +1,6 @@
-"""The compiled kernels: where the library is, what it offers, and what this processor lets it use.
+"""The library of compiled kernels: its signatures, and the instructions it uses on this processor.
 
-Always: the library links no OpenMP runtime and starts its own threads, so torch's stays the only one in the process.
-Knows nothing of tensors.
+Always: it links no OpenMP runtime, so torch's is the only one in the process. Knows nothing of tensors.
 """
 
 from ctypes import CDLL, c_float, c_int, c_int64, c_void_p
@@ -13,7 +12,7 @@ HAS_AVX2, HAS_AVX512, HAS_AVX512_BF16, HAS_AMX, HAS_AVX512_VNNI, HAS_AMX_INT8 = 
 HAS_NEON, HAS_DOTPROD, HAS_I8MM, HAS_ARM_BF16 = 64, 128, 256, 512
 _LEAST = HAS_AVX2 | HAS_NEON  # one of these
 
-# How long a thread looks for work before it sleeps; see docs/design/0003-cpu-kernels.md.
+# That a thread looks for work before it sleeps: docs/design/0003-cpu-kernels.md.
 SPIN_NS = 14_000
 
 _SIGNATURES = {
@@ -61,7 +60,7 @@ def features() -> int:
 
 
 def instruction_set() -> str:
-    """The best the kernels use here, in a word."""
+    """The best that the kernels use here."""
     found = features()
     for bit, name in ((HAS_AMX, "amx"), (HAS_AVX512, "avx512"), (HAS_AVX2, "avx2"), (HAS_NEON, "neon")):
         if found & bit:

@@ -1,7 +1,7 @@
 """`NativeOps`: the model's operations by the compiled kernels, for bf16 and float32.
 
-Always: each row of a result is computed from its own inputs in a fixed order, so its bits do not depend on the other
-rows of the batch or on the number of threads. Tensors are on the CPU.
+Always: each row of a result is computed from its own inputs in a fixed order, so its bits depend neither on the other
+rows of the batch nor on the number of threads. Tensors are on the CPU.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from chairlift.config.model import ACTIVATIONS, AttentionSpec
 from chairlift.runner.native.library import SPIN_NS, load
-from chairlift.runner.native.packed import Arena, PackedWeight
+from chairlift.runner.native.packed import Arena, PackedWeight, pointer
 from chairlift.runner.native.quantised import BLOCK_TYPES, from_blocks, rounded
 from chairlift.runner.native.tape import Calls
 from chairlift.runner.ops import Attention, Batch, Weight
@@ -25,7 +25,6 @@ _ACTIVATIONS = {name: number for number, name in enumerate(ACTIVATIONS)}  # as i
 
 
 def available() -> bool:
-    """Whether the library was built and this processor can run it."""
     return load() is not None
 
 
@@ -71,7 +70,7 @@ class NativeOps:
     ) -> None:
         width = x.shape[-1]
         self._norm(
-            x.data_ptr(), residual, None if gain is None else gain.data_ptr(), out.data_ptr(),
+            x.data_ptr(), residual, pointer(gain), out.data_ptr(),
             x.numel() // width, width, eps, factor, x.dtype is torch.bfloat16,
         )  # fmt: skip
 
@@ -82,17 +81,16 @@ class NativeOps:
     def rotate_and_store(
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor:  # fmt: skip
-        """Queries [T, heads, head_dim]; keys and values are in the cache then."""
+        """Writes keys and values to the cache. -> queries [T, heads, head_dim]"""
         _, kv_heads, block_size, _ = keys.shape
         heads, head_dim = attention.spec.num_heads, attention.spec.head_dim
         assert head_dim <= MAX_HEAD_DIM
-        q_norm, k_norm = attention.q_norm, attention.k_norm
         num_rows = qkv.size(0)
         q = self.calls.empty((num_rows, heads, head_dim), qkv.dtype)
         self._rotate(
             qkv.data_ptr(), attention.rotation.data_ptr(), batch.positions.data_ptr(), batch.slots.data_ptr(),
             q.data_ptr(), keys.data_ptr(), values.data_ptr(),
-            None if q_norm is None else q_norm.data_ptr(), None if k_norm is None else k_norm.data_ptr(),
+            pointer(attention.q_norm), pointer(attention.k_norm),
             num_rows, heads, kv_heads, head_dim, block_size, attention.eps, qkv.dtype is torch.bfloat16,
             keys.dtype is torch.int8,
         )  # fmt: skip

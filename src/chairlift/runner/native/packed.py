@@ -1,6 +1,6 @@
-"""Matrices in the layout the kernels read, held once, in large pages where the system gives them.
+"""Matrices in the layout that the kernels read, in large pages where the system has them.
 
-    Arena: | matrix | matrix | ... |   mapped memory of 64 MiB or more; freed when its last matrix is
+    Arena: | matrix | matrix | ... |   mapped memory of 64 MiB or more; freed with its last matrix
 
 Always: a matrix is whole in one mapping, at a multiple of 64 bytes; its rows can be read back exactly.
 """
@@ -19,14 +19,14 @@ _PANEL = _STEP = 32  # as in linear.c and product.c, where a panel's depth is no
 
 
 class Arena:
-    """Hands out memory for matrices, one after the other. Large pages make reading them a fifth faster."""
+    """Allocates memory for matrices. Large pages make reading them a fifth faster."""
 
     def __init__(self) -> None:
         self._mapping = torch.empty(0, dtype=torch.bfloat16)
         self._used = 0
 
     def take(self, num_items: int) -> Tensor:
-        """Room for so many numbers of two bytes."""
+        """Memory for so many numbers of two bytes."""
         if self._used + num_items > len(self._mapping):
             self._mapping = _map(max(_MAPPING_BYTES, 2 * num_items))
             self._used = 0
@@ -42,6 +42,10 @@ def _map(num_bytes: int) -> Tensor:
     return torch.frombuffer(memory, dtype=torch.bfloat16)
 
 
+def pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
 class PackedWeight:
     def __init__(self, library: CDLL, calls: Calls, arena: Arena, matrix: Tensor, bias: Tensor | None) -> None:
         matrix = matrix.contiguous()
@@ -51,7 +55,7 @@ class PackedWeight:
         self._packed = arena.take(num_items * matrix.itemsize // 2)
         self._pointer = self._packed.data_ptr()
         self._bias = None if bias is None else bias.to(matrix.dtype).contiguous()
-        self._bias_pointer = None if self._bias is None else self._bias.data_ptr()
+        self._bias_pointer = pointer(self._bias)
         self._empty, self._product, self._rows = calls.empty, calls.product, calls.product_rows
         library.chairlift_product_pack(matrix.data_ptr(), self._pointer, self._out, self._in, self._is_bf16)
 

@@ -1,19 +1,18 @@
-"""Quantised matrices in the layout that the kernels of quant.h read: from the blocks of a file, or rounded from floats.
+"""Quantised matrices in the layout of quant.h: from the blocks of a file, or rounded from floats.
 
-Always: what a file's blocks stand for is kept exactly; rows come back out as the file's own values. A product has the
-same bits on every processor, in any batch.
+Always: the values of a file's blocks are kept exactly. A product has the same bits on every processor, in any batch.
 """
 
 from collections.abc import Sequence
 from ctypes import CDLL
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.native.packed import Arena
+from chairlift.runner.native.packed import Arena, pointer
 from chairlift.runner.native.tape import Calls
 from chairlift.runner.weights.blocks import Blocks
 
@@ -50,7 +49,7 @@ class QuantisedWeight:
         if not x.is_contiguous():
             x = x.contiguous()
         out = self._empty((num_rows, self._out), dtype)
-        to, bias = out.data_ptr(), None if self._bias is None else self._bias.data_ptr()
+        to, bias = out.data_ptr(), pointer(self._bias)
         for part in self._parts:
             rows = part.shape[0]
             self._product(
@@ -72,7 +71,7 @@ class QuantisedWeight:
 def from_blocks(
     library: CDLL, calls: Calls, arena: Arena, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype
 ) -> QuantisedWeight:
-    """Parts are stacked; neighbours of one type become one."""
+    """Stacks the parts; neighbours of one type become one."""
     packed = []
     for kind, group in groupby(parts, lambda part: part.type):
         members = list(group)
@@ -80,17 +79,11 @@ def from_blocks(
         rows = np.concatenate([m.rows for m in members])
         bad = library.chairlift_quant_pack(kind, rows.ctypes.data, part.pointer, *part.shape)
         if bad >= 0:
-            raise InvalidConfig(f"{_owner(members, bad)} has a scale that is not a finite number")
+            ends = accumulate(member.shape[0] for member in members)
+            owner = next(member for member, end in zip(members, ends, strict=True) if bad < end)
+            raise InvalidConfig(f"{owner.name} has a scale that is not a finite number")
         packed.append(part)
     return QuantisedWeight(calls, packed, bias, dtype)
-
-
-def _owner(members: Sequence[Blocks], row: int) -> str:
-    for member in members:
-        if row < member.shape[0]:
-            return member.name
-        row -= member.shape[0]
-    raise AssertionError("a row beyond the matrix")
 
 
 def rounded(

@@ -1,6 +1,6 @@
-"""The noise that chooses a token: a fixed number for each (seed, sample index, position).
+"""The noise that tokens are drawn with: a fixed number for each (seed, sample index, position).
 
-No state: a seeded request draws the same numbers in any batch, in any order, on any device.
+Stateless: a seeded request draws the same numbers in any batch, in any order, on any device.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ _STEP = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio
 
 
 def stream(seed: int, sample_index: int) -> int:
-    """What the numbers of one request have in common, in 64 bits."""
+    """Names the numbers of one request, in 64 bits."""
     return int(_mixed(_mixed(seed & _MASK) ^ sample_index))
 
 
 def uniforms(streams: NDArray[np.uint64], positions: NDArray[np.int64], attempts: range) -> NDArray[np.float64]:
-    """Numbers in [0, 1) with 52 random bits; attempts count those that one token needs. -> [requests, attempts]"""
+    """Numbers in [0, 1) with 52 random bits; a token may need several attempts. -> [requests, attempts]"""
     states = _mixed(streams ^ positions.astype(np.uint64))
     states = _mixed(states[:, None] ^ np.array(attempts, np.uint64))
     return np.asarray(states >> 12, np.float64) * 2.0**-52

@@ -1,4 +1,4 @@
-"""Which prompt tokens a step predicts, for requests that ask for the scores of their prompts. Without torch."""
+"""The prompt tokens that a step predicts, for requests with prompt log-probabilities. Needs no torch."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,15 +8,14 @@ from chairlift.core.plan import StepPlan
 
 
 class PromptTargets(NamedTuple):
-    """Tokens of a prompt that rows first, first + 1, ... of a step predict, and whose scores are wanted."""
+    """Tokens of a prompt that rows first, first + 1, ... of a step predict."""
 
     first: int
     tokens: Sequence[int]
-    num_top: int  # rivals that each score tells of
+    num_top: int  # most likely tokens of each score
 
 
 def prompt_targets(plan: StepPlan) -> dict[RequestId, PromptTargets]:
-    """Of requests that ask for the scores of their prompts."""
     targets = {}
     chunks = plan.chunks[plan.num_decodes :]
     low = plan.num_tokens - sum(chunk.count for chunk in chunks)

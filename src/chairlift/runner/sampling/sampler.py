@@ -1,7 +1,6 @@
 """Chooses one token per row of logits, each by its own row of the sampling table.
 
-Always: a row's token depends on that row and its request alone, so batches do not change it. Rows without special
-wishes take none of the special paths: greedy rows are one argmax, whatever the others want.
+Always: a row's token depends on that row and its request alone, not on the batch. Greedy rows cost one argmax.
 
     logits -> penalties, bias, minimum length -> greedy: the largest
                                               -> else temperature -> top-k -> top-p -> min-p -> inverse of the sums
@@ -21,31 +20,31 @@ from chairlift.runner.ops import Drawing, Ops
 from chairlift.runner.sampling.noise import uniforms
 from chairlift.runner.sampling.table import IS_FILTERED, IS_PENALISED, IS_SLOW, MAX_ATTEMPTS, Changes, Samples
 
-# Filters look at this many most likely tokens first; rows whose filters reach further take another way.
+# Filters look at this many most likely tokens first; rows whose filters keep more are drawn again.
 CANDIDATES = 256
-_GROUP = 16  # values of which only the largest is looked at first, when candidates are sought
+_GROUP = 16  # values represented by their largest in the search for candidates
 
 Draw = Callable[[Tensor, Samples], list[int]]
 
 
 class Chosen(NamedTuple):
     tokens: list[int]
-    bad: list[int]  # rows whose logits were not numbers; their tokens mean nothing
+    bad: list[int]  # rows whose logits were not numbers; their tokens are invalid
 
 
 def shape_logits(
     logits: Tensor, samples: Samples, texts: Sequence[Sequence[int]], changes: Sequence[tuple[int, Changes]]
 ) -> None:
-    """Penalties, then changes, to logits [S, vocab] in place; texts: what each sample's token comes after, at least."""
+    """Penalties, then changes, to logits [S, vocab] in place; texts: at least the tokens before each sample."""
     for i, kind in enumerate(samples["kind"].tolist()):
         if kind & IS_PENALISED:
             _penalise(logits[i], samples[i], texts[i])
     if changes:
         rows = np.repeat([i for i, _ in changes], [len(part) for _, part in changes])
         parts = np.concatenate([part for _, part in changes])
-        places = tuple(torch.from_numpy(ids).to(logits.device) for ids in (rows, parts["token"]))
-        # Of two changes to one logit at least one is infinite, so that their order does not matter.
-        logits.index_put_(places, torch.from_numpy(parts["added"]).to(logits), accumulate=True)
+        indices = tuple(torch.from_numpy(ids).to(logits.device) for ids in (rows, parts["token"]))
+        # Of two changes to one logit at least one is infinite, so their order does not matter.
+        logits.index_put_(indices, torch.from_numpy(parts["added"]).to(logits), accumulate=True)
 
 
 def _penalise(logits: Tensor, sample: np.void, text: Sequence[int]) -> None:
@@ -65,7 +64,7 @@ def choose(logits: Tensor, samples: Samples, ops: Ops) -> Chosen:
     """One token for each row of logits [S, vocab]; may overwrite logits."""
     tokens = ops.argmax(logits)
     chosen: list[int] = tokens.tolist()
-    # A NaN gives no largest at all; an infinite one leaves nothing to draw from.
+    # A row with a NaN has no argmax; one with an infinite logit no distribution.
     is_bad = (~logits.gather(-1, tokens.clamp(min=0)[:, None]).isfinite().flatten() | (tokens < 0)).tolist()
     bad = [i for i, is_one in enumerate(is_bad) if is_one]
     drawn = [i for i, temperature in enumerate(samples["temperature"].tolist()) if temperature and not is_bad[i]]
@@ -85,7 +84,7 @@ def _draw_plain(logits: Tensor, samples: Samples) -> list[int]:
 
 
 def _temper(logits: Tensor, samples: Samples) -> Tensor:
-    """Divides by the temperature, in place; the largest is moved to 0 first, so that a tiny one leaves it finite."""
+    """Divides by the temperature, in place; the largest becomes 0 first and stays finite at any temperature."""
     logits -= logits.amax(dim=-1, keepdim=True)
     logits /= _column(samples["temperature"], logits)
     return logits
@@ -100,7 +99,7 @@ def _draw_filtered(logits: Tensor, samples: Samples) -> list[int]:
     values, again = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     ids = ids.gather(-1, order).gather(-1, again)
     tokens, is_short = _draw_sorted(scaled, values, ids, samples, rest=True)
-    # How many a top-k keeps cannot be told from one token, so only the other filters may be tried by drawing.
+    # Whether top-k keeps a token needs all others, so only the other filters can be tried by drawing.
     for draw, has_top_k in ((_draw_whole, True), (_draw_wide, False)):
         short = [i for i, top_k in enumerate(samples["top_k"].tolist()) if is_short[i] and bool(top_k) is has_top_k]
         _redraw(tokens, short, scaled, samples, draw)
@@ -116,16 +115,16 @@ def _redraw(tokens: list[int], indices: list[int], scaled: Tensor, samples: Samp
 
 
 def _draw_wide(scaled: Tensor, samples: Samples, attempt: int = 1) -> list[int]:
-    """For filters that keep a large part of the vocabulary: draws from all of it until a token is one they keep.
-    That takes a pass or two over the row where sorting takes many; a row that has no luck is sorted after all."""
+    """For filters that keep much of the vocabulary: draws from all of it until they keep the token, which takes a pass
+    or two over the row where sorting takes many; after MAX_ATTEMPTS the row is sorted."""
     if attempt > MAX_ATTEMPTS:
         return _draw_whole(scaled, samples)
     shares = scaled.softmax(dim=-1)
     drawn = _invert(shares, samples, attempt)[:, None]
     value = scaled.gather(-1, drawn)
-    place = torch.arange(scaled.shape[-1], device=scaled.device)
-    is_behind = (scaled < value) | ((scaled == value) & (place >= drawn))
-    # A running sum, unlike a plain one, adds in the same order however many rows there are.
+    ids = torch.arange(scaled.shape[-1], device=scaled.device)
+    is_behind = (scaled < value) | ((scaled == value) & (ids >= drawn))
+    # A running sum adds in the same order for any number of rows; a plain sum does not.
     ahead = shares.masked_fill_(is_behind, 0.0).cumsum(dim=-1)[:, -1:]
     top_p = _column(samples["top_p"], scaled)
     is_kept = ((ahead < top_p) | (top_p >= 1.0)) & (value >= _least(samples, scaled))
@@ -152,37 +151,33 @@ def _largest(scaled: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _draw_whole(scaled: Tensor, samples: Samples) -> list[int]:
-    return _draw_sorted(scaled, *_sorted(scaled), samples, rest=False)[0]
-
-
-def _sorted(scaled: Tensor) -> tuple[Tensor, Tensor]:
     """Most likely first, equal ones by id."""
     values, ids = scaled.sort(dim=-1, descending=True, stable=True)
-    return values, ids
+    return _draw_sorted(scaled, values, ids, samples, rest=False)[0]
 
 
 def _draw_sorted(
     scaled: Tensor, values: Tensor, ids: Tensor, samples: Samples, rest: bool
 ) -> tuple[list[int], list[bool]]:
-    """Filters and draws among candidates [R, C] sorted most likely first. Where `rest` says that tokens beyond the
-    candidates exist, the second list tells which rows would need them."""
+    """Filters and draws among candidates [R, C] sorted most likely first. With `rest` there are tokens beyond them; the
+    second list: rows that need those."""
     count = values.shape[-1]
     vocab = scaled.shape[-1]
     top_k = _column(np.where(samples["top_k"], samples["top_k"], vocab), values)
     is_limited = (top_k < vocab).flatten()
     top_p = _column(samples["top_p"], values)
     least = _least(samples, values)
-    # Softmax over the whole row: sums along a row must not depend on how many rows there are.
+    # Softmax over the whole row: its sums do not depend on the number of rows.
     shares = scaled.softmax(dim=-1).gather(-1, ids)  # [R, C]
-    place = torch.arange(count, device=values.device)
+    rank = torch.arange(count, device=values.device)
     sums = shares.double().cumsum(dim=-1)  # [R, C]
-    # What top-p takes its part of: the k most likely, or all.
+    # Top-p is a share of the k most likely, or of all.
     last = (top_k.long() - 1).clamp(max=count - 1)
     whole = torch.where(is_limited[:, None], sums.gather(-1, last), 1.0)
-    is_kept = place < top_k
-    is_kept &= (sums - shares < top_p * whole) | (place == 0) | (top_p >= 1.0)  # the crossing token stays
+    is_kept = rank < top_k
+    is_kept &= (sums - shares < top_p * whole) | (rank == 0) | (top_p >= 1.0)  # the crossing token stays
     is_kept &= values >= least  # the largest is 0
-    # Equal values at the edge may be any of several tokens, so a row is safe only when its own edge lies inside.
+    # The last candidate's equals may lie outside: a row that keeps one of them needs the rest.
     is_short = rest & ((is_kept & (values == values[:, -1:])).any(dim=-1) | (top_k > count).flatten() & is_limited)
     drawn = _invert(torch.where(is_kept, shares, 0.0), samples)
     return ids.gather(-1, drawn[:, None]).flatten().tolist(), is_short.tolist()
@@ -199,8 +194,7 @@ def _invert(shares: Tensor, samples: Samples, attempt: int = 0) -> Tensor:
 
 
 def _least(samples: Samples, like: Tensor) -> Tensor:
-    """The logarithms of min-p: values are compared with them, and not the exponentials of values with min-p, for those
-    may have another last bit beside other rows."""
+    """The logarithms of min-p: exponentials of values may have another last bit beside other rows."""
     shares: list[float] = samples["min_p"].tolist()
     return _column(np.array([math.log(share) if share else -math.inf for share in shares]), like)
 

@@ -1,4 +1,4 @@
-"""How likely tokens were, from the raw logits: for requests that ask for log-probabilities."""
+"""Log-probabilities and ranks of tokens, from the raw logits."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,10 +12,10 @@ Measure = Callable[[Tensor, Tensor, int], Tensor]  # as `measure` is, and perhap
 
 
 def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int], by: Measure | None = None) -> list[TokenScore]:
-    """Scores tokens[i] in logits[i] of [S, vocab], with its num_top[i] most likely rivals.
+    """Scores tokens[i] in logits[i] of [S, vocab], with the num_top[i] most likely tokens.
 
-    Rows that want as many go together: which of several equal ones are among the most likely may depend on how many are
-    looked for, and must not depend on what others want.
+    Rows with the same number go together: which of several equal tokens are among the most likely may depend on it, and
+    must not depend on other rows.
     """
     scores: dict[int, TokenScore] = {}
     for most in sorted(set(num_top)):
@@ -28,7 +28,7 @@ def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int], by: Mea
 
 
 def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
-    """What there is to tell about tokens [S] in logits [S, vocab], where those are: [S, 3 + 2 * top] numbers."""
+    """The numbers of scores for tokens [S] in logits [S, vocab], on their device: [S, 3 + 2 * top]."""
     logprobs = logits.log_softmax(dim=-1)
     own = logits.gather(-1, tokens[:, None])
     ranks = count_above(logits, own) + 1
@@ -38,14 +38,13 @@ def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
 
 
 def count_above(logits: Tensor, own: Tensor) -> Tensor:
-    """How many of [S, vocab] are above [S, 1]: [S, 1]. To add up truth values torch makes eight bytes of each first, so
-    only some rows at a time are."""
+    """How many of [S, vocab] are above [S, 1]: [S, 1]; in pieces, as torch sums booleans as int64."""
     pieces = zip(logits.split(_MAX_COUNTED), own.split(_MAX_COUNTED), strict=True)
     return torch.cat([(part > least).sum(dim=-1, keepdim=True) for part, least in pieces])
 
 
 def to_scores(measured: Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> list[TokenScore]:
-    """The scores that `measure` measured."""
+    """The scores of the numbers that `measure` gives."""
     most = (measured.shape[-1] - 3) // 2
     scores = []
     for token, (logit, logprob, rank, *best), top in zip(tokens, measured.tolist(), num_top, strict=True):

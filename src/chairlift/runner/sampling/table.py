@@ -1,11 +1,9 @@
-"""The sampling table: what requests ask of their tokens, one row each, read by every sampler (torch, C, Triton).
+"""The sampling table: the sampling parameters of requests, one row each, read by every sampler (torch, C, Triton).
 
-A request is packed once (`pack`); a step selects the rows of its samples (`select`), which then say too which row of
-the logits they are about and at which position the token comes. What is as long as the request likes, biases and stop
-tokens, lies beside the rows.
+A request is packed once (`pack`); a step selects the rows of its samples (`select`) and adds the row of the logits and
+the position of the token. Biases and stop tokens, of any length, are kept beside the rows.
 
-Always: numbers are as exact as the request gave them; a sampler that computes with fewer digits rounds them itself.
-Knows nothing of tensors or devices; plain numpy, so that it is tested anywhere.
+Always: numbers are as exact as in the request; a sampler with fewer digits rounds them itself. Needs no torch.
 """
 
 from collections.abc import Sequence
@@ -20,17 +18,17 @@ from chairlift.core.params import FILTERS, SamplingParams
 from chairlift.core.request import Request
 from chairlift.runner.sampling.noise import stream
 
-# Filters that draw.c and cuda/sampling/draw.py have; a sample with any other is drawn by the torch sampler everywhere.
+# Filters of draw.c and cuda/sampling/draw.py; samples with any other are drawn by the torch sampler.
 FAST = ("top_k", "top_p", "min_p")
-# Below this a temperature is greedy in all but name, and dividing by it leaves the range of float32.
+# Lower temperatures are as good as greedy, and dividing by them overflows float32.
 MIN_TEMPERATURE = 1e-6
-MAX_ATTEMPTS = 8  # at drawing from all tokens one that is kept
+MAX_ATTEMPTS = 8  # to draw a token that the filters keep
 _MOST = 2**31 - 1  # beyond any vocabulary
 
 # Bits of `kind`.
-IS_CHOSEN = 1  # the token is not simply the argmax of what the model gives
+IS_CHOSEN = 1  # the token is not the argmax of the model's logits
 IS_FILTERED = 2
-IS_SLOW = 4  # by a filter that is not FAST
+IS_SLOW = 4  # has a filter that is not FAST
 IS_PENALISED = 8
 IS_BIASED = 16
 IS_HELD = 32  # may not stop before a minimum length
@@ -39,14 +37,14 @@ IS_SCORED = 64
 Samples = NDArray[np.void]  # of SAMPLE
 SAMPLE = np.dtype(
     [
-        # draw.c reads the fields from here to min_p: they keep their order and sizes.
+        # draw.c reads the fields up to min_p by order and size.
         ("row", np.int64),  # of the logits
-        ("position", np.int64),  # of the token; names the noise, with the stream
+        ("position", np.int64),  # of the token; selects the noise, with the stream
         ("stream", np.uint64),
         ("temperature", np.float64),  # 0: greedy
         *((name, np.int64 if isinstance(neutral, int) else np.float64) for name, neutral in FILTERS.items()),
         ("kind", np.int32), ("num_prompt", np.int32), ("min_tokens", np.int32),
-        ("num_top", np.int32),  # rivals that a score tells of
+        ("num_top", np.int32),  # most likely tokens of a score
         ("repetition", np.float64), ("presence", np.float64), ("frequency", np.float64),
     ]
 )  # fmt: skip
@@ -73,7 +71,7 @@ class SamplingTable:
         )  # fmt: skip
 
     def copy(self, index: int, other: "SamplingTable", source: int) -> None:
-        """What is packed there already."""
+        """Takes over a packed row."""
         self.rows[index] = other.rows[source]
         self._biases[index], self._stops[index] = other._biases[source], other._stops[source]
 
@@ -85,8 +83,8 @@ class SamplingTable:
         return samples
 
     def changes(self, samples: Samples, indices: NDArray[np.integer[Any]]) -> list[tuple[int, Changes]]:
-        """Logits to be changed after penalties, in this order: (row, what is added); stop tokens that are still
-        forbidden included."""
+        """Changes to logits after penalties, in this order, as (row, changes): biases, and stop tokens before the
+        minimum length."""
         kinds = samples["kind"]
         if not (kinds & (IS_BIASED | IS_HELD)).any():
             return []
@@ -111,7 +109,7 @@ def _is_slow(params: SamplingParams) -> bool:
 
 @lru_cache(maxsize=256)
 def _changes(tokens: tuple[int, ...], added: tuple[float, ...]) -> Changes:
-    """Made once for all samples of a request; nothing may write to them."""
+    """Made once for all samples of a request; read-only."""
     changes = np.empty(len(tokens), CHANGE)
     changes["token"], changes["added"] = tokens, added
     changes.flags.writeable = False
@@ -119,38 +117,38 @@ def _changes(tokens: tuple[int, ...], added: tuple[float, ...]) -> Changes:
 
 
 class BatchTable:
-    """The rows of the last step's samples, for a runner whose requests have no places of their own. Requests that go on
-    are not packed again."""
+    """The rows of the last step's samples, for a runner without rows of its own; continuing requests are not packed
+    again."""
 
     def __init__(self) -> None:
         self._table = SamplingTable(0)
         self._indices = np.arange(0)
         self._ids: Sequence[RequestId] = ()
-        self._is_asked = False  # more than argmaxes
+        self._has_params = False  # rows other than plain argmaxes
         self._step = 0
 
     def of(
         self, step: int, requests: Sequence[Request], positions: Sequence[int]
     ) -> tuple[Samples, list[tuple[int, Changes]]]:
-        """What is asked of the rows of a step, and changes to their logits; a request may have several. A step that
-        does not count on from the last is another scheduler's, which may use the same ids again."""
+        """The samples of a step and the changes to their logits; a request may have several. A step number that does
+        not grow is another scheduler's, which may reuse ids."""
         known = self._ids if step > self._step else ()
         self._step = step
         ids = [request.id for request in requests]
         if known != ids:
             self._pack(requests, dict(zip(known, self._indices.tolist(), strict=True)) if known else {})
             self._ids = ids
-        samples = self._table.select(self._indices, positions) if self._is_asked else self._table.rows[self._indices]
-        return samples, self._table.changes(samples, self._indices) if self._is_asked else []
+        samples = self._table.select(self._indices, positions) if self._has_params else self._table.rows[self._indices]
+        return samples, self._table.changes(samples, self._indices) if self._has_params else []
 
     def _pack(self, requests: Sequence[Request], known: dict[RequestId, int]) -> None:
-        """known: rows of the table that was."""
+        """known: rows of the old table."""
         own = {request.id: request for request in requests}
-        table, places = SamplingTable(len(own)), {request: place for place, request in enumerate(own)}
-        for request, place in places.items():
+        table, indices = SamplingTable(len(own)), {request: index for index, request in enumerate(own)}
+        for request, index in indices.items():
             if request in known:
-                table.copy(place, self._table, known[request])
+                table.copy(index, self._table, known[request])
             else:
-                table.pack(place, own[request])
-        self._table, self._is_asked = table, bool(table.rows["kind"].any())
-        self._indices = np.array([places[request.id] for request in requests])
+                table.pack(index, own[request])
+        self._table, self._has_params = table, bool(table.rows["kind"].any())
+        self._indices = np.array([indices[request.id] for request in requests])

@@ -1,7 +1,6 @@
-"""From settings and a model's place to a warmed runner and the limits it can hold to: the one entry of this layer.
+"""From settings and a model's source to a warm runner and its limits: the one entry of this layer.
 
-On a GPU the cache gets what the weights and the largest step leave, which is measured; elsewhere, a part of what is
-free.
+On a GPU the cache gets the memory that weights and the largest step leave, measured; elsewhere a part of what is free.
 """
 
 import logging
@@ -53,21 +52,21 @@ class Loaded:
     limits: Limits
     dtype: str
     kv_dtype: str
-    quantize: str  # "none", or what weights are kept in: fp8, int8, int4, or the blocks of a file, such as Q4_1
+    quantize: str  # none, fp8, int8, int4, or the type of a file's blocks, such as Q4_1
     device: str
     kernels: str
     threads: int
-    fingerprint: str | None = None  # None: answers are not exact
+    fingerprint: str | None = None  # None: not exact
     budget: Budget | None = None  # of a GPU
-    num_host_blocks: int = 0  # places for blocks that are swapped out
-    # Measured where the engine weighs swapping against computing again; else 0.
+    num_host_blocks: int = 0  # to swap to
+    # Measured where preemption chooses between swapping and recomputing; else 0.
     block_copy_s: float = 0.0  # moving one block one way
     token_s: float = 0.0  # computing one token of a prompt
 
 
 def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Loaded:
     device = hardware.pick_device(settings.device)
-    # The products of weights in fp8 come out in bfloat16, whatever the weights were stored in.
+    # The products of weights in fp8 come out in bfloat16.
     stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     dtype = hardware.resolve_dtype(settings.dtype, device, stored)
     threads = settings.threads or hardware.num_cpus()
@@ -81,7 +80,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         check_exact(kernels, device)
     kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
     quantize = pick_quantize(settings.quantize, settings.dtype, kernels, config)
-    # Whatever is faster, only our own attention is exact.
+    # Only our own attention is exact.
     attention = "triton" if settings.exact and kernels == "triton" else settings.attention
     flash = pick_attention(attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
     limits = limits_without_pool(settings, config, device)
@@ -108,7 +107,8 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         if gpu is not None:
             budget, limits = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
-                num_fitting = gpu.num_blocks(budget, block_bytes, limits, num_tensors=2 * config.num_layers)
+                share = settings.memory or SHARE
+                num_fitting = budget.num_blocks_within(share, block_bytes, limits, num_tensors=2 * config.num_layers)
         wanted, free = limits.max_model_len, hardware.free_memory(device)
         limits = with_pool(limits, settings, source, block_bytes, num_fitting, free)
         if (line := lowered(limits, wanted)) is not None:
@@ -116,10 +116,8 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         num_host = num_host_blocks(settings, limits, block_bytes)
         runner = make(limits, num_host)
         warm_up(runner, limits, has_shapes=kernels != "native")
-        bits = None
-        if settings.exact:
-            assert isinstance(runner, ShowsLogits)
-            bits = fingerprint(runner, limits)
+        assert isinstance(runner, ShowsLogits)
+        own_fingerprint = fingerprint(runner, limits) if settings.exact else None
         has_choice = settings.preemption == "auto"
         block_copy_s, token_s = time_recovery(runner, limits, num_host) if has_choice else (0.0, 0.0)
         return_freed_memory()
@@ -138,7 +136,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         device.type,
         kernels if flash is None else f"{kernels} and flashinfer",
         threads,
-        fingerprint=bits,
+        fingerprint=own_fingerprint,
         budget=None if budget is None else replace(budget, kv=limits.num_blocks * block_bytes),
         num_host_blocks=num_host,
         block_copy_s=block_copy_s,
@@ -157,7 +155,7 @@ def _gpu_memory(settings: Settings, device: torch.device) -> GpuMemory | None:
 def open_tensors(
     settings: Settings, source: Source, config: ModelConfig, dtype: torch.dtype, device: torch.device, threads: int
 ) -> TensorSource:
-    """Where the model's weights come from; random ones are made in this type, on this device."""
+    """The source of the weights; random ones are made in this type, on this device."""
     if settings.load_format == "dummy":
         return DummyTensors(dtype, device, norm=1.0 - config.names.norm_offset)
     if source.kind == "gguf":

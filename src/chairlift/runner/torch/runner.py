@@ -1,7 +1,7 @@
-"""Carries out plans on a model: copies blocks, runs the decoder, samples, all inside `submit`.
+"""Carries out plans on a model: moves blocks, runs the decoder, samples, all inside `submit`.
 
-Always: a plan that cannot be carried out raises `RunnerFailed` and leaves the runner able to take the next one, unless
-the device is lost. Keeps no requests: only what the last step sampled, and what was asked of these samples.
+Always: a plan that fails raises `RunnerFailed` and leaves the runner able to take the next one, unless the device is
+lost. Keeps no requests, only the tokens and the sampling rows of the last step.
 """
 
 import time
@@ -47,7 +47,7 @@ class TorchRunner:
         try:
             with torch.inference_mode():
                 began = time.monotonic()
-                self._kv.carry_out(plan)
+                self._kv.move_blocks(plan.swap_outs, plan.swap_ins, plan.copies)
                 batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
                 prepare_s = time.monotonic() - began
                 self._results.append(replace(self._run(plan, batch), prepare_s=prepare_s))
@@ -82,9 +82,9 @@ class TorchRunner:
         logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
         untouched = logits if self.on_logits is None else logits.clone()
         result, runs = make_step_result(plan, ids, samples, texts, changes, logits, prompt_scores, self._model)
-        if self.on_logits is not None:  # without those after wrong drafts
-            places = [place for run in runs for place in run]
-            self.on_logits([ids[i] for i in places], [lengths[i] - 1 for i in places], untouched[places])
+        if self.on_logits is not None:  # without rows after wrong drafts
+            shown = [row for run in runs for row in run]
+            self.on_logits([ids[i] for i in shown], [lengths[i] - 1 for i in shown], untouched[shown])
         self._previous = {ids[run[0]]: token for run, token in zip(runs, result.tokens, strict=True)}
         self._previous |= {request: more[-1].token for request, more in result.more.items()}
         return result
@@ -99,15 +99,15 @@ def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
 
 
 def failure(error: Exception) -> RunnerFailed:
-    """What a step's error means to the engine."""
-    # Not all of torch's and the driver's errors of this kind have a type of their own.
+    """A step's error as the engine knows it."""
+    # Not all such errors of torch and the driver have a type of their own.
     is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in _FULL)
     return RunnerFull(_first_line(error)) if is_full else RunnerFailed(_first_line(error))
 
 
 @contextmanager
 def device_lost_on_error() -> Iterator[None]:
-    """For the device. Raises `DeviceLost` for what it met meanwhile: that spoils it, and every call after it fails."""
+    """For waits on the device: an error there spoils the device, and every later call fails."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""From a step's hidden states and logits to its result: sampled tokens, scores, and requests that failed."""
+"""From a step's hidden states and logits to its result: tokens, scores, and failed requests."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,7 +14,7 @@ from chairlift.runner.sampling.scores import Measure, score
 from chairlift.runner.sampling.table import IS_SCORED, Changes, Samples
 
 NOT_A_NUMBER = "the model's output is not a number (overflow or damaged weights)"
-# Rows of logits that prompt scores look at in one go: bounds their memory to a few times this many vocabularies.
+# Rows of logits for prompt scores at once: bounds their memory to a few times this many vocabularies.
 _MAX_SCORED_ROWS = 64
 
 Scores = tuple[TokenScore, ...]
@@ -24,13 +24,13 @@ def make_step_result(
     plan: StepPlan, requests: Sequence[RequestId], samples: Samples, texts: Sequence[Sequence[int]],
     changes: Sequence[tuple[int, Changes]], logits: Tensor, prompt_scores: dict[RequestId, Scores], model: Model,
 ) -> tuple[StepResult, list[range]]:  # fmt: skip
-    """The result of a step whose samples and drafts, of these requests, have these logits [S, vocab], which may be
-    overwritten; and for each sample the rows whose tokens count."""
+    """The result, and for each sample the rows whose tokens count. logits [S, vocab] of samples and drafts, each of its
+    request; overwritten."""
     wanted = [i for i, kind in enumerate(samples["kind"].tolist()) if kind & IS_SCORED]
     raw = logits[wanted] if wanted else logits  # a copy: sampling overwrites
     shape_logits(logits, samples, texts, changes)
     chosen = choose(logits, samples, model.ops)
-    tokens = [max(0, chosen.tokens[i]) for i in wanted]  # those that mean nothing must not do harm
+    tokens = [max(0, chosen.tokens[i]) for i in wanted]  # invalid tokens are -1
     scores = dict(zip(wanted, score(raw, tokens, samples["num_top"][wanted].tolist()), strict=True))
     runs = list(_runs(plan, chosen))
     firsts = [(run[0], requests[run[0]]) for run in runs]
@@ -46,8 +46,8 @@ def make_step_result(
 
 
 def _runs(plan: StepPlan, chosen: Chosen) -> Iterator[range]:
-    """For each sample its first row, and those after it as long as the drafts before them are right. One whose logits
-    are not numbers is left to the next step, where it comes first."""
+    """For each sample its first row, and further ones while the drafts before them are right. A row whose logits are
+    not numbers is left to the next step."""
     first = 0
     for chunk in plan.chunks:
         for _ in chunk.samples:
@@ -64,14 +64,12 @@ def score_prompts(
     targets: Iterable[PromptTargets], hidden: Tensor, model: Model, by: Measure | None = None
 ) -> list[Scores]:
     """hidden: of all rows of the step, [T, E]."""
-    return [tuple(_score_prompt(each, hidden, model, by)) for each in targets]
-
-
-def _score_prompt(targets: PromptTargets, hidden: Tensor, model: Model, by: Measure | None) -> list[TokenScore]:
-    low, tokens, num_top = targets
-    scores: list[TokenScore] = []
-    for first in range(0, len(tokens), _MAX_SCORED_ROWS):
-        part = tokens[first : first + _MAX_SCORED_ROWS]
-        logits = model.logits(hidden[low + first : low + first + len(part)])
-        scores += score(logits, part, [num_top] * len(part), by)
-    return scores
+    results = []
+    for low, tokens, num_top in targets:
+        scores: list[TokenScore] = []
+        for first in range(0, len(tokens), _MAX_SCORED_ROWS):
+            part = tokens[first : first + _MAX_SCORED_ROWS]
+            logits = model.logits(hidden[low + first : low + first + len(part)])
+            scores += score(logits, part, [num_top] * len(part), by)
+        results.append(tuple(scores))
+    return results

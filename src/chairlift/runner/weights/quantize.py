@@ -7,7 +7,7 @@ import torch
 from chairlift.config.model import ModelConfig
 from chairlift.config.tensors import ends_size, layers_size, num_parameters, weight_bytes
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.kernels import why_not_fp8
+from chairlift.runner.kernels import why_not_fp8, why_not_only
 from chairlift.runner.machine import hardware
 from chairlift.runner.ops import Ops
 from chairlift.runner.weights.assemble import WeightFormat
@@ -20,11 +20,8 @@ def pick_quantize(name: str, dtype_name: str, kernels: str, config: ModelConfig)
     """`auto` keeps the blocks of a file where the kernels can, unless a number type is named."""
     if name == "auto":
         return STORED if config.blocks and kernels == "native" and dtype_name == "auto" else "none"
-    if name in (STORED, "int8", "int4") and kernels != "native":
-        raise InvalidConfig(
-            f"quantize {name}: only the native kernels do it, on a CPU, and the {kernels} ones are used; "
-            "use --quantize none"
-        )
+    if name in (STORED, "int8", "int4") and (why_not := why_not_only(kernels, "native")):
+        raise InvalidConfig(f"quantize {name}: {why_not}; use --quantize none")
     if name == STORED and not config.blocks:
         raise InvalidConfig(
             "quantize stored: this model's file has no quantised weights that can be kept; use --quantize int8 or none"

@@ -11,7 +11,7 @@ BUDGET = Budget(total=24 * GIB, others=GIB, weights=13 * GIB, activations=2 * GI
 
 def test_the_cache_gets_what_the_share_leaves() -> None:
     assert BUDGET.num_blocks_within(0.75, MIB, LIMITS, 0) == 1024
-    assert BUDGET.num_blocks_within(0.75, MIB, LIMITS, 10 * MIB) == 1014
+    assert BUDGET.num_blocks_within(0.75, MIB, LIMITS, 5) == 1014
     assert BUDGET.num_blocks_within(1.0, MIB, LIMITS, 0) == 7 * 1024
 
 

@@ -40,7 +40,7 @@ def test_what_others_use_what_weights_take_and_what_serving_takes_are_told_apart
     assert (budget.activations, budget.graphs) == (2 * GIB, (1 + NUM_GRAPHS) * 2 * MIB)
     assert limits is LIMITS
     assert gpu.free == 10 * GIB, "nothing is held that is not needed"
-    num_blocks = memory.num_blocks(budget, BLOCK, limits, num_tensors=64)
+    num_blocks = budget.num_blocks_within(0.9, BLOCK, limits, num_tensors=64)
     left = 24 * GIB - int(24 * GIB * 0.1) - 16 * GIB - budget.graphs - 128 * MIB
     assert abs(num_blocks - left // BLOCK) <= 1
 
@@ -57,7 +57,7 @@ def test_other_programs_count(gpu: FakeGpu) -> None:
     gpu.taken += 10 * GIB
     budget, limits = memory.measure(maker(gpu, [], token_bytes=MIB // 8), LIMITS)
     assert budget.others == 9 * GIB
-    assert memory.num_blocks(budget, BLOCK, limits, 0) * BLOCK <= (0.9 * 24 - 19 - 0.5) * GIB
+    assert budget.num_blocks_within(0.9, BLOCK, limits, 0) * BLOCK <= (0.9 * 24 - 19 - 0.5) * GIB
 
 
 def test_a_step_that_takes_too_much_is_made_smaller_and_that_is_said(

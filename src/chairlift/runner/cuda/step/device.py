@@ -60,7 +60,7 @@ class Device:
         self._way_back = WayBack(most, device)
 
     def launch(self, step: StepInput, uses_graphs: bool, see: See | None = None) -> InFlight:
-        self._kv.carry_out(step)
+        self._kv.move_blocks(step.swap_outs, step.swap_ins, step.copies)
         return self._way_back.send(step, self.compute(step, uses_graphs, see))
 
     def compute(self, step: StepInput, uses_graphs: bool, see: See | None = None) -> Computed:
