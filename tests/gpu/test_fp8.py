@@ -65,7 +65,7 @@ def reference(config: ModelConfig, tokens: Tensor) -> Tensor:
     found = []
     for ids in tokens.tolist():
         kv = KvCache(config, -(-len(ids) // 16), 16, torch.float32, CPU)
-        plan = step([chunk(ids, 0, len(ids), list(range(kv.num_blocks)), request(ids))])
+        plan = step([chunk(ids, 0, len(ids), list(range(len(kv.tokens))), request(ids))])
         with torch.inference_mode():
             found.append(model.logits(model.hidden(batch_of(plan, 16, {}, CPU), kv)))
     return torch.cat(found)

@@ -21,7 +21,6 @@ class LogitsHook(Protocol):
     def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
         """Row i of logits [S, vocab] follows the token at positions[i], from 0, of requests[i]. Logits are overwritten
         later: rows to keep are copied before this returns, on a GPU in the stream's order."""
-        ...
 
 
 @runtime_checkable
@@ -74,14 +73,13 @@ class LogitsRecorder:
 
     def take(self, is_waiting: bool = True) -> Iterator[LogitsRow]:
         """Rows since the last call; without waiting, only those that have arrived."""
-        while self._in_flight and (is_waiting or self._has_landed()):
+        while self._in_flight:
+            arrived = self._in_flight[0].arrived
+            if not is_waiting and arrived is not None and not arrived.query():
+                break
             self._land()
         kept, self._kept = self._kept, []
         return iter(kept)
-
-    def _has_landed(self) -> bool:
-        arrived = self._in_flight[0].arrived
-        return arrived is None or arrived.query()
 
     def _land(self) -> None:
         owners, rows, arrived = self._in_flight.popleft()

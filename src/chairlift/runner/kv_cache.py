@@ -40,7 +40,6 @@ class KvCache:
         device: torch.device,
         num_host_blocks: int = 0,
     ) -> None:
-        self.num_blocks = num_blocks
         self.block_size = block_size
         heads = [layer.attention for layer in config.layers]
         shapes = [(num_blocks, spec.num_kv_heads, block_size, _width(spec.head_dim, dtype)) for spec in heads]
@@ -78,9 +77,7 @@ def _blocks(memory: Tensor) -> NDArray[np.uint8]:
 
 def _host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Pinned where the device is a GPU."""
-    if shape[0] == 0:
-        return torch.empty(shape, dtype=dtype)
-    if device.type == "cuda":
+    if device.type == "cuda" and shape[0]:
         return torch.zeros(shape, dtype=dtype, pin_memory=True)
     return _zeros(shape, dtype, torch.device("cpu"))
 

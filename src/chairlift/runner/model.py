@@ -36,11 +36,9 @@ class Model(Protocol):
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         """Writes the keys and values of every token and returns the head's inputs. -> [T, E]"""
-        ...
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[S, E] -> [S, vocab], in float32 at least."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

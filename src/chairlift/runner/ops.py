@@ -30,15 +30,12 @@ class Weight(Protocol):
 
     def linear(self, x: Tensor) -> Tensor:
         """x [T, in] -> [T, out], bias added if there is one."""
-        ...
 
     def logits(self, x: Tensor) -> Tensor:
         """As `linear`, in float32 for weights of any type: x [T, in] -> [T, out]."""
-        ...
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of the matrix, as an embedding table: ids [T] -> [T, in]."""
-        ...
 
 
 MakeWeight = Callable[[Tensor, Tensor | None], Weight]  # of a matrix and a bias, as `Ops.weight` does
@@ -60,7 +57,6 @@ class Ops(Protocol):
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         """Takes a matrix over, in the layout that is fastest here; the caller drops its copy."""
-        ...
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor: ...
 
@@ -68,25 +64,20 @@ class Ops(Protocol):
         self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """(norm(residual + factor * x), residual + factor * x), without a gain the sum twice; may overwrite both."""
-        ...
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """Splits qkv [T, (heads + 2 * kv_heads) * head_dim], normalises and rotates q and k, writes k and v to their
         slots of keys and values ([num_blocks, kv_heads, block_size, head_dim]), and attends each chunk's queries to its
         own context. -> [T, heads * head_dim]; may overwrite qkv."""
-        ...
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         """weight [2 * F, E], x [T, E] -> activation(first half of the product) * second half, [T, F]."""
-        ...
 
     def cap(self, logits: Tensor, cap: float) -> Tensor:
         """cap * tanh(logits / cap), float32 [T, V]; may overwrite them."""
-        ...
 
     def argmax(self, logits: Tensor) -> Tensor:
         """The first of the largest of each row: float32 [T, V] -> int64 [T]; a row with a NaN gives -1."""
-        ...
 
 
 @runtime_checkable
@@ -96,4 +87,3 @@ class Drawing(Protocol):
     def draw(self, logits: Tensor, samples: Samples) -> list[int]:
         """A token for each sample of float32 [S, V]; -1 where the sampler has to draw it. Largest logits are finite; no
         sample is greedy or has filters other than `FAST` ones."""
-        ...

@@ -114,7 +114,7 @@ def test_decodes_that_do_not_fit_one_gather_are_split(tmp_path: Path, monkeypatc
     requests = [request(p, id=i) for i, p in enumerate(prompts)]
     every = list(zip(prompts, tables, requests, strict=True))
     run(decoder, kv, [chunk(p, 0, len(p) - 1, t, r) for p, t, r in every])
-    monkeypatch.setattr("chairlift.runner.torch.ops._MAX_GATHERED", 1)
+    monkeypatch.setattr("chairlift.runner.torch.ops.MAX_GATHERED", 1)
     logits = run(decoder, kv, [chunk(p, len(p) - 1, 1, t, r) for p, t, r in every])
     for row, tokens in zip(logits, prompts, strict=True):
         torch.testing.assert_close(row, twin.reference_logits(tokens)[-1], atol=1e-4, rtol=1e-4)

@@ -10,7 +10,7 @@ tensors from free ones and never joins two. So all pieces count for which no ear
     logits x 3   with a copy for scores, and log-probabilities: each that fits none of the free pieces
 """
 
-from chairlift.config.model import LayerSpec, ModelConfig
+from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import tiling
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS
@@ -49,24 +49,18 @@ def step_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: i
     return sum(pieces) + max(0, 3 - num_fitting) * logits
 
 
-def _layer_pieces(
-    config: ModelConfig, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int
-) -> tuple[int, ...]:
+def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int) -> list[int]:
     """Each piece at its size in the layer that needs most."""
-    kinds = [_pieces(config, layer, limits, num_tokens, num_decodes, itemsize) for layer in config.kinds_of_layers]
-    return tuple(max(pieces) for pieces in zip(*kinds, strict=True))
-
-
-def _pieces(
-    config: ModelConfig, layer: LayerSpec, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int
-) -> tuple[int, ...]:
-    spec, inner = layer.attention, layer.feed_forward.width
-    q = spec.num_heads * spec.head_dim
-    qkv = q + 2 * spec.num_kv_heads * spec.head_dim
-    cut = tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
-    parts = 4 * num_decodes * spec.num_heads * cut.num_splits * (spec.head_dim + 2) * (cut.num_splits > 1)
-    widths = (*[max(config.hidden_size, q)] * 4, qkv, 2 * inner * (2 * inner > qkv), inner * (inner > qkv))
-    return (_rounded(parts), *(_rounded(num_tokens * width * itemsize) for width in widths))
+    kinds = []
+    for layer in config.kinds_of_layers:
+        spec, inner = layer.attention, layer.feed_forward.width
+        q = spec.num_heads * spec.head_dim
+        qkv = q + 2 * spec.num_kv_heads * spec.head_dim
+        cut = tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
+        parts = 4 * num_decodes * spec.num_heads * cut.num_splits * (spec.head_dim + 2) * (cut.num_splits > 1)
+        widths = (*[max(config.hidden_size, q)] * 4, qkv, 2 * inner * (2 * inner > qkv), inner * (inner > qkv))
+        kinds.append((_rounded(parts), *(_rounded(num_tokens * width * itemsize) for width in widths)))
+    return [max(pieces) for pieces in zip(*kinds, strict=True)]
 
 
 def _kept_bytes(config: ModelConfig, limits: Limits) -> int:

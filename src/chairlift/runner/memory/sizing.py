@@ -35,21 +35,21 @@ def limits_without_pool(settings: Settings, config: ModelConfig, device: torch.d
 
 
 def with_pool(
-    limits: Limits,
-    settings: Settings,
-    source: Source,
-    block_bytes: int,
-    num_measured: int | None = None,
-    free: int | None = None,
+    limits: Limits, settings: Settings, source: Source, block_bytes: int, num_measured: int | None, free: int
 ) -> Limits:
     """As many blocks as asked for, else as measured to fit, else a part of the free memory; and no longer requests than
-    they hold. `free`: bytes beside the weights; None: what the host has now."""
+    they hold. `free`: bytes beside the weights."""
     if settings.num_blocks is not None:
         return _within_pool(replace(limits, num_blocks=settings.num_blocks), settings)
     full_length = -(-limits.max_model_len // limits.block_size)
     if settings.kv_memory is not None or num_measured is None:
         kv_bytes = settings.kv_memory or _free_part(source, free, full_length * block_bytes)
-        num_blocks = _num_blocks_in(kv_bytes, block_bytes)
+        if kv_bytes < block_bytes:
+            raise InvalidConfig(
+                f"{kv_bytes / _MIB:.1f} MiB for the KV cache do not hold one block of {block_bytes / _MIB:.1f} MiB; "
+                "give more with --kv-memory or make blocks smaller with --block-size"
+            )
+        num_blocks = kv_bytes // block_bytes
     else:
         num_blocks = num_measured
     # More than all running requests at full length can never be used.
@@ -72,15 +72,6 @@ def with_step(limits: Limits, num_tokens: int) -> Limits:
     return limits if num_tokens >= largest_count(limits) else replace(limits, max_step_tokens=num_tokens)
 
 
-def _num_blocks_in(kv_bytes: int, block_bytes: int) -> int:
-    if kv_bytes < block_bytes:
-        raise InvalidConfig(
-            f"{kv_bytes / _MIB:.1f} MiB for the KV cache do not hold one block of {block_bytes / _MIB:.1f} MiB; "
-            "give more with --kv-memory or make blocks smaller with --block-size"
-        )
-    return kv_bytes // block_bytes
-
-
 def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int:
     """Blocks of host memory to swap to."""
     if settings.preemption == "recompute":
@@ -94,12 +85,9 @@ def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int
     return settings.host_memory // block_bytes
 
 
-def _free_part(source: Source, free: int | None, full_length: int) -> int:
+def _free_part(source: Source, free: int, full_length: int) -> int:
     """A quarter, or up to half where a request of full length takes that many bytes."""
-    free = hardware.free_memory(torch.device("cpu")) if free is None else free
-    part = free // 4
-    if source.is_embedded:
-        part = min(part, _EMBEDDED_KV_BYTES)
+    part = min(free // 4, _EMBEDDED_KV_BYTES) if source.is_embedded else free // 4
     return max(part, min(full_length, free // 2))
 
 

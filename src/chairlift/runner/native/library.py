@@ -61,8 +61,5 @@ def features() -> int:
 
 def instruction_set() -> str:
     """The best that the kernels use here."""
-    found = features()
-    for bit, name in ((HAS_AMX, "amx"), (HAS_AVX512, "avx512"), (HAS_AVX2, "avx2"), (HAS_NEON, "neon")):
-        if found & bit:
-            return name
-    return "none"
+    names = {"amx": HAS_AMX, "avx512": HAS_AVX512, "avx2": HAS_AVX2, "neon": HAS_NEON}
+    return next((name for name, bit in names.items() if features() & bit), "none")

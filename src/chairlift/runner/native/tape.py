@@ -68,10 +68,7 @@ class Calls:
             call["kernel"] = kernel
             reals = call["at"].view(np.float64)
             for index, argument in enumerate(arguments):
-                if isinstance(argument, float):
-                    reals[index] = argument
-                else:
-                    call["at"][index] = argument or 0
+                (reals if isinstance(argument, float) else call["at"])[index] = argument or 0
         return calls, kept
 
 

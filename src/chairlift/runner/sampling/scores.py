@@ -12,11 +12,8 @@ Measure = Callable[[Tensor, Tensor, int], Tensor]  # as `measure` is, and perhap
 
 
 def score(logits: Tensor, tokens: Sequence[int], num_top: Sequence[int], by: Measure | None = None) -> list[TokenScore]:
-    """Scores tokens[i] in logits[i] of [S, vocab], with the num_top[i] most likely tokens.
-
-    Rows with the same number go together: which of several equal tokens are among the most likely may depend on it, and
-    must not depend on other rows.
-    """
+    """Scores tokens[i] in logits[i] of [S, vocab], with the num_top[i] most likely tokens. Rows with the same number go
+    together: it may decide which of several equal tokens are among those, and other rows must not."""
     scores: dict[int, TokenScore] = {}
     for most in sorted(set(num_top)):
         rows = [i for i, wanted in enumerate(num_top) if wanted == most]

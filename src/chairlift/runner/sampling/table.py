@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.ids import RequestId
-from chairlift.core.params import FILTERS, SamplingParams
+from chairlift.core.params import FILTERS
 from chairlift.core.request import Request
 from chairlift.runner.sampling.noise import stream
 
@@ -100,11 +100,8 @@ def _kind(request: Request) -> int:
     is_shaped = is_held or bool(params.logit_bias) or params.has_penalties
     kind = IS_CHOSEN * (is_shaped or not params.is_greedy) + IS_PENALISED * params.has_penalties
     kind += IS_BIASED * bool(params.logit_bias) + IS_HELD * is_held + IS_SCORED * (params.logprobs is not None)
-    return kind if params.is_greedy else kind + IS_FILTERED * params.is_filtered + IS_SLOW * _is_slow(params)
-
-
-def _is_slow(params: SamplingParams) -> bool:
-    return any(getattr(params, name) != neutral for name, neutral in FILTERS.items() if name not in FAST)
+    is_slow = any(getattr(params, name) != neutral for name, neutral in FILTERS.items() if name not in FAST)
+    return kind if params.is_greedy else kind + IS_FILTERED * params.is_filtered + IS_SLOW * is_slow
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,6 @@ class Preparing(Protocol):
 
     def prepare(self) -> bool:
         """Does a small part of it; False when nothing is left to do."""
-        ...
 
 
 def prepare(runner: Runner) -> bool:

@@ -57,13 +57,11 @@ def known_tokens(chunk: Chunk, previous: Mapping[RequestId, int]) -> Sequence[in
     return [*chunk.tokens[: chunk.num_tokens], *_unknown(chunk, previous)]
 
 
-def _tokens(chunk: Chunk, previous: Mapping[RequestId, int]) -> list[int] | tuple[int, ...]:
+def _tokens(chunk: Chunk, previous: Mapping[RequestId, int]) -> Sequence[int]:
     end = chunk.start + chunk.count
     if end > chunk.num_tokens:
         return [*chunk.tokens[chunk.start : chunk.num_tokens], *_unknown(chunk, previous)]
-    if chunk.count == 1:
-        return (chunk.tokens[chunk.start],)
-    return list(chunk.tokens[chunk.start : end])
+    return chunk.tokens[chunk.start : end]
 
 
 def _unknown(chunk: Chunk, previous: Mapping[RequestId, int]) -> tuple[int, ...]:

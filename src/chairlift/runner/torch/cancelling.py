@@ -10,8 +10,6 @@ bfloat16. Here those bits are all that is left, and most outputs show them in an
 Knows nothing of the products.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -21,14 +19,11 @@ _MAX_EXPONENT = 8  # of inputs: small ones lose bits beside large ones; float16 
 _SCALE = 0.25  # of weights
 
 
-class Cancelling(NamedTuple):
-    matrix: Tensor  # [out, in]
-    bias: Tensor | None  # [out]
-    x: Tensor  # [rows, in]
-
-
-def cancelling(shape: torch.Size, dtype: torch.dtype, offset: int, has_bias: bool, num_rows: int) -> Cancelling:
-    """The same numbers at every call. offset: of the matrix, in bytes beyond a multiple of `ALIGNMENT`."""
+def cancelling(
+    shape: torch.Size, dtype: torch.dtype, offset: int, has_bias: bool, num_rows: int
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """A matrix [out, in], its bias [out] and inputs [rows, in], the same at every call. offset: of the matrix, in bytes
+    beyond a multiple of `ALIGNMENT`."""
     source = torch.Generator().manual_seed(1)
     num_outputs, width = shape
     x = torch.randn((num_rows, width), generator=source, dtype=torch.float64)
@@ -43,7 +38,7 @@ def cancelling(shape: torch.Size, dtype: torch.dtype, offset: int, has_bias: boo
         x[:, rest[0]] = 1.0
     matrix = _placed(shape, dtype, offset)
     torch.index_select(weights.to(dtype), 0, torch.arange(num_outputs) % _DISTINCT, out=matrix)
-    return Cancelling(matrix, -matrix[:, rest[0]] if has_bias else None, x.to(dtype))
+    return matrix, -matrix[:, rest[0]] if has_bias else None, x.to(dtype)
 
 
 def _placed(shape: torch.Size, dtype: torch.dtype, offset: int) -> Tensor:

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.ops import Batch
-from chairlift.runner.torch.sdpa import gather, weighted
+from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted
 
 _TILE = 128
-_MAX_GATHERED = 1 << 26  # values of keys that decodes gather at once
 
 Tiles = tuple[int, int]  # the first position that is read, and the first beyond
 
@@ -36,7 +35,7 @@ class _Queries(NamedTuple):
 def exact_attention(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
     """As `TorchOps.attention`."""
     out = torch.empty_like(q)  # [T, heads, head_dim]
-    max_positions = _MAX_GATHERED // keys[0, :, 0].numel()
+    max_positions = MAX_GATHERED // keys[0, :, 0].numel()
     for tiles, rows, chunks, own in (*_decodes(batch, spec.window, max_positions), *_prompts(batch, spec.window)):
         tables = batch.tables[chunks]
         positions = torch.arange(*tiles).minimum(batch.contexts[chunks, None] - 1)  # [D or 1, L]

@@ -34,9 +34,7 @@ class FixedRowsWeight:
     def __init__(self, make: MakeWeight, matrix: Tensor, bias: Tensor | None, found: RowCounts) -> None:
         matrix = matrix.contiguous()
         self._make = make
-        self._shape, self._dtype = matrix.shape, matrix.dtype
-        self._offset = matrix.data_ptr() % ALIGNMENT
-        self._has_bias = bias is not None
+        self._kind = (matrix.shape, matrix.dtype, matrix.data_ptr() % ALIGNMENT, bias is not None)
         self._is_table = False  # embeddings may be multiplied in another way
         self._weight = make(matrix, bias)
         self._found = found
@@ -52,14 +50,14 @@ class FixedRowsWeight:
         return self._weight.rows(ids)
 
     def _multiply(self, name: str, x: Tensor) -> Tensor:
-        kind = (name, self._shape, self._dtype, self._offset, self._has_bias, self._is_table)
+        kind = (name, self._is_table, *self._kind)
         counts = self._found.get(kind)
         if counts is None:
             counts = self._found[kind] = self._try(name)
         return in_blocks(getattr(self._weight, name), x, counts)
 
     def _try(self, name: str) -> tuple[int, ...]:
-        matrix, bias, x = cancelling(self._shape, self._dtype, self._offset, self._has_bias, _COUNTS[0])
+        matrix, bias, x = cancelling(*self._kind, _COUNTS[0])
         weight = self._make(matrix, bias)
         if self._is_table:
             weight.rows(torch.zeros(1, dtype=torch.int64))

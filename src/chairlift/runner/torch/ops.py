@@ -15,15 +15,11 @@ from chairlift.runner.machine.instructions import architecture
 from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.torch.exact_attention import exact_attention
 from chairlift.runner.torch.fixed_rows import FixedRowsWeight, RowCounts
-from chairlift.runner.torch.sdpa import gather, weighted, without_cudnn
+from chairlift.runner.torch.sdpa import MAX_GATHERED, gather, weighted, without_cudnn
 
-# Values of keys that decodes gather at once, padded to the longest context.
-_MAX_GATHERED = 1 << 26
-# Query rows of a prompt chunk at once: bounds the mask and the scores.
-_MAX_QUERIES = 512
+_MAX_QUERIES = 512  # rows of a prompt chunk at once: bounds the mask and the scores
 _CHOOSING = ("cpu", "cuda")  # devices that tokens are chosen on; others may lack the number types
-# Rows of a matrix that are held in float32 at once.
-_MAX_WIDENED = 4096
+_MAX_WIDENED = 4096  # rows of a matrix that are held in float32 at once
 # Torch never splits fewer elements among threads. Borders would move with the number of rows: an element at a border
 # is computed outside of vectors, and its exponential may have another last bit.
 _UNSPLIT = 32768
@@ -185,7 +181,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _attend(q: Tensor, keys: Tensor, values: Tensor, batch: Batch, spec: AttentionSpec) -> Tensor:
     out = torch.empty_like(q)  # [T, heads, head_dim]
     width = -(-batch.max_context // keys.shape[2])
-    group = max(1, _MAX_GATHERED // (width * keys[0].numel()))
+    group = max(1, MAX_GATHERED // (width * keys[0].numel()))
     for low in range(0, batch.num_decodes, group):
         high = min(low + group, batch.num_decodes)
         out[low:high] = _attend_decodes(q, keys, values, batch, low, high, spec)

@@ -64,8 +64,7 @@ class TorchRunner:
     def _run(self, plan: StepPlan, batch: Batch) -> StepResult:
         hidden = self._model.hidden(batch, self._kv, self.on_layer)  # [T, E]
         targets = prompt_targets(plan)
-        scores = score_prompts(targets.values(), hidden, self._model)
-        prompt_scores = dict(zip(targets, scores, strict=True)) if targets else {}
+        prompt_scores = dict(zip(targets, score_prompts(targets.values(), hidden, self._model), strict=True))
         rows = [
             (request, chunk, end)
             for chunk in plan.chunks

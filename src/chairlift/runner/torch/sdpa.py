@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from chairlift.config.model import AttentionSpec
 
+MAX_GATHERED = 1 << 26  # values of keys that decodes gather at once
 _BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -61,7 +61,7 @@ class Assembly:
         self._refuse_unknown(self.source.names)
         tensors = end_tensors(config)
         embedding = self._matrix(tensors.embedding, self.weight_format.ends)
-        rotation = cache(partial(self._rotation, max_len))
+        rotation = cache(lambda turn, head_dim: rotation_table(turn, head_dim, max_len, self._wide).to(self.device))
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
         norm = self._gain(tensors.norm)
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
@@ -97,22 +97,20 @@ class Assembly:
         return self.ops.blocks_weight(blocks, bias, self.dtype)
 
     def _stack(self, parts: Sequence[Part], dtype: torch.dtype | None = None) -> Tensor:
-        rows = sum(part.shape[0] for part in parts)
-        stacked = torch.empty((rows, *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
-        low = 0
-        for part in parts:
-            tensor = in_order(self.source.read(part.name, part.shape), part.paired_heads)
-            self.transfer.copy(tensor, stacked[low : low + part.shape[0]])
-            low += part.shape[0]
+        heights = [part.shape[0] for part in parts]
+        stacked = torch.empty((sum(heights), *parts[0].shape[1:]), dtype=dtype or self.dtype, device=self.device)
+        for part, rows in zip(parts, stacked.split(heights), strict=True):
+            self.transfer.copy(in_order(self.source.read(part.name, part.shape), part.paired_heads), rows)
         return stacked
 
     def _gain(self, part: Part) -> Tensor:
         """The weights of a norm, in float32 at least: 1 plus a weight loses too much in 16 bits."""
-        gain = self._stack((part,), _wide(self.dtype))
+        gain = self._stack((part,), self._wide)
         return gain.add_(offset) if (offset := self.config.names.norm_offset) else gain
 
-    def _rotation(self, max_len: int, rotation: Rotation | None, head_dim: int) -> Tensor:
-        return rotation_table(rotation, head_dim, max_len, _wide(self.dtype)).to(self.device)
+    @property
+    def _wide(self) -> torch.dtype:
+        return torch.promote_types(self.dtype, torch.float32)
 
     def _refuse_unknown(self, names: Collection[str]) -> None:
         expected = {part.name for part in expected_parts(self.config)}
@@ -128,7 +126,3 @@ def in_order(tensor: Tensor, paired_heads: int) -> Tensor:
     if not paired_heads:
         return tensor
     return tensor.view(paired_heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

@@ -28,7 +28,6 @@ class BlockSource(Protocol):
 
     def blocks(self, name: str, shape: tuple[int, ...]) -> Blocks | None:
         """None: the tensor is not in blocks."""
-        ...
 
 
 @runtime_checkable
@@ -40,7 +39,6 @@ class KeepsBlocks(Protocol):
 
     def blocks_weight(self, parts: Sequence[Blocks], bias: Tensor | None, dtype: torch.dtype) -> Weight:
         """One matrix of stacked parts, with outputs of this type."""
-        ...
 
 
 def kept_blocks(source: object, ops: object, parts: Sequence[Part]) -> list[Blocks] | None:

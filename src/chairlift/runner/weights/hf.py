@@ -5,6 +5,7 @@ Pickled weights are refused: opening one runs the code it holds.
 
 import json
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -20,7 +21,7 @@ class HfTensors:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files = _tensor_files(folder)
-        self._open: dict[str, safe_open] = {}
+        self._open = cache(lambda file: _open(folder / file))
 
     @property
     def names(self) -> Collection[str]:
@@ -33,10 +34,9 @@ class HfTensors:
         if name not in self._files:
             raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
         file = self._files[name]
-        if file not in self._open:
-            self._open[file] = _open(self._folder / file)
+        opened = self._open(file)
         try:
-            tensor = self._open[file].get_tensor(name)
+            tensor = opened.get_tensor(name)
         except SafetensorError as error:
             raise InvalidConfig(f"{self._folder / file}: tensor {name} cannot be read: {error}") from None
         if tuple(tensor.shape) != shape:
@@ -60,8 +60,7 @@ def _tensor_files(folder: Path) -> dict[str, str]:
             if not (folder / file).is_file():
                 raise InvalidConfig(f"{folder / file}: named in {_INDEX} but missing")
         return files
-    found = sorted(folder.glob("*.safetensors"))
-    if found:
+    if found := sorted(folder.glob("*.safetensors")):
         return {name: path.name for path in found for name in list(_open(path).keys())}
     if any(file for pattern in _PICKLES for file in folder.glob(pattern)):
         raise InvalidConfig(

@@ -15,8 +15,6 @@ class TensorSource(Protocol):
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """In the type and on the device where it is stored or cheapest to make, perhaps a view of a mapped file.
         Raises `InvalidConfig` naming tensor and file when it is missing, damaged or of another shape."""
-        ...
 
     def file_of(self, name: str) -> str:
         """The file of a tensor, for messages."""
-        ...

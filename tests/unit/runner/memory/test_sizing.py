@@ -21,7 +21,7 @@ BLOCK = 360 * MIB // 512
 
 
 def pool(source: Source, free: int, block_bytes: int = BLOCK, **settings: object) -> Limits:
-    return with_pool(LIMITS, Settings(**settings), source, block_bytes, free=free)
+    return with_pool(LIMITS, Settings(**settings), source, block_bytes, None, free)
 
 
 def test_the_embedded_model_s_cache_holds_one_request_of_full_length() -> None:
@@ -43,7 +43,7 @@ def test_no_longer_requests_are_offered_than_the_pool_holds() -> None:
             "max_model_len is 1600 instead of 8192: the KV cache holds no more; "
             "--kv-memory, --num-blocks or, on a GPU, --memory makes it larger"
         )
-    assert with_pool(LIMITS, Settings(), OTHER, BLOCK, num_measured=100).max_model_len == 1600  # of a GPU
+    assert with_pool(LIMITS, Settings(), OTHER, BLOCK, num_measured=100, free=0).max_model_len == 1600  # of a GPU
     assert lowered(LIMITS, 8192) is None
 
 
