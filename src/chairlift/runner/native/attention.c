@@ -126,7 +126,7 @@ AMX_INLINE void prefetch_rows(const attention_job *job, const uint16_t *rows, co
 AMX static void score_keys(const attention_job *job, const attention_item *item, int begin, int end, int width,
                            const uint32_t *queries, uint16_t *copy, float *scores) {
     int steps = ceil_div(job->head_dim, 32), stride = steps * 64;
-    int is_decode = item->num_tokens == 1; /* nobody else reads these keys and values soon */
+    int is_decode = item->num_tokens == 1; /* its keys and values are not read again soon */
     int rows[8] = {16, 16, 16, 16, 16, 16, 0, 0};
     int bytes[8] = {4 * width, 4 * width, 64, 64, 4 * width, 4 * width, 0, 0};
     configure_tiles(rows, bytes);

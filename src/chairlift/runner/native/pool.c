@@ -1,7 +1,7 @@
 /* A pool of threads for regions of some 10 microseconds, hundreds per step.
  *
- * A region is a count of chunks. Whoever is awake takes the next chunk, and the caller waits only for chunks that were
- * taken: a thread that the system has put aside costs at most the chunk it holds. Between regions a thread looks for
+ * A region is a count of chunks. Any thread that is awake takes the next chunk, and the caller waits only for chunks
+ * that were taken: a thread that is not scheduled costs at most the chunk it holds. Between regions a thread looks for
  * work for a short while, then sleeps. One caller at a time is served; others run their chunks themselves.
  */
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@ enum {
 };
 
 static struct {
-    /* High half: number of the region. Low half: chunks nobody has taken. A chunk is taken by compare-and-swap, so a
+    /* High half: number of the region. Low half: chunks not taken yet. A chunk is taken by compare-and-swap, so a
      * thread that read the fields below for an older region cannot take one of a newer region. */
     _Alignas(64) _Atomic uint64_t ticket;
     _Alignas(64) _Atomic int done;

@@ -29,7 +29,7 @@ class World:
         num_blocks = -(-LENGTH // BLOCK)
         cache = (3 * num_blocks + 1, KV_HEADS, BLOCK, HEAD_DIM)
         self.keys, self.values = (torch.randn(cache, generator=source).to(dtype) for _ in range(2))
-        self.keys[-1] = self.values[-1] = torch.nan  # nobody's
+        self.keys[-1] = self.values[-1] = torch.nan  # a block of no request
         self.tables = torch.randperm(3 * num_blocks, generator=source).view(3, num_blocks).to(torch.int32)
         self.q = torch.randn((3, LENGTH, HEADS, HEAD_DIM), generator=source).to(dtype)
 
