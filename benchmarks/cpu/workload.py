@@ -1,7 +1,7 @@
 """The work every engine gets: 32 requests at once (prompts of 32-256 random tokens, outputs of 16-128), or one stream.
 
-Greedy, end-of-sequence ignored, so that every program produces the same number of tokens. Standard library only: it runs in
-every engine's own environment.
+Greedy, end-of-sequence ignored, so that every program produces as many tokens. Standard library only: it runs in every
+engine's own environment.
 """
 
 import argparse

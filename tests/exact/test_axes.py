@@ -1,4 +1,4 @@
-"""What `--exact` promises on a CPU, axis by axis: a request alone against the same request in company, all logits bit
+"""What `--exact` promises on a CPU, axis by axis: a request alone against the same request in a batch, all logits bit
 for bit."""
 
 import random
@@ -125,12 +125,12 @@ def test_neighbours_that_are_aborted(world: ExactWorld) -> None:
     check(world, script(6) + neighbours(9, is_aborted=True))
 
 
-def test_steps_under_way(world: ExactWorld) -> None:
+def test_steps_in_flight(world: ExactWorld) -> None:
     check(world, script(6) + neighbours(6), depth=2)
 
 
 @pytest.mark.parametrize(("preemption", "proof"), [("recompute", "computed again"), ("swap", "swapped")])
-def test_a_request_that_steps_off_ten_times(world: ExactWorld, preemption: str, proof: str) -> None:
+def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: str, proof: str) -> None:
     [request] = make_samples(900, range(100, 190), n=1, max_output=60, temperature=0.8)
     short = [ScriptedRequest(make_samples(5000 + i, [i, 7], n=1, max_output=2), arrives=2 + 4 * i) for i in range(16)]
     alone = world.alone([request])

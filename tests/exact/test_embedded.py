@@ -1,4 +1,4 @@
-"""The embedded model under `--exact`: the same bits alone and in a crowd, whatever numbers and kernels are used."""
+"""The embedded model under `--exact`: the same bits alone and in a batch, with any number type and kernels."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def told(completion: Completion) -> object:
         *(pytest.param("torch", dtype, 6, marks=pytest.mark.nightly) for dtype in ("bfloat16", "float32")),
     ],
 )
-def test_a_crowd_gets_the_bits_that_each_gets_alone(kernels: str, dtype: str, count: int) -> None:
+def test_requests_in_a_batch_get_the_bits_they_get_alone(kernels: str, dtype: str, count: int) -> None:
     if kernels == "native" and not available():
         pytest.skip("the native kernels were not built or not for this processor")
     llm = LLM(exact=True, kernels=kernels, dtype=dtype, max_step_tokens=100, max_running=12)

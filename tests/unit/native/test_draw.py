@@ -68,7 +68,7 @@ def test_the_token_is_the_one_that_torch_draws(params: SamplingParams, vocab: in
 
 
 @pytest.mark.parametrize("params", [SamplingParams(top_k=1000), SamplingParams(top_p=0.5)], ids=["top-k", "equal"])
-def test_what_the_kernel_leaves_to_torch_is_drawn_all_the_same(params: SamplingParams) -> None:
+def test_samples_that_the_kernel_leaves_to_torch_are_drawn(params: SamplingParams) -> None:
     logits = logits_of(8, 20_000) if params.top_k else torch.zeros(8, 20_000)
     rows = rows_of(8, params)
     assert drawn(logits, rows) == [-1] * 8

@@ -109,7 +109,7 @@ def test_logits_are_capped(width: int) -> None:
     torch.testing.assert_close(NativeOps(2).cap(logits.clone(), 30.0), expected, rtol=2e-6, atol=2e-5)
 
 
-def test_logits_beyond_all_measure_are_the_cap_and_no_number_stays_none() -> None:
+def test_huge_logits_become_the_cap_and_a_nan_stays() -> None:
     logits = torch.tensor([[torch.inf, -torch.inf, 1e30, -1e30, 0.0, torch.nan, -torch.nan]])
     capped = NativeOps(1).cap(logits, 30.0)[0]
     assert capped[:5].tolist() == [30.0, -30.0, 30.0, -30.0, 0.0]

@@ -1,4 +1,4 @@
-"""Steps that are played: the bits of steps that Python calls kernel by kernel, whatever the batch holds."""
+"""Replayed steps have the bits of steps that Python calls kernel by kernel."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def cache(dtype: torch.dtype) -> KvCache:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_played_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype) -> None:
+def test_a_replayed_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype) -> None:
     ops = NativeOps(2)
     plain = build_model(CONFIG, ops, DummyTensors(), dtype, CPU, CONFIG.max_model_len)
     model, kv, other = TapedDecoder(plain, ops.calls), cache(dtype), cache(dtype)
@@ -48,7 +48,7 @@ def test_a_played_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype)
     assert all(torch.equal(a, b) for a, b in zip(kv.keys, other.keys, strict=True))
 
 
-def test_a_size_is_written_down_once_and_anew_for_another_cache() -> None:
+def test_a_size_is_recorded_once_and_again_for_another_cache() -> None:
     model = taped()
     first, second = cache(torch.float32), cache(torch.float32)
     model.hidden(decodes([5]), first)
@@ -59,7 +59,7 @@ def test_a_size_is_written_down_once_and_anew_for_another_cache() -> None:
     assert model._tapes[1].kv is second
 
 
-def test_prompts_and_large_steps_are_not_written_down() -> None:
+def test_prompts_and_large_steps_are_not_recorded() -> None:
     model = taped()
     kv = cache(torch.float32)
     model.hidden(decodes([5] * (MAX_ROWS + 1)), kv)

@@ -27,7 +27,7 @@ def world_and_tokens_alone(dtype: torch.dtype, kv_dtype: torch.dtype) -> tuple[M
     [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.float32, torch.int8)],
     ids=str,
 )
-def test_a_crowd_gets_the_tokens_that_each_gets_alone(
+def test_requests_in_a_batch_get_the_tokens_they_get_alone(
     dtype: torch.dtype, kv_dtype: torch.dtype, block_size: int
 ) -> None:
     world, arrivals, alone = world_and_tokens_alone(dtype, kv_dtype)

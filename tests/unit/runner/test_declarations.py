@@ -1,4 +1,4 @@
-"""Whatever is declared is what is computed: declarations drawn at random against the independent reference."""
+"""Random declarations of models against the independent reference."""
 
 from collections.abc import Iterator
 
@@ -63,7 +63,7 @@ def test_logits_are_those_of_the_reference_in_chunks_and_decodes(seed: int) -> N
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_so_they_are_by_the_native_kernels_played_and_called(seed: int) -> None:
+def test_native_logits_are_those_of_the_reference_replayed_and_called(seed: int) -> None:
     wanted, ops = reference(seed, torch.float64), NativeOps(2)
     decoder = built(seed, ops, torch.float32)
     called, played = (list(steps(each, torch.float32)) for each in (decoder, TapedDecoder(decoder, ops.calls)))
@@ -72,7 +72,7 @@ def test_so_they_are_by_the_native_kernels_played_and_called(seed: int) -> None:
         assert torch.equal(logits, same)
 
 
-def test_what_is_drawn_differs_in_all_that_layers_may() -> None:
+def test_random_declarations_differ_in_every_field_of_layers() -> None:
     configs = [random_declaration(seed) for seed in SEEDS]
     layers: list[LayerSpec] = [layer for config in configs for layer in config.layers]
     for name in ("num_heads", "num_kv_heads", "head_dim", "scale", "window", "cap", "has_bias", "has_qk_norm"):

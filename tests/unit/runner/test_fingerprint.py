@@ -1,4 +1,4 @@
-"""The fingerprint of an exact engine: of its bits, and of nothing else."""
+"""The fingerprint of an exact engine depends on its bits alone."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def bits(folder: Path, **changes: object) -> str | None:
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_it_is_the_same_whatever_the_limits_are(folder: Path, kernels: str) -> None:
+def test_it_does_not_depend_on_the_limits(folder: Path, kernels: str) -> None:
     first = bits(folder, kernels=kernels)
     assert first is not None and len(first) == 8
     assert bits(folder, kernels=kernels) == first

@@ -1,4 +1,4 @@
-"""What a runner shows of its logits: a row for every sample, before penalties and draws change it."""
+"""The hook for logits: a row for every sample, before penalties and draws."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def rows_of(runner: TorchRunner, plan: StepPlan, wanted: set[int]) -> dict[tuple
     return {(found.request, found.position): found.row for found in seen.take()}
 
 
-def test_only_rows_of_the_wanted_are_kept_each_with_its_position(runner: TorchRunner) -> None:
+def test_only_rows_of_wanted_requests_are_kept_with_their_positions(runner: TorchRunner) -> None:
     plan = step([chunk(PROMPT, 0, 5, [0, 1], request(PROMPT, id=1)), chunk(PROMPT, 0, 3, [2], request(PROMPT, id=2))])
     both = rows_of(runner, plan, {1, 2})
     assert sorted(both) == [(1, 4), (2, 2)]
@@ -42,7 +42,7 @@ def test_only_rows_of_the_wanted_are_kept_each_with_its_position(runner: TorchRu
     assert not np.array_equal(both[1, 4], both[2, 2])
 
 
-def test_rows_are_shown_as_the_model_made_them_whatever_is_asked(runner: TorchRunner) -> None:
+def test_rows_are_the_model_s_logits_with_any_parameters(runner: TorchRunner) -> None:
     biased = SamplingParams(temperature=0.0, logit_bias={3: 50.0}, repetition_penalty=2.0)
     plain = rows_of(runner, step([chunk(PROMPT, 0, 5, [0, 1], request(PROMPT, id=1))]), {1})
     asked = rows_of(runner, step([chunk(PROMPT, 0, 5, [2, 3], request(PROMPT, biased, id=1))]), {1})
@@ -56,5 +56,5 @@ def test_samples_of_one_prompt_are_shown_one_row_each(runner: TorchRunner) -> No
     np.testing.assert_array_equal(rows[1, 4], rows[2, 4])
 
 
-def test_a_runner_says_that_it_can_be_watched(runner: TorchRunner) -> None:
+def test_a_runner_shows_logits(runner: TorchRunner) -> None:
     assert isinstance(runner, ShowsLogits)

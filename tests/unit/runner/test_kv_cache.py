@@ -35,7 +35,7 @@ def test_a_block_copied_is_the_same_in_every_layer_and_leaves_the_others() -> No
     assert contents(kv) == [[base, base + 1, base + 2, base + 3, base + 1, base + 2] for base in (0, 100, 1000, 1100)]
 
 
-def test_blocks_swapped_out_come_back_to_other_places() -> None:
+def test_blocks_swapped_out_come_back_to_other_blocks() -> None:
     kv = numbered(num_host_blocks=3)
     kv.move_blocks(swap_outs=moves((1, 2), (4, 0)))
     for memory in (*kv.keys, *kv.values):
@@ -44,7 +44,7 @@ def test_blocks_swapped_out_come_back_to_other_places() -> None:
     assert contents(kv) == [[base + 4, -1, -1, -1, -1, base + 1] for base in (0, 100, 1000, 1100)]
 
 
-def test_a_block_may_be_swapped_out_and_its_place_taken_by_one_swapped_in() -> None:
+def test_a_block_may_be_swapped_out_and_overwritten_by_one_swapped_in() -> None:
     kv = numbered(num_host_blocks=2)
     kv.move_blocks(swap_outs=moves((0, 0)))
     kv.move_blocks(swap_outs=moves((3, 1)))
@@ -52,7 +52,7 @@ def test_a_block_may_be_swapped_out_and_its_place_taken_by_one_swapped_in() -> N
     assert [memory[3] for memory in contents(kv)] == [0, 100, 1000, 1100]
 
 
-def test_no_moves_are_no_work() -> None:
+def test_no_moves_change_nothing() -> None:
     kv = numbered()
     before = contents(kv)
     kv.move_blocks(copies=[])

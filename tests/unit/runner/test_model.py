@@ -89,7 +89,7 @@ def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
     assert torch.cosine_similarity(exact, rough).item() > 0.999
 
 
-def test_what_lies_beyond_a_context_does_not_leak_into_it(tmp_path: Path) -> None:
+def test_memory_beyond_a_context_does_not_leak_into_it(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "llama-gqa-tied")
     decoder = twin.decoder()
     short, long = random_tokens(6), random_tokens(30, seed=1)

@@ -155,13 +155,13 @@ AMX static void score_keys(const attention_job *job, const attention_item *item,
     }
 }
 
-/* Products become scores that are capped. What lies beyond the context may be no number; it is hidden later. */
+/* Products to capped scores. Those beyond the context may be NaN; they are hidden later. */
 AMX static void cap_scores(float *scores, int count, float scale, float cap) {
     float factor = scale / cap;
     for (int i = 0; i < count; i++) scores[i] = cap * hyperbolic_tangent(scores[i] * factor, 1);
 }
 
-/* Hides what a lane may not see, and finds the largest score of each. A vector holds 16 / width keys. */
+/* Masks the keys that a lane may not see, and finds its largest score. A vector holds 16 / width keys. */
 AMX static __m512 mask_and_max(const attention_job *job, const attention_item *item, int begin, int end, int lanes,
                                int width, float *scores) {
     const __m512 hidden = _mm512_set1_ps(-1e30f);
@@ -246,7 +246,7 @@ AMX static void weigh(const float *scores, int num_tiles, __m512 largest, float 
  * from one register their columns are mixed; `write_output` sorts them again. */
 AMX_INLINE void pack_values(const uint16_t *values, const int64_t *at, int count, int tiles, uint16_t *packed) {
     for (int r = 0; r < 16; r++) {
-        /* Beyond the context lies another request's data or none: its weight is 0, but 0 * NaN is not. */
+        /* Values beyond the context may be NaN: their weight is 0, but 0 * NaN is not. */
         __mmask32 has_first = 2 * r < count ? 0xffffffffu : 0, has_second = 2 * r + 1 < count ? 0xffffffffu : 0;
         const uint16_t *first = values + at[2 * r], *second = values + at[2 * r + 1];
         int t = 0;

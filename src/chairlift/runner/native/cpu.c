@@ -1,4 +1,4 @@
-/* What this processor and operating system can do, asked once; and scratch memory per thread. */
+/* Features of this processor and operating system, queried once; and scratch memory per thread. */
 #define _GNU_SOURCE
 #include "kernels.h"
 
@@ -16,7 +16,7 @@
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_TILE_DATA = 18 };
 enum { STATE_AVX = 0x6, STATE_AVX512 = 0xe6, STATE_TILES = 0x60000 };
 
-/* A process has to ask for tiles before it uses them. */
+/* A process must request tiles before it uses them. */
 static int may_use_tiles(void) {
 #if defined(__linux__)
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
@@ -101,7 +101,7 @@ int cpu_features(void) {
     return features & allowed;
 }
 
-/* Also lets a test see how a lesser processor fares. */
+/* Also lets a test run as a lesser processor. */
 EXPORT int chairlift_features(int mask) {
     allowed = mask;
     return cpu_features();

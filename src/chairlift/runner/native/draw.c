@@ -1,7 +1,7 @@
 /* Draws a token from each row of logits: temperature, top-k, top-p, min-p, then the inverse of the running sums.
  *
- * The same steps as chairlift/runner/sampling/sampler.py takes with torch, in the same order and with the same noise, so both
- * draw the same token but for rounding at an edge. What would take a full sort here is left to torch: the answer is -1.
+ * The steps of chairlift/runner/sampling/sampler.py, in the same order and with the same noise, so both draw the same
+ * token but for rounding at an edge. Rows that need a full sort are left to torch: the result is -1.
  */
 #include "kernels.h"
 
@@ -13,7 +13,7 @@ enum {
     BLOCK = 256,        /* weights that share a running sum */
     CANDIDATES = 256,   /* as in sampler.py: filters that reach further draw from all tokens instead */
     GROUPS = 1024,      /* value i is in group i % GROUPS */
-    MAX_WANTED = 768,   /* most likely tokens that groups can tell */
+    MAX_WANTED = 768,   /* most likely tokens that groups can find */
     MAX_FOUND = 4096,   /* tokens that are sorted */
     MAX_ATTEMPTS = 8,   /* as in sampler.py */
 };
@@ -35,7 +35,7 @@ typedef struct {
     int64_t *out;
 } draw_job;
 
-/* What is asked of one token, with as many digits as logits have. */
+/* The parameters of one token, with as many digits as logits have. */
 typedef struct {
     uint64_t noise; /* of the position */
     float temperature, top_p, min_p;
@@ -264,7 +264,7 @@ INLINE int64_t draw_filtered(const sample *asked, const weighed *row) {
     if (count < 0) return -1;
     sort_by_key(found, found + MAX_FOUND, count);
     int kept = num_kept(asked, row, found, count, &is_all);
-    /* Where torch's candidates would not do, it draws from all; so that the same noise gives the same token, so do we. */
+    /* Torch draws from all tokens where its candidates do not suffice: the same here, by the same noise. */
     int is_wide = n > CANDIDATES && found[kept - 1].key >= found[CANDIDATES - 1].key;
     if (is_wide && !top_k) return draw_wide(asked, row);
     if (!is_all) return -1;

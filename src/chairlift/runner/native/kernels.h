@@ -33,12 +33,12 @@
 #define NEON
 #endif
 
-/* pool.c: runs fn(job, i) for every i in [0, count), on the caller and on the threads that are awake in time. */
+/* pool.c: runs fn(job, i) for every i in [0, count), on the caller and on threads that are awake. */
 typedef void (*chunk_fn)(void *job, int index);
 void pool_run(chunk_fn fn, void *job, int count);
 int pool_threads(void);
 
-/* cpu.c: what the processor can do; as in library.py. */
+/* cpu.c: features of the processor; as in library.py. */
 enum {
     HAS_AVX2 = 1,
     HAS_AVX512 = 2,
@@ -54,7 +54,7 @@ enum {
 int cpu_features(void);
 
 /* cpu.c: 64-byte aligned memory of the calling thread, valid until its next call with the same slot. Ends the
- * process if there is none: half a result is worth nothing. */
+ * process if there is none. */
 enum { SCRATCH_ITEMS, SCRATCH_ROWS, SCRATCH_SCORES, SCRATCH_PANEL, NUM_SCRATCH };
 void *scratch(int slot, size_t bytes);
 

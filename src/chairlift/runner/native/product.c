@@ -4,8 +4,8 @@
  *
  *     panel p, depth i:  32 numbers, W[32p + c][i]     c in 0..31
  *
- * Every output is one float32 sum over i = 0, 1, .. K - 1, a fused multiply-add at a time, whatever is computed beside
- * it. Depth is walked in pieces that stay in the first cache while a strip of rows passes over them.
+ * Every output is one float32 sum over i = 0, 1, .. K - 1, a fused multiply-add at a time, independent of
+ * other outputs. Depth is walked in pieces that stay in the first cache while a strip of rows passes over them.
  */
 #include "kernels.h"
 

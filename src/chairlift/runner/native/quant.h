@@ -16,7 +16,7 @@
  *
  *     sum over blocks in order of   d * xd * (quants . xq)  [ + m * xd * (sum of xq) ]
  *
- * Dots are integers, so they are the same by whatever instructions; the sums are float32, a fused multiply-add at a
+ * Dots are integers, so they are the same with any instructions; the sums are float32, a fused multiply-add at a
  * time. So a result has the same bits on every processor, in any batch, on any number of threads.
  */
 #ifndef CHAIRLIFT_QUANT_H
@@ -33,7 +33,7 @@ enum {
     SUPER = 8,                   /* blocks */
     BLOCK_ITEMS = PANEL * BLOCK, /* quants of a block of a panel */
     PIECE = 24,                  /* most blocks that are unpacked at once; a multiple of SUPER */
-    AHEAD = 8192,                /* bytes: how far before its use memory is asked for */
+    AHEAD = 8192,                /* bytes: how far ahead memory is prefetched */
 };
 
 /* How a tile reads its quants: signed; unsigned and with mins; signed, with a scale for each 16 columns. */

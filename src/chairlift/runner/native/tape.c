@@ -1,4 +1,4 @@
-/* Runs the kernels of a step one after the other, as they were written down when a step of its shape first ran. */
+/* Runs the kernels of a step one after the other, as recorded when a step of its shape first ran. */
 #include "kernels.h"
 
 /* As in tape.py. */

@@ -1,4 +1,4 @@
-"""What the processor's instructions are used for, and why there are no native kernels where there are none."""
+"""The use of the processor's instructions, and the reasons for missing native kernels."""
 
 import platform
 import shutil
@@ -13,7 +13,7 @@ from chairlift.runner.native.library import HAS_AVX2, HAS_AVX512, HAS_DOTPROD, H
 
 @pytest.fixture(autouse=True)
 def no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder in which there is none; the processor is one that they are for, and there is a compiler."""
+    """A folder without kernels, on a processor that they support, with a compiler."""
     monkeypatch.setattr(instructions.library, "load", lambda: None)
     monkeypatch.setattr(instructions.library, "features", lambda: 0)
     monkeypatch.setattr(instructions, "_FOLDER", tmp_path)
@@ -23,24 +23,24 @@ def no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_where_there_is_one_there_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_library_has_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instructions.library, "load", lambda: object())
     assert why_not_native() == ""
 
 
-def test_without_a_compiler_one_is_to_be_installed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_reason_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no C compiler, or it failed; install it again" in why_not_native()
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert why_not_native().endswith("there is no C compiler; install gcc or clang, then chairlift again")
 
 
-def test_a_library_that_cannot_be_loaded_is_to_be_built_again(no_library: Path) -> None:
+def test_a_library_that_cannot_be_loaded_must_be_built_again(no_library: Path) -> None:
     (no_library / "_kernels.abi3.so").touch()
     assert why_not_native() == "were built for another system or by another version; install chairlift again"
 
 
 @pytest.mark.parametrize(("machine", "features", "least"), [("x86_64", ("sse",), "avx2"), ("arm64", ("sve",), "asimd")])
-def test_a_processor_without_the_least_they_need_is_said_to_be(
+def test_a_processor_without_the_least_instruction_is_named(
     monkeypatch: pytest.MonkeyPatch, machine: str, features: tuple[str, ...], least: str
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
@@ -66,7 +66,7 @@ def test_each_instruction_is_used_missing_or_of_no_use(monkeypatch: pytest.Monke
     assert told["sve"] == "there: the native kernels have no use for it"
 
 
-def test_an_instruction_that_the_system_keeps_to_itself_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instruction_that_the_system_disables_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instructions.library, "load", lambda: object())
     monkeypatch.setattr(instructions.library, "features", lambda: HAS_AVX2 | HAS_AVX512)
     monkeypatch.setattr(instructions, "cpu_features", lambda: ("avx2", "avx512f", "amx_bf16"))
@@ -79,6 +79,6 @@ def test_without_kernels_no_instruction_is_used() -> None:
     assert in_words()["avx2"] == "there, but not used: there are no native kernels"
 
 
-def test_of_another_processor_no_instruction_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor_has_no_known_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert in_words() == {"riscv64": f"the native kernels {why_not_native()}"}

@@ -1,4 +1,4 @@
-"""Devices that torch may have and that are taken by name alone."""
+"""Devices of torch that are used by name alone."""
 
 import subprocess
 import sys
@@ -48,13 +48,13 @@ assert swapped
 
 @pytest.fixture
 def xpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch has one, and no GPU of NVIDIA's."""
+    """Torch has one, and no NVIDIA GPU."""
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: XPU)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 @pytest.mark.parametrize("name", UNTRIED_DEVICES)
-def test_one_that_torch_does_not_see_is_refused_in_one_line(
+def test_a_device_that_torch_does_not_see_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)
@@ -65,7 +65,7 @@ def test_one_that_torch_does_not_see_is_refused_in_one_line(
 
 
 @pytest.mark.usefixtures("xpu")
-def test_one_is_taken_by_its_name_alone() -> None:
+def test_a_device_is_used_by_its_name_alone() -> None:
     assert hardware.pick_device("xpu") == XPU
     assert hardware.pick_device("auto").type == "cpu"
     with pytest.raises(InvalidConfig, match="device npu: torch sees none here"):

@@ -63,7 +63,7 @@ def test_a_billion_parameters_take_what_was_planned(tmp_path: Path) -> None:
 
 
 def test_a_gpu_s_cache_is_cut_as_a_load_cuts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what steps take given: what is reckoned of that is compared elsewhere."""
+    """With a given footprint of steps: its estimate is compared elsewhere."""
     (tmp_path / "config.json").write_text(json.dumps(ONE_BILLION))
     source = Source("folder", tmp_path, "one")
     config = load_model_config(source)
@@ -80,7 +80,7 @@ def test_a_gpu_s_cache_is_cut_as_a_load_cuts_it(tmp_path: Path, monkeypatch: pyt
     assert forecast(Settings(num_blocks=77), source, config, device).limits.num_blocks == 77
 
 
-def test_a_device_that_is_here_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_here_is_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGpu(total=30 * GIB, taken=3 * GIB).install(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA Fake")
@@ -96,7 +96,7 @@ def test_a_device_may_be_elsewhere() -> None:
         find_device("cuda", None)
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_impossible_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(ONE_BILLION))
     source = Source("folder", tmp_path, "one")
     config = load_model_config(source)

@@ -1,4 +1,4 @@
-"""A model moves into a GPU that is only numbers."""
+"""A model is loaded on a fake GPU."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     return found
 
 
-def test_what_others_use_what_weights_take_and_what_serving_takes_are_told_apart(gpu: FakeGpu) -> None:
+def test_others_weights_and_serving_are_counted_apart(gpu: FakeGpu) -> None:
     memory = GpuMemory(CUDA, 0.9)
     gpu.taken += 13 * GIB  # the weights
     gpu.cached += GIB  # left over from reading them
@@ -45,7 +45,7 @@ def test_what_others_use_what_weights_take_and_what_serving_takes_are_told_apart
     assert abs(num_blocks - left // BLOCK) <= 1
 
 
-def test_what_an_earlier_model_left_behind_is_not_others(gpu: FakeGpu) -> None:
+def test_memory_of_an_earlier_model_does_not_count(gpu: FakeGpu) -> None:
     gpu.cached = 5 * GIB
     budget, _ = GpuMemory(CUDA, 0.9).measure(maker(gpu, []), LIMITS)
     assert (budget.others, budget.weights) == (GIB, 0)
@@ -60,7 +60,7 @@ def test_other_programs_count(gpu: FakeGpu) -> None:
     assert budget.num_blocks_within(0.9, BLOCK, limits, 0) * BLOCK <= (0.9 * 24 - 19 - 0.5) * GIB
 
 
-def test_a_step_that_takes_too_much_is_made_smaller_and_that_is_said(
+def test_a_step_that_takes_too_much_is_made_smaller_with_a_warning(
     gpu: FakeGpu, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory = GpuMemory(CUDA, 0.9)

@@ -61,7 +61,7 @@ def test_a_pool_below_the_model_s_context_lowers_it_and_one_line_says_so(
         load(twin, num_blocks=3, max_model_len=100)
 
 
-def test_kv_memory_below_one_block_names_the_way_out(twin: Twin) -> None:
+def test_kv_memory_below_one_block_names_the_options(twin: Twin) -> None:
     with pytest.raises(InvalidConfig, match="--kv-memory"):
         load(twin, kv_memory=100)
 
@@ -92,7 +92,7 @@ def test_a_loaded_model_moves_blocks_out_and_back(twin: Twin) -> None:
     assert list(results[2].tokens) == [int(twin.reference_logits(tokens)[-1].argmax())]
 
 
-def test_what_recovery_costs_is_measured_where_it_is_weighed(twin: Twin) -> None:
+def test_the_cost_of_recovery_is_measured_for_auto_preemption(twin: Twin) -> None:
     loaded = load(twin, preemption="auto", num_blocks=64)
     assert loaded.num_host_blocks == 64
     assert 0 <= loaded.block_copy_s < 0.1
@@ -112,7 +112,7 @@ def test_dummy_weights_need_only_a_configuration(twin: Twin, tmp_path: Path) -> 
         load(bare)
 
 
-def test_memory_that_cannot_be_had_is_one_line(twin: Twin) -> None:
+def test_a_failed_allocation_is_one_line(twin: Twin) -> None:
     with pytest.raises(InvalidConfig) as caught:
         load(twin, num_blocks=1 << 45)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Products in fixed row counts: over torch's own, and over made-up libraries that misbehave."""
+"""Products in fixed row counts: over torch's own, and over fake libraries that misbehave."""
 
 from collections.abc import Collection
 from functools import partial

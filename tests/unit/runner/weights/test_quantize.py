@@ -1,4 +1,4 @@
-"""Where fp8 cannot be had it is refused in one line that names the way out."""
+"""fp8 is refused where it is missing, in one line that names the alternative."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_an_older_gpu_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatc
         ),
     ],
 )
-def test_products_that_fp8_does_not_have_are_refused(dtype: torch.dtype, config: ModelConfig, complaint: str) -> None:
+def test_products_that_fp8_cannot_do_are_refused(dtype: torch.dtype, config: ModelConfig, complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
         pick_weight_format("fp8", "triton", dtype, config, TorchOps())
 

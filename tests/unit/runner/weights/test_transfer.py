@@ -8,7 +8,7 @@ from chairlift.runner.weights.transfer import NUM_BUFFERS, PIECE, CudaLane, Tran
 
 
 class LateLane(CudaLane):
-    """Fetches a buffer only when it is wanted again or everything has to be there."""
+    """Fetches a buffer only when it is needed again or at the end."""
 
     def __init__(self) -> None:
         self.num_pieces = 0
@@ -38,7 +38,7 @@ class LateLane(CudaLane):
 
 
 class Elsewhere(Tensor):
-    """Host memory that says it is not."""
+    """Host memory that claims another device."""
 
     @property
     def device(self) -> torch.device:
@@ -52,7 +52,7 @@ def elsewhere(source: Tensor) -> Tensor:
 @pytest.mark.parametrize("num_lanes", [1, 3])
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("count", [PIECE // 2 + 1, 5 * PIECE // 2 - 3, 7 * PIECE])
-def test_every_piece_arrives_at_its_place_in_the_targets_type(num_lanes: int, stored: torch.dtype, count: int) -> None:
+def test_every_piece_arrives_in_the_targets_type(num_lanes: int, stored: torch.dtype, count: int) -> None:
     made: list[CudaLane] = [LateLane() for _ in range(num_lanes)]
     transfer = Transfer(lambda: made)
     source = torch.arange(count, dtype=torch.int32).remainder(251).to(stored).view(1, count)
@@ -67,7 +67,7 @@ def test_every_piece_arrives_at_its_place_in_the_targets_type(num_lanes: int, st
     assert num_pieces == 2 * -(-source.nbytes // PIECE)
 
 
-def test_what_is_already_there_or_small_needs_no_lanes() -> None:
+def test_small_or_local_tensors_need_no_lanes() -> None:
     def none() -> list[CudaLane]:
         raise AssertionError("lanes were made")
 
@@ -80,7 +80,7 @@ def test_what_is_already_there_or_small_needs_no_lanes() -> None:
     transfer.close()
 
 
-def test_an_error_on_a_lane_reaches_who_asked() -> None:
+def test_an_error_on_a_lane_reaches_the_caller() -> None:
     class Broken(LateLane):
         def send(self, part: Tensor, turn: int, target: Tensor) -> None:
             raise RuntimeError("the device is gone")
