@@ -83,7 +83,7 @@ def _host_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    if device.type != "cpu":
+    if device.type != "cpu" or not shape[0]:
         return torch.zeros(shape, dtype=dtype, device=device)
     # The system hands out the pages of numpy's zeros on first touch: unused blocks cost no memory.
     num_bytes = int(np.prod(shape)) * dtype.itemsize
