@@ -34,7 +34,7 @@ def test_other_bits_are_taken_only_if_two_engines_in_a_row_have_them(tiny_model:
     model = shutil.copytree(tiny_model, tmp_path / "model")
     with serve(tmp_path / "log", "--model", model, "--exact", "--kv-memory", "16MiB") as served:
         first = fingerprint(served)
-        assert f"exact (bits {first})" in served.output
+        assert f"exact (fingerprint {first})" in served.output
         assert "bits" not in kill(served)
         assert fingerprint(served) == first
         weights = load_file(model / "model.safetensors")
@@ -44,9 +44,10 @@ def test_other_bits_are_taken_only_if_two_engines_in_a_row_have_them(tiny_model:
         said = kill(served)
         second = fingerprint(served)
         assert second != first
-        assert f"this engine's bits are {second} and those of answers so far {first}" in said
+        assert f"this engine's fingerprint is {second} and that of answers so far {first}" in said
         assert (
-            f"from here on answers have the bits {second}: two engines in a row have; before they had {first}" in said
+            f"from here on answers have the fingerprint {second}: two engines in a row have; before it was {first}"
+            in said
         )
         assert said.count("the engine died") == 2
         assert "bits" not in kill(served)

@@ -219,7 +219,7 @@ def test_told_twice_to_stop_a_server_ends_its_streams_with_an_error(tiny_model: 
             events = events_of(response)
             next(events)
             served.process.send_signal(signal.SIGINT)
-            while "finishing the requests under way; once more to stop at once" not in served.output:
+            while "finishing the requests in flight; once more to stop at once" not in served.output:
                 next(events)
             served.process.send_signal(signal.SIGINT)
             rest = list(events)

@@ -1,4 +1,4 @@
-"""What a server says on its way up: what it serves with, where it is, how to try it."""
+"""What a server prints at its start: what it serves with, where, and how to try it."""
 
 import contextlib
 import socket
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def summary(loaded: "Loaded") -> list[str]:
-    """What is served with; and on a GPU where its memory goes."""
+    """Device, kernels and limits; on a GPU also where its memory goes."""
     limits = loaded.limits
     blocks = "1 block" if limits.num_blocks == 1 else f"{limits.num_blocks} blocks"
     weights = "" if loaded.quantize == "none" else f"{loaded.quantize} weights, "
     kept = "" if loaded.kv_dtype == loaded.dtype else f" in {loaded.kv_dtype}"
-    exact = "" if loaded.fingerprint is None else f"exact (bits {loaded.fingerprint}), "
+    exact = "" if loaded.fingerprint is None else f"exact (fingerprint {loaded.fingerprint}), "
     kernels = f"{loaded.kernels} kernels" + (f" ({instruction_set()})" if loaded.kernels == "native" else "")
     first = (
         f"{loaded.device}, {loaded.dtype}, {weights}{exact}{kernels}, {loaded.threads} threads; "
@@ -44,5 +44,5 @@ def url_of(settings: Settings, host: str, listener: socket.socket) -> str:
 
 
 def say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk, say, of the log: the server goes on
+    with contextlib.suppress(OSError):  # a full disk of the log, say: the server goes on
         print(said(text), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""A front end's process: HTTP on one side, the engine's socket on the other."""
+"""The front end process: HTTP on one side, the engine's socket on the other."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,7 @@ from chairlift.live.shared_memory.counts import Count, Counts
 from chairlift.live.shared_memory.rate_limits import RateLimits
 from chairlift.runner.memory.malloc import return_large_blocks
 from chairlift.server.reload import in_force, keys_in_force
-from chairlift.serving.process_setup import (
-    collect_seldom,
-    outliving_parent,
-    set_log_level,
-    set_up_logging,
-    unblock_reload_signal,
-)
+from chairlift.serving import process_setup
 from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
@@ -35,7 +29,7 @@ if TYPE_CHECKING:
     from chairlift.server.admission.bounds import Load
 
 _ENGINE_S = 1.0  # to find an engine that is there
-_GOODBYE_S = 1.5  # to tell clients that the server is gone; then another may have the port
+_GOODBYE_S = 1.5  # to tell clients that the server is gone, before another takes the port
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +43,8 @@ class Listeners:
 def front_end_main(
     report: ReportReady, model: ResolvedModel, folder: RunFolder, listeners: Listeners, begun: int, index: int
 ) -> None:
-    """`begun`: when the server was, in seconds since 1970."""
-    set_up_logging(model.settings)
+    """`begun`: when the server started, in seconds since 1970."""
+    process_setup.set_up_logging(model.settings)
     _allow_files(model.settings.max_connections)
     return_large_blocks()
     import uvloop
@@ -59,7 +53,7 @@ def front_end_main(
 
 
 def _allow_files(num: int) -> None:
-    """A connection is an open file, of which a process may have few unless it asks for more."""
+    """Raises the limit of open files, as each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = num + 256
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -108,15 +102,15 @@ async def _front_end(
     def take_settings() -> None:
         load.settings = in_force(folder.reloads, model.settings)
         load.keys = keys_in_force(folder.reloads)
-        set_log_level(load.settings)
+        process_setup.set_log_level(load.settings)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)
-    unblock_reload_signal()
+    process_setup.unblock_reload_signal()
     take_settings()
-    collect_seldom()
+    process_setup.collect_seldom()
     connection = asyncio.ensure_future(client.run())
-    # Requests that come before there is an engine are told so, rather than left waiting. A front end that takes the
-    # place of another has one almost at once, and takes no requests before.
+    # Requests before the first engine are refused, rather than left waiting. A restarted front end has an engine almost
+    # at once, and takes no requests before.
     if load.is_complete:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(client.until_ready(), _ENGINE_S)
@@ -127,11 +121,13 @@ async def _front_end(
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))
     announcing = asyncio.ensure_future(_announce(report, client, counts))
     warming_up = asyncio.ensure_future(context.encoder.warm_up())
-    with outliving_parent(folder, partial(_say_goodbye, asyncio.get_running_loop(), client, load, is_orphaned)):
+    with process_setup.outliving_parent(
+        folder, partial(_say_goodbye, asyncio.get_running_loop(), client, load, is_orphaned)
+    ):
         try:
             done, _ = await asyncio.wait((connection, serving), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # a wire that broke for any reason but the engine's death ends the front end
+                task.result()  # a wire broken by anything but the engine's death ends the front end
         finally:
             for task in (connection, serving, announcing, warming_up):
                 task.cancel()
@@ -141,11 +137,11 @@ async def _front_end(
 
 
 def _say_goodbye(loop: asyncio.AbstractEventLoop, client: "EngineClient", load: "Load", end: asyncio.Event) -> None:
-    """The parent is gone, and the engine with it: clients are told. Called in a thread of its own."""
+    """Tells clients that the parent and the engine are gone. Called in a thread of its own."""
 
     def tell() -> None:
         client.give_up()
-        load.end_all()  # those too that wait for a slow client
+        load.end_all()  # also those that wait for a slow client
         end.set()
 
     loop.call_soon_threadsafe(tell)

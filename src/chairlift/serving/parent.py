@@ -1,4 +1,4 @@
-"""The parent: it looks at everything before anything is begun, starts the others, and has the settings read again."""
+"""The parent process: checks the settings, starts and supervises the others, and reloads the settings."""
 
 import contextlib
 import ctypes
@@ -31,12 +31,12 @@ from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
-_MAX_FRONT_ENDS = 4  # that start by themselves
+_MAX_FRONT_ENDS = 4  # unless the settings say more
 
 
 def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int:
-    """Runs the server until it is told to stop; the exit code. `look` finds the settings again as they are then."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for good, here and in whoever is started from here
+    """Runs the server until it is told to stop; the exit code. `look` reads the settings anew."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for good, here and in all children
     on_signals(_stop_now)
     try:
         return _serve(settings, look or (lambda: settings))
@@ -68,7 +68,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     if admin is not None:
         say(f"admin routes on {url_of(settings, settings.admin_host, admin)}")
     told: list[int] = []
-    on_signals(lambda number, _: told.append(number))  # what is begun from here on has to be tidied up
+    on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
     with (
@@ -123,7 +123,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
 
 
 def _look(look: Callable[[], Settings]) -> Settings:
-    """With the files that settings name looked at as well, so that a bad one changes nothing."""
+    """Checks also the files that settings name, so that a bad one changes nothing."""
     settings = look()
     check_access(settings)
     return settings
@@ -131,15 +131,15 @@ def _look(look: Callable[[], Settings]) -> Settings:
 
 @contextlib.contextmanager
 def _reloading(reloader: Reloader, server: Supervisor) -> Iterator[None]:
-    """Meanwhile SIGHUP has the settings read again. It is blocked in all threads, and in children until they can hear
-    it: a thread waits for it, so that it comes at no bad time."""
+    """Reloads the settings on SIGHUP meanwhile. It is blocked in all threads, and in children until they handle it; a
+    thread waits for it, so that it interrupts nothing."""
 
     def run() -> None:
         while True:
             signal.sigwait({signal.SIGHUP})
             try:
                 say(reloader().in_words())
-            except OSError as error:  # a full disk, say; the next signal may fare better
+            except OSError as error:  # a full disk, say; the next signal may succeed
                 say(f"the settings stay as they are: {error}")
             for pid in server.pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -150,7 +150,7 @@ def _reloading(reloader: Reloader, server: Supervisor) -> Iterator[None]:
 
 
 def _check_device(settings: Settings) -> None:
-    """Refuses a device that is not there, before anything is begun; torch is asked only if there seems to be none."""
+    """Refuses a missing device before anything starts; imports torch only if there seems to be none."""
     if settings.device in UNTRIED_DEVICES or (settings.device == "cuda" and not _has_cuda_driver()):
         from chairlift.runner.machine.hardware import pick_device
 
@@ -166,7 +166,7 @@ def _has_cuda_driver() -> bool:
 
 
 def _num_front_ends(device: str) -> int:
-    """A GPU makes tokens faster than one process can send them, and leaves the cores to others; a CPU does neither."""
+    """A GPU makes tokens faster than one process can send them, and leaves cores free; a CPU does neither."""
     if device == "cpu" or not _has_cuda_driver():
         return 1
     return max(1, min(_MAX_FRONT_ENDS, num_processors() // 4))

@@ -1,4 +1,4 @@
-"""What every process of a server does at its start: logging, being told of new settings, looking for cycles seldom."""
+"""Set-up of a server's processes: logging, the reload signal, garbage collection, the end of the parent."""
 
 import contextlib
 import gc
@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from chairlift.config.settings import Settings
 from chairlift.live.processes.child import on_parents_end
@@ -24,13 +25,13 @@ def set_log_level(settings: Settings) -> None:
 
 
 def unblock_reload_signal() -> None:
-    """Once somebody listens."""
+    """Once it has a handler."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def collect_seldom() -> None:
-    """What is loaded stays for good, and what requests leave behind is mostly freed when they end: looking for cycles
-    as often as usual would take a third of the time that requests do, and stop every stream meanwhile."""
+    """What is loaded stays, and requests leave few cycles: collecting as often as usual would take a third of the time
+    that requests do, and stall every stream meanwhile."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -38,13 +39,13 @@ def collect_seldom() -> None:
 
 @contextlib.contextmanager
 def outliving_parent(folder: RunFolder, say_goodbye: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """If the parent is gone, `say_goodbye` is called, in a thread; then this process ends, if it has not by itself. At
-    the end it removes the folder, as the parent would have. Everybody does, so that whoever is last has nobody behind
-    that still writes there."""
+    """When the parent is gone, calls `say_goodbye` in a thread and ends this process. Then removes the folder, as the
+    parent would have; every process does, as the others may still write there."""
+    remove = partial(shutil.rmtree, folder.path, ignore_errors=True)
 
     def end() -> None:
         say_goodbye()
-        _sweep(folder)
+        remove()
 
     on_parents_end(end)
     try:
@@ -52,8 +53,4 @@ def outliving_parent(folder: RunFolder, say_goodbye: Callable[[], None] = lambda
     finally:
         parent = multiprocessing.parent_process()
         if parent is not None and os.getppid() != parent.pid:
-            _sweep(folder)
-
-
-def _sweep(folder: RunFolder) -> None:
-    shutil.rmtree(folder.path, ignore_errors=True)
+            remove()

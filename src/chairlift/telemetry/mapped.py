@@ -1,18 +1,23 @@
 """Files that processes map to memory, made so that writing to them cannot fail.
 
-Always: every byte has its place on the disk from the start. One that gets it when it is first written ends the process
-that writes (SIGBUS) if the disk is full by then.
+Always: every byte is allocated on the disk from the start. A byte allocated at its first write ends the writing process
+(SIGBUS) when the disk is full.
 """
 
 import errno
+import fcntl
+import mmap
 import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
 
 
 def make_mapped(path: Path, size: int) -> None:
-    """A file of zeros; what one that is there holds stays. Raises `InvalidConfig` when there is no room."""
+    """A file of zeros; an existing one keeps its content. Raises `InvalidConfig` when the disk is full."""
     try:
         with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             try:
@@ -24,3 +29,21 @@ def make_mapped(path: Path, size: int) -> None:
     except OSError as error:
         where = f"{path.parent} has no room for {size / 2**10:,.0f} KiB that processes share"
         raise InvalidConfig(f"{where}: {error.strerror}; make some, or name another folder in TMPDIR") from error
+
+
+class LockedFile:
+    """A mapped file with a lock between processes, which the kernel takes back from a holder that dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
+        self.memory = mmap.mmap(self._file, 0)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """For some microseconds at most: the next process blocks meanwhile."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)

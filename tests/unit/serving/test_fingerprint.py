@@ -16,9 +16,9 @@ from chairlift.serving.fingerprint import has_known_fingerprint
         (["a", "b", "b", "a", "a"], [True, False, True, False, True]),
     ],
 )
-def test_an_engine_needs_the_bits_of_the_one_before_or_of_the_one_just_refused(
+def test_an_engine_needs_the_fingerprint_of_the_one_before_or_of_the_one_just_refused(
     tmp_path: Path, engines: list[str], verdicts: list[bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [has_known_fingerprint(tmp_path / "bits", bits) for bits in engines] == verdicts
+    assert [has_known_fingerprint(tmp_path / "fingerprint", found) for found in engines] == verdicts
     said = capsys.readouterr().err
     assert said.count("it ends for another") == verdicts.count(False)

@@ -33,7 +33,7 @@ def test_where_a_gpus_memory_goes_is_a_line_of_its_own() -> None:
     assert second.startswith("GPU memory of 8.0 GiB: weights 2.0, ")
     assert "KV cache 3.0 (250 tokens, 2.5 requests of 100), free 1.0" in second
     assert "exact" not in first
-    assert "bfloat16, exact (bits c0ffee), triton kernels" in summary(replace(loaded, fingerprint="c0ffee"))[0]
+    assert "bfloat16, exact (fingerprint c0ffee), triton kernels" in summary(replace(loaded, fingerprint="c0ffee"))[0]
 
 
 def test_a_port_in_use_is_refused_before_anything_is_loaded() -> None:

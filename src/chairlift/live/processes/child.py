@@ -1,8 +1,7 @@
-"""A process of a server, from the outside: how it is started, what it reports, how it ends.
+"""A child process of a server: how it starts, what it reports, how it ends.
 
-Always: a child ends when its parent does, however that comes about, unless native code holds its interpreter just then.
-What a terminal or a supervisor sends to all processes at once (SIGINT, SIGTERM) is for the parent alone, which tells
-its children by signals of their own.
+Always: a child ends when its parent does, unless native code holds its interpreter just then. Signals to the whole
+process group (SIGINT, SIGTERM) are for the parent alone, which tells its children by signals of their own.
 """
 
 import contextlib
@@ -21,35 +20,36 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
-ReportReady = Callable[[Any], None]  # a child says once that it is ready, with whatever the parent should know
+ReportReady = Callable[[Any], None]  # called once, with what the parent should know
 Main = Callable[..., None]  # main(report, *args)
 
-NO_ENGINE = signal.SIGUSR1  # to a front end: none will come any more
+NO_ENGINE = signal.SIGUSR1  # to a front end: no engine will come any more
 STOP = signal.SIGUSR2  # to a child: finish and end
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # what reaches every process of a group; the parent decides
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # reach every process of a group; the parent decides
 
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS)
 
 _spawn = multiprocessing.get_context("spawn")
 
 
 def was_killed(code: int) -> bool:
-    """Whether a process that ended so was told to from outside: by a signal that no fault of its own brings, or by
-    `STOP`, at which our processes end with 0. As far as can be told: the kernel kills so for want of memory."""
+    """Whether a process with this exit code was ended from outside: by a signal that no fault raises, or by `STOP`,
+    which ends our processes with 0. A guess: the kernel's out-of-memory killer looks the same."""
     return code == 0 or (code < 0 and -code not in _FAULTS)
 
 
 class Died(ChairliftError):
-    """A process ended before it was ready, without a word."""
+    """A process ended before it was ready, without an error message."""
 
 
 class Child:
-    """A process and the pipe on which it reports that it is ready, or why it cannot be."""
+    """A process and the pipe on which it reports that it is ready, or why it cannot start."""
 
     def __init__(self, name: str, main: Main, *args: Any) -> None:
         self.name = name
         self.is_ready = False
-        self.hung_s = 0.0  # for which it had done nothing when it was ended for that
+        self.hung_s = 0.0  # how long it was silent before it was killed for that
         self.started = time.monotonic()
         self.pipe: Connection
         self.pipe, theirs = _spawn.Pipe(duplex=False)
@@ -60,7 +60,7 @@ class Child:
         theirs.close()
 
     def wait_ready(self) -> Any:
-        """What it reported; raises `InvalidConfig` with its own words when it cannot start, `Died` when it has none."""
+        """Its report; raises `InvalidConfig` with its message when it cannot start, `Died` when it sent none."""
         try:
             is_ready, report = self.pipe.recv()
         except EOFError:
@@ -79,14 +79,14 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """By somebody; to be asked when it has ended."""
+        """From outside; valid once it has ended."""
         return not self.hung_s and was_killed(self.process.exitcode or 0)
 
     def stop(self) -> None:
         self._tell(STOP)
 
     def tell_no_engine(self) -> None:
-        """Only a front end that is ready listens to it."""
+        """For front ends that are ready; others do not handle it."""
         self._tell(NO_ENGINE)
 
     def _tell(self, number: int) -> None:
@@ -94,7 +94,7 @@ class Child:
             os.kill(self.pid, number)
 
     def end_hang(self, silent_s: float) -> None:
-        """Does not wait: a process that hangs in the kernel ends only when that lets it go."""
+        """Does not wait: a process stuck in the kernel ends only when the kernel lets it go."""
         self.hung_s = silent_s
         self.process.kill()
 
@@ -104,16 +104,15 @@ class Child:
         self.process.join()
 
     def close(self) -> None:
-        """It has ended, and nobody asks for it any more."""
+        """Frees the resources of a process that has ended."""
         self.pipe.close()
         self.process.close()
 
 
 @contextlib.contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Who is started here hears no Ctrl-C before it can ignore it, which takes as long as its imports; this process
-    hears of it in the end."""
-    resource_tracker.ensure_running()  # which would unblock the signals again
+    """A child started inside gets no Ctrl-C until it can ignore it, after its imports; this process gets it then."""
+    resource_tracker.ensure_running()  # it would unblock the signals again
     signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield
@@ -124,9 +123,9 @@ def _blocked_signals() -> Iterator[None]:
 def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> None:
     _set_parent_death_signal(signal.SIGKILL)
     parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() != parent.pid:  # it was gone before it could be told
+    if parent is not None and os.getppid() != parent.pid:  # the parent ended before the line above
         sys.exit(0)
-    _set_process_name(f"cl-{name.replace(' ', '-')}")
+    _prctl(_PR_SET_NAME, f"cl-{name.replace(' ', '-')}".encode())  # for `ps` and `top`; the kernel keeps 15 bytes
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
@@ -139,31 +138,26 @@ def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> No
 
 
 def on_parents_end(call: Callable[[], None]) -> None:
-    """From here on this process is not killed when its parent ends: it calls this, in a thread of its own, and ends."""
+    """When the parent ends, this process runs `call` in a thread of its own and exits, instead of being killed."""
     parent = multiprocessing.parent_process()
-    if parent is None:  # started by somebody else, who sees to it
+    if parent is None:  # not started by a server
         return
 
     def run() -> None:
-        wait([parent.sentinel])  # the other end of a pipe, which the system closes
+        wait([parent.sentinel])  # a pipe that the system closes
         try:
             call()
         finally:
             os._exit(1)
 
     threading.Thread(target=run, daemon=True).start()
-    _set_parent_death_signal(signal.SIGCONT)  # a process that is stopped does nothing else
+    _set_parent_death_signal(signal.SIGCONT)  # wakes a stopped process, so that the thread runs
 
 
 def _set_parent_death_signal(number: int) -> None:
-    """The system sends this signal then, at once; Linux only."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
+    _prctl(_PR_SET_PDEATHSIG, number)
 
 
-def _set_process_name(name: str) -> None:
-    """What `ps`, `top` and the kernel's own log call this process; the kernel keeps 15 bytes of it."""
+def _prctl(option: int, value: int | bytes) -> None:
     if sys.platform == "linux":
-        pr_set_name = 15
-        ctypes.CDLL(None).prctl(pr_set_name, name.encode())
+        ctypes.CDLL(None).prctl(option, value)

@@ -1,6 +1,6 @@
-"""Ctrl-C that waits for the end of what must be done whole.
+"""Ctrl-C that waits for the end of a section.
 
-Python raises `KeyboardInterrupt` between any two instructions of the main thread: within a step it would leave requests
+Python raises `KeyboardInterrupt` between any two instructions of the main thread; within a step it would leave requests
 half planned. A second Ctrl-C does not wait.
 """
 
@@ -13,7 +13,7 @@ from types import FrameType
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Inside, the main thread only notes an interrupt; what handles it is called at the end."""
+    """Inside, the main thread only notes an interrupt; its handler is called at the end."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

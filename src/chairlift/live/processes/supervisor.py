@@ -1,9 +1,9 @@
-"""The processes of a server: one engine, some front ends, and this one, which starts and watches them.
+"""The supervisor: starts and watches one engine and some front ends.
 
-Always: when this process ends, however it ends, the others end too. Who dies after all were ready is started again, the
-engine also while the server drains, and an engine that hangs is killed and counts as crashed; who cannot start, or dies
-again and again without any progress, ends the server. Told to stop, front ends finish what they have begun, however
-long it takes; told again, or while starting, all end at once. Knows nothing of what the processes do.
+Always: when this process ends, the others end too. A process that dies after all were ready is started again, the
+engine also while the server drains; an engine that hangs is killed and counts as crashed. A process that cannot start,
+or keeps dying without progress, ends the server. On a stop signal front ends finish their requests; on a second one, or
+while starting, all end at once. Knows nothing of what the processes do.
 """
 
 import math
@@ -17,20 +17,20 @@ from chairlift.core.errors import ChairliftError
 from chairlift.live.processes.child import Child, Died
 from chairlift.live.processes.heartbeat import Heartbeat
 
-MAX_DEATHS = 6  # in a row; after two the engine tries a token of its own, so no request can be the reason
-LONG_LIFE_S = 60.0  # who lived so long has made progress, whatever it did
-_PATIENCE_S = 0.5  # an idle server is gone by then; one that is not says what it waits for
+MAX_DEATHS = 6  # in a row; after two the engine tries a token of its own, so no request can be the cause
+LONG_LIFE_S = 60.0  # such a life counts as progress
+_PATIENCE_S = 0.5  # an idle server is gone by then; a busy one says what it waits for
 _GOODBYE_S = 2.0  # for front ends to tell their clients that the engine is gone
 
 Say = Callable[[str], None]
 
 
 class StopNow(BaseException):
-    """Raised by a signal, wherever the parent is, when there is nothing to finish first; at most once."""
+    """Raised by a signal when there is nothing to finish first; at most once."""
 
 
 class Deaths:
-    """Of one process, in a row without progress between them."""
+    """Deaths of one process in a row, without progress between them."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -58,11 +58,10 @@ class Supervisor:
         engine_beat: Callable[[], int] = lambda: 0,
         engine_timeout: float = 0.0,
     ) -> None:
-        """`progress` is a number that grows while the engine makes tokens. `clear_up` is told of each front end that
-        died, by its index, before it is started again, and says how many requests it had. Front ends that were
-        told to stop have `drain_timeout` seconds and a moment for it. `on_engine_death` is told, before the next is
-        started, whether somebody killed the engine. `engine_beat` is a number that changes while the engine lives; one
-        that is ready and for which it stays the same for `engine_timeout` seconds is killed. 0: none is."""
+        """`progress` grows while the engine makes tokens. `clear_up` gets the index of a dead front end before it is
+        started again, and returns how many requests it had. Draining front ends have `drain_timeout` seconds and a
+        moment. `on_engine_death` is told, before the next start, whether the engine was killed from outside. A ready
+        engine whose `engine_beat` does not change for `engine_timeout` seconds is killed; 0: never."""
         self._starts = [start_engine, *start_front_ends]
         self._progress = progress
         self._clear_up = clear_up
@@ -75,21 +74,21 @@ class Supervisor:
         self._report: Any = None  # the engine's
         self._deaths = [Deaths() for _ in self._starts]
         self._is_serving = False  # all have been ready
-        self._is_starting = False  # a process that is not in the list of children yet
+        self._is_starting = False  # a process that is not among the children yet
         self._is_stopping = False
         self._is_draining = False  # front ends have been told to stop
         self._is_urgent = False
         self._is_ending = False
 
     def run(self, say: Say, on_ready: Callable[[Any], None], told: Sequence[int] = ()) -> int:
-        """Until a signal comes; the exit code. `told`: signals that came before anybody could deal with them."""
+        """Until a signal comes; the exit code. `told`: signals that came before this call."""
         on_signals(self._stop)
         try:
             try:
                 if not told:
                     self._serve(say, on_ready)
             finally:
-                self._is_ending = True  # from here on signals change nothing
+                self._is_ending = True  # signals change nothing any more
         except StopNow:
             pass
         finally:
@@ -98,8 +97,8 @@ class Supervisor:
         return 0
 
     def _serve(self, say: Say, on_ready: Callable[[Any], None]) -> None:
-        for place in range(len(self._starts)):
-            self._start(place)
+        for index in range(len(self._starts)):
+            self._start(index)
         self._report = self._wait_ready()
         self._is_serving = True
         on_ready(self._report)
@@ -109,12 +108,12 @@ class Supervisor:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes as they are now."""
+        """Of the processes that run now."""
         return [child.pid for child in list(self._children)]
 
-    def _start(self, place: int) -> None:
+    def _start(self, index: int) -> None:
         self._is_starting = True
-        self._children[place : place + 1] = [self._starts[place]()]
+        self._children[index : index + 1] = [self._starts[index]()]
         self._is_starting = False
         if self._is_urgent and not self._is_ending:
             self._is_ending = True
@@ -136,12 +135,12 @@ class Supervisor:
             return
         self._is_urgent = self._is_stopping or not self._is_serving
         self._is_stopping = True
-        if self._is_urgent and not self._is_starting:  # else looked at when the process is known
+        if self._is_urgent and not self._is_starting:  # else `_start` looks at it
             self._is_ending = True
             raise StopNow
 
     def _watch(self, say: Say) -> None:
-        """Waits a moment; who died meanwhile is started again, and who is ready again is told of."""
+        """Waits a moment; starts dead processes again, and announces those that are ready again."""
         children = {child.process.sentinel: child for child in self._children}
         starting = {child.pipe: child for child in self._children if not child.is_ready}
         happened = wait([*children, *starting], timeout=0.2)
@@ -162,7 +161,7 @@ class Supervisor:
             report = child.wait_ready()
         except Died:  # it is replaced
             return
-        # One that serves with something else may answer with other bits, whatever the reason: operators should know.
+        # An engine that starts differently may answer with other bits: operators should know.
         now = ""
         if child is self._children[0] and report != self._report:
             now, self._report = f", but not as it was: {'; '.join(report)}", report
@@ -170,26 +169,26 @@ class Supervisor:
 
     def _replace(self, child: Child, say: Say) -> None:
         child.process.join()
-        place = self._children.index(child)
-        if self._is_stopping and place:
-            del self._children[place], self._starts[place], self._deaths[place]  # it has finished
+        index = self._children.index(child)
+        if self._is_stopping and index:
+            del self._children[index], self._starts[index], self._deaths[index]  # it has finished
             return
-        lost = self._clear_up(place - 1) if place else 0
-        requests = f" with {lost} request{'s' if lost > 1 else ''} under way" if lost else ""
+        lost = self._clear_up(index - 1) if index else 0
+        requests = f" with {lost} request{'s' if lost > 1 else ''} in flight" if lost else ""
         say(f"the {child.name} died ({child.describe_end()}){requests}; starting it again")
-        self._deaths[place].add(child.name, time.monotonic() - child.started - child.hung_s, self._progress())
-        if place == 0:
+        self._deaths[index].add(child.name, time.monotonic() - child.started - child.hung_s, self._progress())
+        if index == 0:
             self._on_engine_death(child.was_killed)
-        self._start(place)
+        self._start(index)
         child.close()
 
     def _drain(self, say: Say) -> None:
-        """Front ends finish what they have begun; the engine goes last."""
+        """Front ends finish their requests; the engine ends last."""
         self._is_draining = True
         for child in self._children[1:]:
             child.stop()
         if not _are_gone(self._children[1:], _PATIENCE_S):
-            say("finishing the requests under way; once more to stop at once")
+            say("finishing the requests in flight; once more to stop at once")
         timeout_s = self._drain_timeout()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s + _GOODBYE_S
         while len(self._children) > 1 and time.monotonic() < deadline:
@@ -199,8 +198,8 @@ class Supervisor:
         engine.process.join(5.0)
 
     def _end(self) -> None:
-        """The engine goes first; then front ends that have clients left can tell them so. Those that drain are told to
-        stop for the second time, and speak of that; the others speak of the engine."""
+        """The engine ends first, so that front ends can tell their clients. Draining front ends are told to stop a
+        second time and report that; the others report the engine."""
         for child in self._children[:1]:
             child.kill()
         front_ends = [child for child in self._children[1:] if child.is_ready]

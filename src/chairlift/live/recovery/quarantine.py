@@ -1,13 +1,10 @@
-"""Requests that may be what ends the engine run by themselves, each until it has made a token; all others wait so long.
+"""Runs requests suspected of ending engines one at a time, each until it has made a token; all others wait.
 
-Always: while somebody is suspected, the engine holds one request at most, and no step has two. The first is its own, of
-a token: an engine that dies of that is itself the reason, and nobody is blamed; after it, whoever ends the engine has
-ended one that works. Who is cleared waits like the others, with the tokens it has, until the last suspect is; then all
-go on. Aborts and front ends that leave are heard meanwhile. Stands before the switchboard and looks like it. Whoever is
-taken in is noted before.
+Always: while there are suspects, the engine holds one request at most. The first is a trial of its own, of one token:
+an engine that dies of that is itself the cause. A cleared request waits with its tokens until the last suspect is
+cleared; then all go on. Aborts and front ends that leave are handled meanwhile. Stands before the switchboard with the
+same methods. Every request is noted before it is added.
 """
-
-from collections import deque
 
 from msgspec.structs import replace
 
@@ -27,10 +24,10 @@ class Quarantine:
         self._switchboard = switchboard
         self._note = note
         self._suspects: list[HeldRequest] = []
-        self._has_tried = False  # a token of its own
+        self._has_tried = False  # the trial
         self._alone: tuple[FrontEnd, int] | None = None  # the suspect that runs
-        self._cleared: deque[HeldRequest] = deque()
-        self._others: deque[HeldRequest] = deque()
+        self._cleared: list[HeldRequest] = []
+        self._others: list[HeldRequest] = []
 
     @property
     def engine(self) -> Engine:
@@ -64,17 +61,14 @@ class Quarantine:
             for i, (to, waiting) in enumerate(held):
                 if (to, waiting.key) == (front_end, message.key):
                     left = _without(waiting, message.sample)
-                    del held[i]
-                    if left is not None:
-                        held.insert(i, (to, left))
+                    held[i : i + 1] = [] if left is None else [(to, left)]
                     return
 
     def drop(self, front_end: FrontEnd) -> None:
         self._switchboard.drop(front_end)
         num_held = self.num_held
-        self._suspects = [held for held in self._suspects if held[0] != front_end]
-        self._cleared = deque(held for held in self._cleared if held[0] != front_end)
-        self._others = deque(held for held in self._others if held[0] != front_end)
+        for held in (self._suspects, self._cleared, self._others):
+            held[:] = [each for each in held if each[0] != front_end]
         log_lost(front_end, num_held - self.num_held)
 
     def step(self) -> dict[FrontEnd, list[Output]]:
@@ -86,12 +80,12 @@ class Quarantine:
         if self._alone is not None:
             self._check_suspect(*self._alone, news)
         news.pop(_NO_FRONT_END, None)
-        if self._alone is None and not self.engine.has_work:  # nor is any step under way
+        if self._alone is None and not self.engine.has_work:  # nor is any step in flight
             self._next()
         return news
 
     def _check_suspect(self, front_end: FrontEnd, key: int, news: dict[FrontEnd, list[Output]]) -> None:
-        """Whether the suspect has made a token, or is gone."""
+        """Clears the suspect if it has made a token, or is gone."""
         if (front_end, key) not in self._switchboard.open_keys():
             self._alone = None
         elif any(output.key == key and output.token is not None for output in news.get(front_end, ())):
@@ -99,24 +93,20 @@ class Quarantine:
             self._cleared.append((front_end, self._switchboard.withdraw(front_end, key)))
 
     def _next(self) -> None:
-        """Who ended no engine by itself yet goes first: most are innocent, and their tokens are progress."""
-        if self._suspects and not self._has_tried:
-            self._has_tried = True
-            self._run_alone(_NO_FRONT_END, _TRIAL)
-            return
+        """Starts the suspect that ended the fewest engines by itself: most are innocent, and their tokens progress."""
         if self._suspects:
             suspect = min(self._suspects, key=lambda held: held[1].num_alone or 0)
-            self._suspects.remove(suspect)
-            self._run_alone(*suspect)
+            if self._has_tried:
+                self._suspects.remove(suspect)
+            else:
+                self._has_tried, suspect = True, (_NO_FRONT_END, _TRIAL)
+            self._alone = suspect[0], suspect[1].key
+            self._take_in(*suspect)
             return
-        for front_end, message in (*self._cleared, *self._others):
-            self._take_in(front_end, message)
+        for held in (*self._cleared, *self._others):
+            self._take_in(*held)
         self._cleared.clear()
         self._others.clear()
-
-    def _run_alone(self, front_end: FrontEnd, message: Submit) -> None:
-        self._alone = front_end, message.key
-        self._take_in(front_end, message)
 
     def _take_in(self, front_end: FrontEnd, message: Submit) -> None:
         if self._note is not None:
@@ -125,7 +115,7 @@ class Quarantine:
 
 
 def _without(message: Submit, sample: int | None) -> Submit | None:
-    """What is left of a request once a sample of it, or with None all, is not wanted any more."""
+    """The request without a sample, or None without all (`sample` None)."""
     if sample is None:
         return None
     count = message.params.num_samples

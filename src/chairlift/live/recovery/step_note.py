@@ -1,14 +1,14 @@
-"""Which requests the engine is busy with, noted where it outlives the engine: in a file that is mapped to memory.
+"""Which requests the engine is busy with, noted in a mapped file that outlives the engine.
 
-Always: what is in a step was noted before the step began. With its result there it stays noted until the engine turns
-to something else: the result is still to be told, and the next step to be planned. Outside steps the note names the
-request that is taken in, and while a step is planned those that wait for their first. The engine writes, and the next
-one reads what it left; the parent made the file, says how the engine ended, and looks whether there is progress.
+Always: the requests of a step are noted before it begins. They stay noted after its result came, until the engine turns
+to something else: the result is still to be sent, and the next step to be planned. Outside steps the note names the
+request being added, and while a step is planned those that wait for their first. The engine writes, the next engine
+reads; the parent makes the file, says how the engine ended, and looks for progress.
 
-    | progress of all engines: u64 | end: u64 | beat: u64 | slot | slot | ... | turn | a slot for each step under way
+    | progress of all engines: u64 | end: u64 | beat: u64 | slot | slot | ... | turn |    a slot for each step in flight
     end: 0 not told, 1 the engine ended by itself, 2 it was killed
     beat: when the engine last did something, by the machine's monotonic clock, ns
-    slot, turn: | length: u64 | MessagePack {front end: [keys]} |          length 0: nobody
+    slot, turn: | length: u64 | MessagePack {front end: [keys]} |                          length 0: no requests
 """
 
 import mmap
@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from struct import Struct
 
 import msgspec
 
@@ -25,13 +24,12 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner, RunnerFailed
 from chairlift.telemetry.mapped import make_mapped
 
-_NUMBER = Struct("=Q")
+_WIDTH = 8  # bytes of a number, which is read and written whole
+_PROGRESS, _END, _BEAT = range(3)
 _SLOT_BYTES = 1 << 18  # some fifty thousand requests
 _NUM_SLOTS = 8
 _TURN = _NUM_SLOTS
-_END = _NUMBER.size
-_BEAT = 2  # of the numbers, which is read and written whole
-_SLOTS = 3 * _NUMBER.size
+_SLOTS = 3 * _WIDTH
 _SIZE = _SLOTS + (_NUM_SLOTS + 1) * _SLOT_BYTES
 _CRASHED, _KILLED = 1, 2
 
@@ -40,14 +38,14 @@ RequestKeys = dict[bytes, list[int]]  # of requests, by front end
 
 @dataclass(frozen=True, slots=True)
 class InterruptedWork:
-    """What an engine that died left behind."""
+    """What a dead engine was busy with."""
 
-    keys: RequestKeys  # of requests that it was busy with
-    was_killed: bool  # as far as can be told: it did not end by itself
+    keys: RequestKeys
+    was_killed: bool  # a guess: it did not end by itself
 
     @property
     def is_alone(self) -> bool:
-        """Whether it was busy with one request, and no other of any front end."""
+        """Whether it was busy with one request of all front ends."""
         return sum(map(len, self.keys.values())) == 1
 
 
@@ -60,17 +58,16 @@ class StepNote:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
         self._numbers = memoryview(self._memory).cast("Q")
         self._num_begun = self._num_ended = self._num_forgotten = 0
-        self._num_made = 0  # ended steps with a token that was not told yet
-        self._waiting = b""  # those named while steps are planned
+        self._num_made = 0  # ended steps with a token that was not sent yet
+        self._waiting = b""  # requests named while steps are planned
 
     @property
     def progress(self) -> int:
-        """Steps whose tokens were told and requests that were found to end engines, of all engines so far."""
-        number: int = _NUMBER.unpack_from(self._memory, 0)[0]
-        return number
+        """Steps whose tokens were sent and requests found to end engines, of all engines so far."""
+        return self._numbers[_PROGRESS]
 
     def beat(self) -> None:
-        """The engine does something: to be called often, also while it has nothing to do."""
+        """The engine is alive: called often, also while it is idle."""
         self._numbers[_BEAT] = time.monotonic_ns()
 
     @property
@@ -79,51 +76,48 @@ class StepNote:
 
     @property
     def silent_s(self) -> float:
-        """How long ago the last one was."""
+        """Since the last beat."""
         return (time.monotonic_ns() - self.last_beat) / 1e9
 
     def tell_end(self, was_killed: bool) -> None:
-        """An engine has ended. The word about the one whose steps are noted stays until they are taken: those that die
-        while they start have none."""
-        if not self._end:
-            self._end = _KILLED if was_killed else _CRASHED
+        """An engine has ended. The first such word stays until the noted steps are taken: an engine that dies while it
+        starts has none."""
+        if not self._numbers[_END]:
+            self._numbers[_END] = _KILLED if was_killed else _CRASHED
 
     def take(self) -> InterruptedWork:
-        """Of the engine before this one; once."""
+        """What the engine before this one left; once."""
         found: dict[bytes, set[int]] = {}
         for slot in range(_NUM_SLOTS + 1):
-            (length,) = _NUMBER.unpack_from(self._memory, _offset(slot))
-            start = _offset(slot) + _NUMBER.size
-            if length:
-                for front_end, keys in msgspec.msgpack.decode(
-                    self._memory[start : start + length], type=RequestKeys
-                ).items():
-                    found.setdefault(front_end, set()).update(keys)
+            start, length = _offset(slot) + _WIDTH, self._numbers[_offset(slot) // _WIDTH]
+            noted = msgspec.msgpack.decode(self._memory[start : start + length], type=RequestKeys) if length else {}
+            for front_end, keys in noted.items():
+                found.setdefault(front_end, set()).update(keys)
             self._set_length(slot, 0)
-        was_killed = self._end == _KILLED
-        self._end = 0
+        was_killed = self._numbers[_END] == _KILLED
+        self._numbers[_END] = 0
         return InterruptedWork({front_end: sorted(keys) for front_end, keys in found.items()}, was_killed)
 
     def take_in(self, front_end: bytes, key: int) -> None:
-        """The engine turns to a request that is new to it."""
+        """The engine adds a request."""
         self._write(_TURN, msgspec.msgpack.encode({front_end: [key]}))
         self._forget_ended()
         self._count_told()
 
     def plan(self, waiting: Mapping[bytes, Collection[int]]) -> None:
-        """A step is planned, in which these may be for the first time, and perhaps more after it."""
+        """A step is planned, and perhaps more after it, in which these may be for the first time."""
         self._waiting = msgspec.msgpack.encode(waiting) if waiting else b""
         self._write(_TURN, self._waiting)
         self._count_told()
 
     def rest(self) -> None:
-        """There is nothing to do."""
+        """The engine is idle."""
         self._write(_TURN, b"")
         self._forget_ended()
         self._count_told()
 
     def begin(self, keys: bytes) -> None:
-        """A step."""
+        """A step begins."""
         self._write(self._num_begun % _NUM_SLOTS, keys)
         self._num_begun += 1
         self._write(_TURN, b"")
@@ -138,21 +132,21 @@ class StepNote:
         self._write(_TURN, b"")
 
     def roll_back(self) -> None:
-        """The step begun last did not begin after all."""
+        """The last step did not begin after all."""
         self._num_begun -= 1
         self._set_length(self._num_begun % _NUM_SLOTS, 0)
 
     def end(self, has_token: bool) -> None:
-        """The oldest step under way has ended."""
+        """The oldest step in flight has ended."""
         self._num_ended += 1
         self._num_made += has_token
 
     def count(self, number: int = 1) -> None:
         """There is progress."""
-        _NUMBER.pack_into(self._memory, 0, self.progress + number)
+        self._numbers[_PROGRESS] += number
 
     def _count_told(self) -> None:
-        """What came of the steps that ended was told."""
+        """The results of ended steps were sent."""
         if self._num_made:
             self.count(self._num_made)
             self._num_made = 0
@@ -162,29 +156,20 @@ class StepNote:
             self._set_length(self._num_forgotten % _NUM_SLOTS, 0)
             self._num_forgotten += 1
 
-    @property
-    def _end(self) -> int:
-        number: int = _NUMBER.unpack_from(self._memory, _END)[0]
-        return number
-
-    @_end.setter
-    def _end(self, number: int) -> None:
-        _NUMBER.pack_into(self._memory, _END, number)
-
     def _write(self, slot: int, keys: bytes) -> None:
-        """Nobody, if they are too many. Whenever the engine is killed, what is noted can be read."""
+        """Nothing, if the keys are too many. The note is readable whenever the engine is killed."""
         self._set_length(slot, 0)
-        if len(keys) <= _SLOT_BYTES - _NUMBER.size:
-            start = _offset(slot) + _NUMBER.size
+        if len(keys) <= _SLOT_BYTES - _WIDTH:
+            start = _offset(slot) + _WIDTH
             self._memory[start : start + len(keys)] = keys
             self._set_length(slot, len(keys))
 
     def _set_length(self, slot: int, length: int) -> None:
-        _NUMBER.pack_into(self._memory, _offset(slot), length)
+        self._numbers[_offset(slot) // _WIDTH] = length
 
 
 class NotedRunner:
-    """A runner whose steps are noted."""
+    """A runner that notes its steps."""
 
     def __init__(
         self, runner: Runner, note: StepNote, keys_of: Callable[[Iterable[RequestId]], dict[bytes, set[int]]]
@@ -195,7 +180,7 @@ class NotedRunner:
         self._keys_of = keys_of
         self._encode = msgspec.msgpack.Encoder().encode
         self._requests: list[RequestId] = []  # of the last step
-        self._keys = b""  # theirs
+        self._keys = b""  # of these requests
 
     @property
     def depth(self) -> int:

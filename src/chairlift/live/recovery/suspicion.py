@@ -1,10 +1,9 @@
-"""Whether a request may be what ends the engine: how many died while busy with it, without a token of it since.
+"""Whether a request may end engines: how many died while busy with it, without a token of it since.
 
-One such death says little, for everybody in the step is under suspicion. After two, or one crash of an engine that was
-busy with nobody else, a request runs by itself until it has made a token (`quarantine.py`). Who crashed the engine
-twice by itself is not tried again. An engine that was killed says less about the request than one that crashed:
-somebody may have done it, but the kernel kills for want of memory too, and that may be the request's. So it takes more
-of them.
+One such death says little: every request of the step is a suspect. After two, or one crash of an engine that was busy
+with nothing else, a request runs by itself until it has made a token (`quarantine.py`). A request that crashed the
+engine twice by itself is not tried again. A kill says less than a crash: an operator may have sent it, or the kernel
+for want of memory that the request took. So it takes more kills.
 """
 
 from collections.abc import Mapping
@@ -17,13 +16,12 @@ _MAX_ALONE = 5  # killed or crashed
 class Suspicion:
     def __init__(self) -> None:
         self.num_alone = 0  # deaths of engines that were busy with nothing else
-        self._num_crashes = 0  # those of them in which nobody had killed the engine
+        self._num_crashes = 0  # those of them without a kill from outside
         self._num_deaths = 0
-        self._made: Mapping[int, int] = {}  # tokens of its samples that had not ended, at the last of them
+        self._made: Mapping[int, int] = {}  # tokens of its open samples at the last death
 
     def look(self, made: Mapping[int, int]) -> None:
-        """An engine died; the request has so many tokens in samples that have not ended. More, or fewer samples, than
-        at the death before clear it."""
+        """An engine died; the request has `made` tokens by open sample. A change since the death before clears it."""
         if made != self._made:
             self.num_alone = self._num_crashes = self._num_deaths = 0
         self._made = made

@@ -1,30 +1,23 @@
 """Numbers that all processes of a server share: one page of memory, a row for each front end.
 
-Always: a row is written by the front end it belongs to, and by the parent once that one is gone. A number has eight
-bytes and is read and written whole, so a sum may be a moment old but never torn. What has to be looked at and changed
-as one is done under the lock, which the kernel takes back from a holder that dies.
+Always: only its front end writes a row, and the parent once that one is gone. A number has eight bytes and is read and
+written whole, so a sum may be a moment old but never torn. Read-and-change needs the lock.
 
-    num_rows | secret | row 0 | row 1 | ... | the marks (see service.py)
+    num_rows | secret | row 0 | row 1 | ... | the marks (service_rate.py)
 
     a row: one number for each of Count | connections by address
 
-Connections are counted by address in a count-min sketch: an address has two slots by a hash that only this server
-knows, other addresses may share one of them, and the lesser of the two is the answer: never too low, and too high for
-one pair of addresses in millions.
+Connections are counted by address in a count-min sketch: an address has two slots by a keyed hash, other addresses may
+share one of them, and the count is the lesser of the two: never too low, and too high for one pair in millions.
 """
 
-import fcntl
 import hashlib
-import mmap
 import os
 import sys
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
-from chairlift.telemetry.mapped import make_mapped
+from chairlift.telemetry.mapped import LockedFile, make_mapped
 
 _WIDTH = 8
 NUM_MARKS = 32
@@ -34,29 +27,28 @@ _SECRET_WIDTH = 2  # numbers, before the first row
 
 
 class Count(IntEnum):
-    WAITING = 0  # samples that were taken on and have no token yet
+    WAITING = 0  # accepted samples without a token yet
     WAITING_TOKENS = 1  # of their prompts
-    OPEN = 2  # requests that were taken on and have not ended, each once whatever it asks for
+    OPEN = 2  # accepted requests that have not ended, each once however many samples it has
     CONNECTIONS = 3  # open ones
     FINISHED = 4  # samples that have ended, since the start
     FINISHED_TOKENS = 5  # of their prompts
     HEARD_NS = 6  # when this front end last heard of tokens, by the machine's monotonic clock
-    HAS_BEGUN = 7  # 1 once there has been an engine for this front end, or for one whose place it took
-    BODY_BYTES = 8  # of large bodies that are being read or made into tokens
+    HAS_BEGUN = 7  # 1 once there has been an engine for this front end, or for one it replaced
+    BODY_BYTES = 8  # of large bodies being read or tokenized
 
 
 _ROW_WIDTH = len(Count) + 2 * _NUM_SLOTS
-# What a front end has open, which ends with it; the others only grow.
+# What ends with a front end; the others only grow.
 _PASSING = (Count.WAITING, Count.WAITING_TOKENS, Count.OPEN, Count.CONNECTIONS, Count.BODY_BYTES)
 
 
-class Counts:
+class Counts(LockedFile):
     """The page as one process sees it; `row` is its own."""
 
     def __init__(self, path: Path, row: int = 0) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._file)
-        self._numbers = memoryview(mmap.mmap(self._file, 0)).cast("q")
+        super().__init__(path)
+        self._numbers = memoryview(self.memory).cast("q")
         self._num_rows = self._numbers[0]
         self._own = _start(row)
         self._secret = bytes(self._numbers[1 : 1 + _SECRET_WIDTH])
@@ -64,7 +56,7 @@ class Counts:
 
     @property
     def marks(self) -> memoryview:
-        """Room for what is measured over time; only to be written under the lock."""
+        """Space for the service rate; written only under the lock."""
         return self._numbers[_start(self._num_rows) :]
 
     def add(self, count: Count, amount: int) -> None:
@@ -82,17 +74,8 @@ class Counts:
     def least(self, count: Count) -> int:
         return min(self._of_all(count))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else is in here. For some microseconds at most: whoever comes next waits without doing anything."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-
     def clear(self, row: int) -> int:
-        """The front end of this row is gone, and with it what it had open: how many requests those were."""
+        """Clears what a dead front end had open; returns how many requests those were."""
         with self.locked():
             num_open = self._numbers[_start(row) + Count.OPEN]
             for count in (*_PASSING, *range(len(Count), _ROW_WIDTH)):
@@ -100,7 +83,7 @@ class Counts:
         return num_open
 
     def add_from(self, address: str, amount: int) -> None:
-        """Connections of an address; under the lock where the total was looked at before."""
+        """Counts connections of an address; under the lock if the total was read before."""
         for slot in self._slots(address):
             self._numbers[self._own + slot] += amount
 
@@ -118,7 +101,7 @@ class Counts:
 
 
 def make_counts(path: Path, num_rows: int) -> Counts:
-    """A page of zeros; for the parent, before it starts anybody."""
+    """A page of zeros; for the parent, before it starts other processes."""
     size = (_start(num_rows) + 1 + NUM_MARKS * MARK_WIDTH) * _WIDTH
     path.unlink(missing_ok=True)
     make_mapped(path, size)

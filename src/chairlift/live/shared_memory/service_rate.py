@@ -1,7 +1,7 @@
-"""How fast requests are served: what was finished over the last while, whichever front end it was for.
+"""The service rate: what all front ends together finished over the last half minute.
 
-Always: the marks are at least a second apart, so the ring holds half a minute of a busy server. Nothing is marked while
-nobody asks for anything, and a while without requests does not count as slow.
+Always: marks are at least a second apart, so the ring holds half a minute of a busy server. Without requests nothing is
+marked, so an idle time does not count as slow.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _NS = 10**9
 
 
 class ServiceRate(NamedTuple):
-    """What was finished, in how many seconds; none when nothing has been marked of late."""
+    """What was finished in how many seconds; zeros when nothing was marked lately."""
 
     num_requests: int = 0
     num_tokens: int = 0
@@ -22,29 +22,28 @@ class ServiceRate(NamedTuple):
 
 
 def mark(counts: Counts, now: float) -> None:
-    """Notes how much has been finished; to be called whenever a request comes or goes."""
+    """Notes how much has been finished; called whenever a request comes or goes."""
     marks = counts.marks
     if now - _at(marks, marks[0]) < _EVERY_S:
         return
     with counts.locked():
-        place = marks[0]
-        if now - _at(marks, place) >= _EVERY_S:  # still
-            place = (place + 1) % NUM_MARKS
-            start = 1 + place * MARK_WIDTH
+        last = marks[0]
+        if now - _at(marks, last) >= _EVERY_S:  # still
+            last = (last + 1) % NUM_MARKS
+            start = 1 + last * MARK_WIDTH
             marks[start + 1] = counts.total(Count.FINISHED)
             marks[start + 2] = counts.total(Count.FINISHED_TOKENS)
             marks[start] = round(now * _NS)
-            marks[0] = place
+            marks[0] = last
 
 
 def rate(counts: Counts, now: float) -> ServiceRate:
-    """Since the oldest mark of the last while."""
+    """Since the oldest mark of the window."""
     marks = counts.marks
-    first = min(
-        (p for p in range(NUM_MARKS) if now - _at(marks, p) <= _WINDOW_S), key=lambda p: _at(marks, p), default=None
-    )
-    if first is None:
+    recent = [mark for mark in range(NUM_MARKS) if now - _at(marks, mark) <= _WINDOW_S]
+    if not recent:
         return ServiceRate()
+    first = min(recent, key=lambda mark: _at(marks, mark))
     start = 1 + first * MARK_WIDTH
     return ServiceRate(
         counts.total(Count.FINISHED) - marks[start + 1],
@@ -53,5 +52,5 @@ def rate(counts: Counts, now: float) -> ServiceRate:
     )
 
 
-def _at(marks: memoryview, place: int) -> float:
-    return marks[1 + place * MARK_WIDTH] / _NS
+def _at(marks: memoryview, mark: int) -> float:
+    return marks[1 + mark * MARK_WIDTH] / _NS

@@ -1,9 +1,9 @@
-"""The front end's end of the wire: submit a request, and hear of its outputs as they come.
+"""The front end's side of the wire: submits requests and hands out their outputs.
 
-Always: a request outlives the engine. What has come of it is kept here, and when the engine is gone the next one goes
-on from there; requests that come in between wait for it. A request ends by itself, by its owner's abort, by ending the
-engine again and again, or with `EngineUnavailable` when no engine will come. Outputs are handed out where they arrive,
-by a call and without a task between; a listener that fails loses its own request and no other.
+Always: a request outlives the engine. Its tokens are kept here, and the next engine goes on from them; requests that
+come in between wait for it. A request ends by itself, by an abort, by ending the engine again and again, or with
+`EngineUnavailable` when no engine will come. Outputs are handed out where they arrive, by a call and without a task
+between; a listener that fails loses its own request and no other.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ from chairlift.live.wire.messages import (
 from chairlift.live.wire.watch_client import WatchClient
 
 _RECONNECT_MS = 20
-MAX_HELD = 2**20  # outputs that wait for slow readers in one front end, some 160 MB at most
+MAX_HELD = 2**20  # outputs held for slow clients in one front end, some 160 MB at most
 _PROVEN = "this request ended the engine {}, each time with nothing else in flight; it is not tried again"
 
 
 class TooSlow(ChairliftError):
-    """A request was ended because nobody took what came of it."""
+    """A request was ended because its client did not read its outputs."""
 
 
 class Listener(Protocol):
-    """Who asked for a request. Nothing comes after the last output of its last sample, nor after `fail`."""
+    """Gets the outputs of a request. Nothing comes after the last output of its last sample, nor after `fail`."""
 
     def put(self, output: Output) -> None: ...
 
@@ -60,10 +60,10 @@ class Listener(Protocol):
 
 
 class Generation:
-    """One request, all samples together, whichever engine it is in. While it is held, what comes is kept for later.
+    """One request with all its samples, across engines. While it is held, its outputs are kept for later.
 
-    Its listener is told when no engine will come, with `EngineUnavailable`. A request that the engine refuses or fails,
-    or that ends the engine, ends with an output whose `finish` is "error".
+    `Listener.fail` gets `EngineUnavailable` when no engine will come. A request that the engine refuses or fails, or
+    that ends the engine, ends with an output whose `finish` is "error".
     """
 
     __slots__ = (
@@ -74,20 +74,20 @@ class Generation:
     def __init__(self, client: "EngineClient", submit: Submit, listener: Listener) -> None:
         self._client = client
         self._submit = submit
-        self.num_made = 0  # tokens, whether they were handed out or wait for a client that does not read
+        self.num_made = 0  # tokens, handed out or held
         self._asked = time.monotonic()
         self._key = submit.key
         self._listener = listener
         samples = range(submit.params.num_samples)
-        self._open = set(samples)  # samples whose last output has not been handed out or aborted
-        self._tokens: dict[int, list[int]] = {i: [] for i in samples}  # what came of those the engine has not ended
+        self._open = set(samples)  # samples whose last output was not handed out or aborted
+        self._tokens: dict[int, list[int]] = {i: [] for i in samples}  # of samples that the engine has not ended
         self._suspicion: Suspicion | None = None
         self._held: deque[Output] = deque()
         self._is_held = False
         self._lost: Exception | None = None
 
     def abort(self) -> None:
-        """Frees the request in the engine; may be called at any time and more than once."""
+        """Frees the request in the engine; at any time, and more than once."""
         if self._open:
             self._open.clear()
             self._tokens.clear()
@@ -95,7 +95,7 @@ class Generation:
             self._client.abort(self._key, None)
 
     def abort_sample(self, sample: int) -> None:
-        """Frees one sample, whose text is complete before its tokens are."""
+        """Frees one sample, whose text is complete before its tokens."""
         if sample in self._open:
             self._close(sample)
             self._tokens.pop(sample, None)
@@ -105,7 +105,7 @@ class Generation:
         self._is_held = True
 
     def release(self) -> None:
-        """Hands out what was kept; the listener may hold it again meanwhile."""
+        """Hands out what was held; the listener may hold it again meanwhile."""
         self._is_held = False
         while self._held and not self._is_held:
             self._client.num_held -= 1
@@ -115,7 +115,7 @@ class Generation:
 
     def put(self, output: Output) -> None:
         tokens = self._tokens.get(output.sample)
-        if tokens is None:  # aborted while this was on its way
+        if tokens is None:  # aborted meanwhile
             return
         if output.token is not None:
             tokens.append(output.token)
@@ -134,7 +134,7 @@ class Generation:
             self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
 
     def resume(self, is_suspect: bool, ready: Ready) -> Submit | None:
-        """What the next engine is told, if it has anything to do; the one before died, perhaps busy with this."""
+        """The message for the next engine, if anything is left to do; the one before died, perhaps busy with this."""
         suspicion = self._suspicion = self._suspicion or (Suspicion() if is_suspect else None)
         if suspicion is not None:
             suspicion.look({sample: len(tokens) for sample, tokens in self._tokens.items()})
@@ -177,7 +177,6 @@ class Generation:
             self._listener.fail(error)
 
     def _drop_held(self) -> None:
-        """What was kept is for nobody any more."""
         self._client.num_held -= len(self._held)
         self._held.clear()
 
@@ -189,15 +188,15 @@ class Generation:
 
 class EngineClient:
     def __init__(self, address: str, name: str) -> None:
-        self.info: EngineInfo | None = None  # what the last engine said of itself
+        self.info: EngineInfo | None = None  # of the last engine
         self.num_running = 0
         self.num_waiting = 0
-        self.num_held = 0  # outputs kept until their clients can take them
+        self.num_held = 0  # outputs held for slow clients
         self.watching = WatchClient(self._send_if_ready)
         self._address = address
         self._name = name.encode()
         self._socket: zmq.Socket[bytes] | None = None
-        self._over: asyncio.Future[None]  # done when the engine has gone away
+        self._over: asyncio.Future[None]  # done when the engine is gone
         self._will_read = False
         self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
@@ -217,11 +216,11 @@ class EngineClient:
         name: str = "",
         is_traced: bool = False,
     ) -> Generation:
-        """Hands a request over that fits the engine (`output_room`). Raises `EngineUnavailable` before there was an
-        engine, and when none will come. The listener hears nothing before this has returned."""
+        """Sends a request that fits the engine (`output_room`). Raises `EngineUnavailable` before the first engine and
+        after the last. The listener is not called before this returns."""
         if self.info is None:
             raise EngineUnavailable("the engine is not ready; try again in a moment")
-        if params.seed is None and not params.is_greedy:  # drawn here, so that every engine draws the same with it
+        if params.seed is None and not params.is_greedy:  # here, so that every engine samples the same
             params = replace(params, seed=secrets.randbits(64))
         key = next(self._keys)
         submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
@@ -244,14 +243,14 @@ class EngineClient:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is an engine now. While there is none, requests wait for the next."""
+        """Whether there is an engine now; without one, requests wait for the next."""
         return self._is_ready.is_set()
 
     async def until_ready(self) -> None:
         await self._is_ready.wait()
 
     def give_up(self) -> None:
-        """No engine will come: whoever waits for one is told so, and so is whoever asks from now on."""
+        """No engine will come: requests fail, waiting ones and later ones."""
         self.info = None
         lost, self._generations = self._generations, {}
         for generation in lost.values():
@@ -263,7 +262,7 @@ class EngineClient:
             await self._connect()
 
     async def _connect(self) -> None:
-        """Returns when the engine has gone away; a broken wire is a bug, and raises."""
+        """Returns when the engine is gone; a broken wire is a bug, and raises."""
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -292,19 +291,20 @@ class EngineClient:
             socket.close()
 
     def _read(self) -> None:
-        """Takes one message; whatever else is due in this process has its turn before the next."""
+        """Takes one message; other callbacks of the loop run before the next."""
         self._will_read = False
         if self._socket is None or not _has_message(self._socket):
             return
         try:
             self._hear(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
         except Exception as error:
-            self._end(error)
+            if not self._over.done():
+                self._over.set_exception(error)
         self._read_soon()
 
     def _read_soon(self) -> None:
-        # A file becomes readable only after its socket was found empty, and sending may take the sign away: so whoever
-        # uses the socket looks again, until there is nothing.
+        # The socket's file becomes readable only after the socket was found empty, and sending may clear the sign: so
+        # look again after each use, until there is nothing.
         if not self._will_read:
             self._will_read = True
             asyncio.get_running_loop().call_soon(self._read)
@@ -324,7 +324,7 @@ class EngineClient:
             self.watching.resume()
 
     def _resume(self, ready: Ready) -> None:
-        """Everything that is open, in the order in which it came."""
+        """Sends all open requests, in order of arrival."""
         self.info = ready.info
         self._is_ready.set()
         suspects = set(ready.suspects)
@@ -334,16 +334,8 @@ class EngineClient:
                 self._send(message)
 
     def _watch(self, monitor: zmq.Socket[bytes]) -> None:
-        if _has_message(monitor):
-            self._end(None)
-
-    def _end(self, error: Exception | None) -> None:
-        if self._over.done():
-            return
-        if error is None:
+        if _has_message(monitor) and not self._over.done():
             self._over.set_result(None)
-        else:
-            self._over.set_exception(error)
 
     def _send_if_ready(self, message: Watch | Explain) -> bool:
         if self.is_ready:

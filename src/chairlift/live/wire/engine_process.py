@@ -1,8 +1,7 @@
-"""The engine's end of the wire: reads what front ends send, steps, and sends each its outputs, once per step.
+"""The engine's side of the wire: reads messages, steps, and sends each front end its outputs, once per step.
 
-Always: every front end knows how many requests run and wait, also when none of them is its own. Sleeps in the socket
-when there is nothing to do. A front end that is gone is noticed when it is next written to, or when another takes its
-name, and its requests are ended.
+Always: every front end knows how many requests run and wait, also when none is its own. Sleeps in the socket when idle.
+A front end's death is noticed at the next write to it, or when another takes its name; its requests are ended.
 """
 
 from collections.abc import Callable
@@ -45,14 +44,13 @@ class EngineProcess:
         tidy: Callable[[], None] = lambda: None,
         max_sleep_s: float | None = None,
     ) -> None:
-        """`prepare` does a small part of what can be done ahead while there is no work; False when nothing is left.
-        `note` has the requests that the engine before this one was busy with when it died. `tidy` is called once
-        nobody has wanted anything for a while. At most `max_sleep_s` go by without a sign of life in the note while
-        there is nothing to do."""
+        """`prepare` does a small part of work ahead while idle; False when nothing is left. `note` has the requests
+        that the engine before this one died busy with. `tidy` is called after `TIDY_AFTER_S` without requests. An idle
+        engine beats in the note at least every `max_sleep_s`."""
         self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
         self._tidy, self._is_tidy = tidy, False
-        self._worked = 0.0  # when there was last something to do
+        self._worked = 0.0  # when it last had work
         self._note = note
         self._max_sleep_ms = None if max_sleep_s is None else round(1000 * max_sleep_s)
         self._interrupted = InterruptedWork({}, was_killed=False) if note is None else note.take()
@@ -60,14 +58,13 @@ class EngineProcess:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToEngine)
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.RCVHWM, 0)
-        self._socket.setsockopt(zmq.LINGER, 0)
+        for option in (zmq.ROUTER_MANDATORY, zmq.ROUTER_HANDOVER):
+            self._socket.setsockopt(option, 1)
+        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
+            self._socket.setsockopt(option, 0)
         self._socket.bind(address)
         self._watch_feed = WatchFeed(view, self._send)
-        self._told: dict[FrontEnd, tuple[int, int]] = {}  # running and waiting, as each front end last heard
+        self._told: dict[FrontEnd, tuple[int, int]] = {}  # running and waiting, as last sent to each front end
 
     def run(self) -> None:
         """Never returns; a signal ends the process."""
@@ -89,7 +86,7 @@ class EngineProcess:
             if front_end in news or told != numbers:
                 self._told[front_end] = numbers
                 self._send(front_end, Step(news.get(front_end, []), *numbers))
-        if self._numbers() != numbers:  # one of them was gone
+        if self._numbers() != numbers:  # a front end was gone
             self._tell({})
 
     def _numbers(self) -> tuple[int, int]:
@@ -98,12 +95,12 @@ class EngineProcess:
         return len(scheduler.running), num_waiting + self._switchboard.num_held
 
     def _work_ahead(self) -> None:
-        """While nobody wants anything and something is left to prepare."""
+        """Prepares while idle, until nothing is left or a message comes."""
         while not self._switchboard.has_work and not self._socket.poll(0) and self._prepare():
             self._beat()
 
     def _receive(self) -> None:
-        """Everything that has arrived; waits for something only when there is no work, nor any to do ahead."""
+        """Takes all messages; waits for one only when there is no work, now or ahead."""
         self._work_ahead()
         timeout_ms = self._rest()
         while self._socket.poll(timeout_ms):
@@ -119,14 +116,15 @@ class EngineProcess:
             elif isinstance(message, Watch | Explain):
                 self._watch_feed.hear(front_end, message)
             elif isinstance(message, Hello):
-                self._switchboard.drop(front_end)  # whoever had this name before is gone
-                self._watch_feed.drop(front_end)
+                self._drop(front_end)  # the front end of this name before is gone
                 self._told[front_end] = (0, 0)
-                self._send(front_end, self._ready(front_end))
+                left = self._interrupted
+                suspects = left.keys.get(front_end, [])
+                self._send(front_end, Ready(self._info, suspects, left.is_alone, left.was_killed))
             timeout_ms = 0
 
     def _rest(self) -> int | None:
-        """If there is nothing to do; how long then to wait for something. None: for ever."""
+        """How long to wait for messages; None: for ever."""
         if self._switchboard.has_work:
             return 0
         if self._note is not None:
@@ -141,16 +139,15 @@ class EngineProcess:
         if self._note is not None:
             self._note.beat()
 
-    def _ready(self, front_end: FrontEnd) -> Ready:
-        left = self._interrupted
-        return Ready(self._info, left.keys.get(front_end, []), left.is_alone, left.was_killed)
-
     def _send(self, front_end: FrontEnd, message: FromEngine) -> None:
         try:
             self._socket.send_multipart([front_end, self._encoder.encode(message)])
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._switchboard.drop(front_end)
-            self._told.pop(front_end, None)
-            self._watch_feed.drop(front_end)
+            self._drop(front_end)
+
+    def _drop(self, front_end: FrontEnd) -> None:
+        self._switchboard.drop(front_end)
+        self._told.pop(front_end, None)
+        self._watch_feed.drop(front_end)

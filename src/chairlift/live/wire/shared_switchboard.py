@@ -1,9 +1,8 @@
-"""A switchboard that several threads of a process use at once.
+"""A switchboard that several threads of a process share.
 
-Always: one thread at a time is at the switchboard; it has the turn. In it, the thread does what any thread has asked
-for, makes one step, and keeps the outputs for those who read them. A thread without anything to read waits for the end
-of a turn, or takes the next one: none polls, and none has to come back for others to go on. Requests of all threads
-share steps. Knows nothing of texts.
+Always: one thread at a time has the turn. In it, the thread runs the queued calls of all threads, makes one step, and
+keeps the outputs for their subscriptions. A thread without outputs waits for the end of a turn, or takes the next one:
+none polls, and none has to come back for others to go on. Requests of all threads share steps. Knows nothing of texts.
 """
 
 import threading
@@ -26,13 +25,13 @@ _HERE = b""  # the only front end there is
 
 
 class Subscription:
-    """The outputs of the requests that were asked for together."""
+    """The outputs of requests submitted together."""
 
     __slots__ = ("keys", "outputs")
 
     def __init__(self, keys: list[int]) -> None:
         self.keys = keys
-        self.outputs: deque[Output] = deque()  # made but not read yet
+        self.outputs: deque[Output] = deque()  # not read yet
 
 
 class SharedSwitchboard:
@@ -40,14 +39,14 @@ class SharedSwitchboard:
         self._switchboard = switchboard
         self._keys = count(1)
         self._subscriptions: dict[int, Subscription] = {}  # by key
-        self._calls: deque[Callable[[], None]] = deque()  # to be done between two steps, in order
+        self._calls: deque[Callable[[], None]] = deque()  # to run between two steps, in order
         self._is_taken = False  # the turn
         # Reentrant: the collector may close a forgotten stream wherever this thread stands.
         self._turn_ended = threading.Condition(threading.RLock())
 
     @contextmanager
     def asking(self, requests: Sequence[Request]) -> Iterator[Subscription]:
-        """Requests that are dropped at the end, however it comes."""
+        """Submits requests; the end of the context drops them."""
         messages = [Submit(next(self._keys), *request) for request in requests]
         subscription = Subscription([message.key for message in messages])
         try:
@@ -64,11 +63,11 @@ class SharedSwitchboard:
                 yield kept.popleft()
 
     def end_sample(self, key: int, sample: int) -> None:
-        """Before the next step; outputs of the one under way may still come."""
+        """Before the next step; outputs of the step in flight may still come."""
         self._leave(partial(self._switchboard.abort, _HERE, Abort(key, sample)))
 
     def do(self, call: Callable[[], T]) -> T:
-        """What `call` answers, called while no other thread is at the switchboard."""
+        """The result of `call`, run while no other thread has the turn."""
         done = self._ask(call)
         with deferred_interrupts():
             if self._takes_turn(done.done):
@@ -76,7 +75,7 @@ class SharedSwitchboard:
         return done.result()
 
     def _leave(self, call: Callable[[], None]) -> None:
-        """To be done now or, where another thread has the turn, by that thread. Does not wait for it."""
+        """Runs `call` now or, if another thread has the turn, leaves it to that thread without waiting."""
         self._ask(call)
         with deferred_interrupts():
             with self._turn_ended:
@@ -91,7 +90,7 @@ class SharedSwitchboard:
         return done
 
     def _step_for(self, subscription: Subscription) -> bool:
-        """Waits for outputs of other threads' steps, or makes one; False when there is no more to come."""
+        """Waits for another thread's step, or makes one; False when no output will come."""
         with deferred_interrupts():
             if not self._takes_turn(lambda: bool(subscription.outputs)):
                 return True
@@ -103,7 +102,7 @@ class SharedSwitchboard:
                 self._end_turn()
 
     def _takes_turn(self, has_come: Callable[[], bool]) -> bool:
-        """Waits for the turn; False when what is waited for has come before."""
+        """Waits for the turn; False if `has_come` first."""
         with self._turn_ended:
             self._turn_ended.wait_for(lambda: has_come() or not self._is_taken)
             if has_come():
@@ -141,7 +140,7 @@ class SharedSwitchboard:
 
 
 def _carry_out(call: Callable[[], T], done: "Future[T]") -> None:
-    """A mistake is for the thread that asked, not for the one that has the turn."""
+    """An exception goes to the thread that asked, not to the one that has the turn."""
     try:
         done.set_result(call())
     except BaseException as error:

@@ -1,7 +1,7 @@
-"""Joins front ends to the engine: their submissions become requests, its events become their outputs.
+"""Joins front ends to the engine: submissions become requests, events become outputs.
 
-Always: every submitted sample ends with exactly one output that has a finish, unless its front end aborted it or hung
-up. Knows nothing of sockets; the engine process and the offline API both use it.
+Always: every submitted sample ends with exactly one output that has a finish, unless its front end aborted it or is
+gone. Knows nothing of sockets; the engine process and the offline API both use it.
 """
 
 import logging
@@ -38,19 +38,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Recipient:
-    """Who hears of a request."""
+    """Where the outputs of a request go."""
 
     front_end: FrontEnd
     key: int
     sample: int
-    num_cached: int | None = None  # prompt tokens found in the cache when the request first stepped on
+    num_cached: int | None = None  # prompt tokens found in the cache at its first admission
     name: str = ""
-    marks: list[Mark] | None = None  # not told yet; None: nobody wants to know
+    marks: list[Mark] | None = None  # not sent yet; None: not traced
 
 
 @dataclass(slots=True)
 class Submission:
-    """What a front end asked for, and its samples that have not ended."""
+    """A submitted message and its open samples."""
 
     message: Submit
     requests: list[RequestId]
@@ -60,33 +60,31 @@ class Switchboard:
     def __init__(self, engine: Engine, limits: Limits, eos_ids: Iterable[int]) -> None:
         self.engine = engine
         self._limits = limits
-        # Models name end tokens that they do not have; a runner that forbids one would write beside its logits.
+        # Some models name end tokens beyond their vocabulary; forbidding one would write outside the logits.
         self._eos_ids = frozenset(token for token in eos_ids if token < limits.vocab_size)
         self._recipients: dict[RequestId, Recipient] = {}
         self._submissions: dict[tuple[FrontEnd, int], Submission] = {}
-        self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that have been in no step
+        self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that were in no step yet
         self._next_id = 0
-        self._immediate: list[tuple[FrontEnd, Output]] = []  # what is answered without a step
+        self._immediate: list[tuple[FrontEnd, Output]] = []  # answers that need no step
 
     @property
     def has_work(self) -> bool:
         return self.engine.has_work or bool(self._immediate)
 
     def submit(self, front_end: FrontEnd, message: Submit) -> None:
-        """Queues a request that was checked (`output_room`). A search too large for the pool, or a prompt that fitted
-        the engine before this one, is answered with the next step."""
+        """Queues a request that was checked (`output_room`). A search too large for the pool, or a prompt that only
+        fitted the engine before this one, is refused with the next step."""
         try:
             samples = self._samples(message)
         except InvalidRequest as error:
-            for i in range(message.params.num_samples):
-                output = Output(
-                    message.key, i, None, FinishReason.ERROR.value, error=error.message, error_field=error.field
-                )
-                self._immediate.append((front_end, output))
+            refused = Output(message.key, 0, None, "error", error=error.message, error_field=error.field)
+            samples_refused = (replace_fields(refused, sample=i) for i in range(message.params.num_samples))
+            self._immediate += [(front_end, output) for output in samples_refused]
             return
         groups = [samples] if message.outputs is None else resume(samples, message.outputs)
         for group in groups:
-            if len(group[0].output) >= group[0].max_output:  # there was more room in the engine before
+            if len(group[0].output) >= group[0].max_output:  # the engine before had more room
                 self._immediate.append((front_end, Output(message.key, group[0].sample_index, None, "length")))
             else:
                 self._add(front_end, message, group)
@@ -95,9 +93,8 @@ class Switchboard:
         submission = self._submissions.setdefault((front_end, message.key), Submission(message, []))
         self.waiting.setdefault(front_end, set()).add(message.key)
         for request in group:
-            if request.sample_index < message.params.num_samples:  # else a member of a search, which says nothing
-                # Who goes on was told of cached tokens by the engine before.
-                num_cached = 0 if request.output else None
+            if request.sample_index < message.params.num_samples:  # else a silent member of a search
+                num_cached = 0 if request.output else None  # the engine before sent the number
                 marks: list[Mark] | None = [] if message.is_traced and request.sample_index == 0 else None
                 recipient = Recipient(front_end, message.key, request.sample_index, num_cached, message.name, marks)
                 self._recipients[request.id] = recipient
@@ -105,14 +102,14 @@ class Switchboard:
         self.engine.add(group)
 
     def abort(self, front_end: FrontEnd, message: Abort) -> None:
-        """Ends a request or one sample of it; nobody is told. One that is not there has already ended."""
+        """Ends a request or one sample without an output. A missing one has already ended."""
         submission = self._submissions.get((front_end, message.key))
         for request in list(submission.requests) if submission is not None else ():
             if message.sample is None or self._recipients[request].sample == message.sample:
                 self._end(request)
 
     def drop(self, front_end: FrontEnd) -> None:
-        """A front end is gone: so are its requests."""
+        """Ends the requests of a front end that is gone."""
         self._immediate = [(to, output) for to, output in self._immediate if to != front_end]
         lost = [submission for (to, _), submission in self._submissions.items() if to == front_end]
         log_lost(front_end, len(lost))
@@ -120,7 +117,7 @@ class Switchboard:
             self._end(request)
 
     def withdraw(self, front_end: FrontEnd, key: int) -> Submit:
-        """Takes a request out of the engine; it goes on when the answer is submitted."""
+        """Takes a request out of the engine; submitting the result resumes it."""
         submission = self._submissions[front_end, key]
         live = self.engine.scheduler.live
         progresses = {self._recipients[request].sample: live[request] for request in submission.requests}
@@ -135,7 +132,7 @@ class Switchboard:
         return list(self._submissions)
 
     def keys_of(self, requests: Iterable[RequestId]) -> dict[FrontEnd, set[int]]:
-        """Whose they are, by the keys that their front ends know them by."""
+        """Their keys, by front end."""
         found: dict[FrontEnd, set[int]] = {}
         for request in requests:
             recipient = self._recipients.get(request) or self._recipient_of_search(request)
@@ -144,13 +141,13 @@ class Switchboard:
         return found
 
     def _recipient_of_search(self, request: RequestId) -> Recipient | None:
-        """Most members of a search say nothing; those that do are of the same request."""
+        """Most members of a search have no recipient; those that do share it."""
         progress = self.engine.scheduler.live.get(request)
         members = () if progress is None or progress.beams is None else progress.beams.members
         return next((self._recipients[member] for member in members if member in self._recipients), None)
 
     def step(self) -> dict[FrontEnd, list[Output]]:
-        """One step of the engine, and what each front end hears of it."""
+        """One step of the engine; the outputs of each front end."""
         outputs: dict[FrontEnd, list[Output]] = {}
         for front_end, answer in self._immediate:
             outputs.setdefault(front_end, []).append(answer)
@@ -172,20 +169,18 @@ class Switchboard:
 
     def _output(self, event: Event, recipient: Recipient) -> Output | None:
         if isinstance(event, Token):
-            num_cached = recipient.num_cached or 0
-            if event.finish is None:
-                return Output(recipient.key, recipient.sample, event.token, None, event.score, num_cached)
-            self._forget(event.request)
-            return Output(recipient.key, recipient.sample, event.token, event.finish.value, event.score, num_cached)
+            finish = None
+            if event.finish is not None:
+                finish = event.finish.value
+                self._forget(event.request)
+            return Output(recipient.key, recipient.sample, event.token, finish, event.score, recipient.num_cached or 0)
         if isinstance(event, Admitted | Forked):
             self._not_waiting(recipient)
             if recipient.num_cached is None:
                 recipient.num_cached = event.num_cached if isinstance(event, Admitted) else 0
             _note(recipient, "admitted", event.at)
-        elif isinstance(event, Queued):
-            _note(recipient, "queued", event.at)
-        elif isinstance(event, Preempted):
-            _note(recipient, "preempted", event.at)
+        elif isinstance(event, Queued | Preempted):
+            _note(recipient, "queued" if isinstance(event, Queued) else "preempted", event.at)
         elif isinstance(event, PromptScored):
             submission = self._submissions[recipient.front_end, recipient.key]
             submission.message = with_scored_prompt(submission.message)
@@ -217,7 +212,7 @@ class Switchboard:
 
     def _samples(self, message: Submit) -> tuple[Request, ...]:
         params = message.params
-        # An engine that was started again may have less room than the one that the request was checked against.
+        # A restarted engine may have less room than the one that the request was checked against.
         max_output = min(message.max_output, room_after(len(message.prompt), self._limits))
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids)
         lead = Request(
@@ -234,7 +229,7 @@ class Switchboard:
             count = num_offered(params, len(stop_ids), len(message.prompt), self._limits)
             lead = replace(lead, params=replace(params, logprobs=count, temperature=0.0))  # nothing is drawn
             return lead, *(replace(lead, id=self._new_id(), sample_index=i) for i in range(1, params.beam_width))
-        if params.best_of and params.logprobs is None:  # whoever chooses the best needs to know how likely they are
+        if params.best_of and params.logprobs is None:  # choosing the best needs their likelihoods
             params = replace(params, logprobs=0)
             lead = replace(lead, params=params)
         if params.num_samples == 1:
@@ -254,6 +249,6 @@ def _note(recipient: Recipient, change: Change, at: float) -> None:
 
 
 def log_lost(front_end: FrontEnd, count: int) -> None:
-    """The parent counts them, for those who look at figures."""
+    """Only a log line: the parent counts them in its metrics."""
     if count:
         _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), count)

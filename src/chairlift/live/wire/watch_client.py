@@ -1,8 +1,8 @@
-"""The front end's side of watching the engine: one viewer, and questions about single requests.
+"""The front end's side of the live page: one viewer, and latency breakdowns of single requests.
 
-Always: a viewer that has begun to look is shown every engine that comes, and told when one goes; a question is
-answered, with None when the engine does not know, or is gone. Either costs the engine milliseconds, so questions are
-put to it one after the other, with a pause between, and it is asked for everything once a second at most.
+Always: a viewer sees every engine that comes, and learns when one is gone; a question is answered, with None when the
+engine does not know the request or is gone. Both cost the engine milliseconds: questions go to it one at a time with a
+pause between, and it is asked for the whole view once a second at most.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ class Viewer(Protocol):
     def put(self, snapshot: Snapshot) -> None: ...
 
     def lose(self) -> None:
-        """The engine is gone; when there is another, a whole snapshot comes."""
+        """The engine is gone; the next one sends a whole snapshot."""
         ...
 
 
@@ -30,12 +30,12 @@ class WatchClient:
         self._viewer: Viewer | None = None
         self._asked: tuple[int, asyncio.Future[bytes | None]] | None = None
         self._turn = asyncio.Lock()
-        self._may_ask = 0.0  # from this time on
+        self._may_ask = 0.0  # the earliest time
         self._may_look = 0.0  # likewise
         self._look_later: asyncio.TimerHandle | None = None
 
     def begin(self, viewer: Viewer) -> None:
-        """A whole snapshot comes, soon; also for a viewer that has begun before."""
+        """A whole snapshot comes soon, also for a viewer that began before."""
         self._viewer = viewer
         loop = asyncio.get_running_loop()
         if loop.time() >= self._may_look:

@@ -1,7 +1,7 @@
-"""The engine's side of being watched: which front ends look on, and what they are due.
+"""The engine's side of the live page: which front ends watch, and what each gets.
 
-Always: whoever begins to look gets the whole at once, and then what each tick brought, until it looks away or is gone.
-Nothing is made while nobody looks.
+Always: a new watcher gets the whole view at once, then the news of each tick until it ends watching or is gone. Without
+watchers nothing is made.
 """
 
 import math
@@ -18,11 +18,11 @@ class WatchFeed:
         self._view = view
         self._send = send
         self._watching: dict[FrontEnd, None] = {}
-        self._num_shown = 0  # ticks that those who look have had
+        self._num_shown = 0  # ticks that the watchers have had
 
     @property
     def wait_ms(self) -> int | None:
-        """Until the next tick; None: for ever."""
+        """Until the next tick; None without watchers."""
         return math.ceil(1000 * self._view.due_s) if self._watching else None
 
     def hear(self, front_end: FrontEnd, message: Watch | Explain) -> None:
@@ -38,7 +38,7 @@ class WatchFeed:
             self._send(front_end, Snapshot(True, self._view.whole()))
 
     def show(self) -> None:
-        """What is new, if a tick is over; to be called after every step, and when one is due."""
+        """Sends the news if a tick is over; called after every step, and when a tick is due."""
         if not self._watching:
             return
         self._view.advance()

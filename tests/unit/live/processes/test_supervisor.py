@@ -186,7 +186,7 @@ def test_a_front_end_that_dies_is_cleared_up_after_and_started_again(start) -> N
     server.read_until("ready")
     first = dict(server.pids)
     os.kill(first["front-end"], signal.SIGKILL)
-    died = "the front end 0 died (killed by SIGKILL) with 3 requests under way; starting it again"
+    died = "the front end 0 died (killed by SIGKILL) with 3 requests in flight; starting it again"
     assert server.read_until("the front end 0 died") == died
     server.read_until("the front end 0 is ready again")
     assert server.pids["front-end"] != first["front-end"]
