@@ -20,16 +20,16 @@ from chairlift.telemetry.lines import AbortLine, Add, AnyLine, Commit, Fail, Pla
 from chairlift.telemetry.trace import Trace
 
 _STEPS, _RUNNING, _PREEMPTED, _COUNTERS = range(1, 5)
-_NAMES = {_STEPS: "steps", _RUNNING: "seats", _PREEMPTED: "stepped off", _COUNTERS: "counters"}
+_NAMES = {_STEPS: "steps", _RUNNING: "running set", _PREEMPTED: "preempted", _COUNTERS: "counters"}
 
 Entry = dict[str, Any]
 
 
 def entries(trace: Trace) -> Iterator[Entry]:
-    """What goes under "traceEvents", in no particular order."""
-    for place, (process, name) in enumerate(_NAMES.items()):
+    """The "traceEvents", in no particular order."""
+    for index, (process, name) in enumerate(_NAMES.items()):
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
-        yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": place}}
+        yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": index}}
     converter = _Converter()
     for line in trace:
         yield from converter.take(line)
@@ -48,7 +48,7 @@ def render(trace: Trace) -> Iterator[bytes]:
 
 
 class _Tracks:
-    """The lowest free track for whoever comes."""
+    """Gives each request the lowest free track."""
 
     def __init__(self, process: int) -> None:
         self._process = process
@@ -59,12 +59,10 @@ class _Tracks:
     def enter(self, request: RequestId, at: float) -> None:
         if request in self.open:
             return
-        if self._free:
-            track = heapq.heappop(self._free)
-        else:
+        if not self._free:
             self._num += 1
-            track = self._num
-        self.open[request] = (track, at)
+            self._free.append(self._num)
+        self.open[request] = heapq.heappop(self._free), at
 
     def leave(self, request: RequestId, at: float) -> Iterator[Entry]:
         if request in self.open:
@@ -88,7 +86,7 @@ class _Converter:
         self._running = _Tracks(_RUNNING)
         self._preempted = _Tracks(_PREEMPTED)
         self._prompts: dict[RequestId, int] = {}
-        self._searches: dict[RequestId, list[RequestId]] = {}  # members end together, and some without a word
+        self._searches: dict[RequestId, list[RequestId]] = {}  # members end together, and some without an event
         self._plans: dict[int, Plan] = {}
         self._done = 0.0  # when the last step ended
         self._runs: dict[RequestId, _Run] = {}
@@ -122,7 +120,7 @@ class _Converter:
                     yield from self._end(request, line.at)
 
     def end(self) -> Iterator[Entry]:
-        """Whoever is still there is shown up to the last line."""
+        """Shows open requests up to the last line."""
         for request in [*self._running.open, *self._preempted.open]:
             yield from self._end(request, self._now)
 
@@ -144,19 +142,19 @@ class _Converter:
             prompts=len(plan.chunks) - plan.num_decoding, copies=plan.num_copies,
             swapped_out=plan.num_swap_outs, swapped_in=plan.num_swap_ins,
         )  # fmt: skip
-        for place, (request, first, count) in enumerate(plan.chunks):
+        for index, (request, first, count) in enumerate(plan.chunks):
             if request not in self._running.open:  # aborted meanwhile
                 continue
             end = first + count - len(plan.drafts.get(request, ()))
             is_prompt = end <= self._prompts[request]
-            if place < plan.num_decoding and not is_prompt:
+            if index < plan.num_decoding and not is_prompt:
                 yield from self._decode(request, step, start, at, 1 + len(more.get(request, ())))
             else:
                 what = "prompt" if is_prompt else "again"
                 yield _slice(_RUNNING, self._running.open[request][0], f"{what} {first}-{end}", start, at)
 
     def _decode(self, request: RequestId, step: int, start: float, at: float, num_tokens: int) -> Iterator[Entry]:
-        """A step without this request parts its runs, so that it shows as a gap."""
+        """A step without this request ends its run, so that it shows as a gap."""
         run = self._runs.get(request)
         if run is not None and run.last_step != step - 1:
             yield from self._end_run(request)

@@ -1,6 +1,6 @@
-"""A short name for a plan, equal exactly when the plan is: for showing that a replay plans the same.
+"""A digest of a plan, to show that a replay plans the same.
 
-Of a decode only the block it writes to is taken in: the others were named when they were written or shared.
+Of a decode it covers only the block written to: the others were covered when they were written or shared.
 """
 
 from array import array
@@ -11,8 +11,8 @@ from chairlift.core.plan import StepPlan
 
 def digest(plan: StepPlan) -> str:
     numbers = array("q", (plan.step, plan.num_tokens, plan.num_decodes, len(plan.chunks)))
-    for place, chunk in enumerate(plan.chunks):
-        first = chunk.num_blocks - 1 if place < plan.num_decodes else 0
+    for index, chunk in enumerate(plan.chunks):
+        first = chunk.num_blocks - 1 if index < plan.num_decodes else 0
         numbers.extend((chunk.request.id, chunk.start, chunk.count, chunk.num_tokens, chunk.num_blocks))
         numbers.extend(chunk.blocks[first : chunk.num_blocks])
         numbers.append(len(chunk.samples))

@@ -1,4 +1,4 @@
-"""Where one request's time went, in words."""
+"""A latency breakdown in words."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def headline(breakdown: Breakdown) -> Iterator[str]:
 
 
 def parts(breakdown: Breakdown) -> Iterator[tuple[str, float, str]]:
-    """What its time went to: a name, seconds, and a detail."""
+    """Each part's name, seconds and detail."""
     for part in _ORDER:
         if breakdown.parts[part] or part in breakdown.steps:
             yield part, breakdown.parts[part], _detail(breakdown, part)
@@ -33,17 +33,18 @@ def parts(breakdown: Breakdown) -> Iterator[tuple[str, float, str]]:
 
 def _table(breakdown: Breakdown) -> Iterator[str]:
     for part, seconds, detail in parts(breakdown):
-        yield f"  {part:<16}{_time(seconds):>14}{_share(breakdown, part):>7}   {detail}"
+        share = f"{seconds / breakdown.latency_s:.0%}" if breakdown.latency_s > 0 else ""
+        yield f"  {part:<16}{_time(seconds):>14}{share:>7}   {detail}"
     yield f"  {'together':<16}{_time(sum(breakdown.parts.values())):>14}"
 
 
 def sentences(breakdown: Breakdown) -> Iterator[str]:
-    """Why."""
+    """The reasons."""
     yield from _queue(breakdown)
     yield from _prompt(breakdown)
     for span in breakdown.preempted:
         how = "moved out to host memory" if span.is_swapped else "forgotten, to be computed again"
-        when = f"Stepped off at {_time(span.start - breakdown.add.at)} for {_time(span.end - span.start)}"
+        when = f"Preempted at {_time(span.start - breakdown.add.at)} for {_time(span.end - span.start)}"
         yield f"{when}, for others or for want of memory; its {span.num_computed} computed tokens were {how}."
     yield from _decode(breakdown)
 
@@ -54,7 +55,7 @@ def _queue(breakdown: Breakdown) -> Iterator[str]:
         yield f"It waited for request {breakdown.source}, a sample of the same prompt, to compute that prompt."
     if breakdown.passed:
         later = f"; {_list(breakdown.overtaking)} of them had come later" if breakdown.overtaking else ""
-        yield f"While it waited, {_list(breakdown.passed)} stepped on{later}."
+        yield f"While it waited, {_list(breakdown.passed)} began to run{later}."
 
 
 def _prompt(breakdown: Breakdown) -> Iterator[str]:
@@ -86,21 +87,15 @@ def _decode(breakdown: Breakdown) -> Iterator[str]:
 
 def _detail(breakdown: Breakdown, part: str) -> str:
     if part == QUEUED:
-        reasons = [
-            (why, seconds) for why, seconds in sorted(breakdown.reasons.items(), key=lambda item: -item[1]) if seconds
-        ]
-        return ", ".join(f"{why} {_time(seconds)}" for why, seconds in reasons)
+        reasons = sorted(breakdown.reasons.items(), key=lambda item: -item[1])
+        return ", ".join(f"{why} {_time(seconds)}" for why, seconds in reasons if seconds)
     if part == PREEMPTED:
-        return _times(len(breakdown.preempted))
+        return "once" if len(breakdown.preempted) == 1 else f"{len(breakdown.preempted)} times"
     if part == SKIPPED:
-        return "seated, while steps went on without it"
+        return "running, while steps went on without it"
     if part not in breakdown.steps:
-        return "in the step that completed it"  # a further sample's, from its sibling's
+        return "in the step that completed it"  # of a forked sample
     return _count(len(breakdown.steps[part]), "step")
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _mean(steps: list[RequestStep]) -> str:
@@ -111,10 +106,6 @@ def _list(requests: list[RequestId]) -> str:
     if len(requests) > _NAMED:
         return f"{len(requests)} requests"
     return ("request " if len(requests) == 1 else "requests ") + ", ".join(map(str, requests))
-
-
-def _share(breakdown: Breakdown, part: str) -> str:
-    return f"{breakdown.parts[part] / breakdown.latency_s:.0%}" if breakdown.latency_s > 0 else ""
 
 
 def _time(seconds: float) -> str:

@@ -21,7 +21,7 @@ VERSION = 2
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """As the command line names them."""
+    """Scheduling rules, as the command line names them."""
 
     policy: str = "fcfs"
     prefill: str = "mixed"
@@ -32,7 +32,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     version: int = VERSION
-    chairlift: str  # which release wrote it
+    chairlift: str  # the release that wrote it
     model: str
     clock: str  # "wall" or "virtual"
     depth: int  # plans that the runner took before the first was collected
@@ -49,7 +49,7 @@ class Add(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
 
     requests: list[RequestId]  # one per sample, or per member of a beam search
     prompt: list[int]
-    output: list[int] = []  # of a request that goes on: what another engine made of it
+    output: list[int] = []  # of a resumed request: its tokens from another engine
     max_output: int
     max_tokens: int | None = None
     min_tokens: int = 0
@@ -67,7 +67,7 @@ class AbortLine(TraceLine, frozen=True, tag="abort"):
 
 
 class Plan(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="plan"):
-    """A step was asked for; without `step`, there was nothing to compute. The counts are those just afterwards."""
+    """A step was planned; without `step`, there was nothing to compute. The counts are those just afterwards."""
 
     step: int | None = None
     digest: str = ""
@@ -98,7 +98,7 @@ class Commit(TraceLine, frozen=True, omit_defaults=True, kw_only=True, tag="comm
 
 
 class Fail(TraceLine, frozen=True, tag="fail"):
-    """The step could not be carried out."""
+    """The step failed."""
 
     step: int
     message: str
@@ -133,7 +133,7 @@ _EVENTS = {line: event for event, line in _LINES.items()}
 _VALUES = {
     event: itemgetter(*(event._fields.index(name) for name in line.__struct_fields__)) for event, line in _LINES.items()
 }
-WRITTEN: Any = Union[(*get_args(Input), *_EVENTS)]  # what the text of a line is decoded to
+WRITTEN: Any = Union[(*get_args(Input), *_EVENTS)]  # the types of lines
 
 
 def line_of(event: Event) -> msgspec.Struct:
@@ -142,7 +142,7 @@ def line_of(event: Event) -> msgspec.Struct:
 
 
 def read(line: Any) -> AnyLine:
-    """A line as it was decoded; events as they were told, without scores."""
+    """The input or event of a decoded line; events without scores."""
     kind = _EVENTS.get(type(line))
     found: AnyLine = line if kind is None else kind(**msgspec.structs.asdict(line))
     return found

@@ -1,9 +1,8 @@
-"""How log lines look: text for people, or one JSON object a line for machines.
+"""Log lines: text for people, or one JSON object a line for machines.
 
-Always: a line of JSON has `time`, `level`, `logger` and `message`, then what else was said of it as `fields`. Whatever
-a client sent, a message, a field or a traceback takes no more than its bound (prompts and answers have none where they
-are to be logged), holds no control characters and cannot look like another line. User names and passwords in addresses
-are left out.
+Always: a JSON line has `time`, `level`, `logger` and `message`, then the record's `fields`. Messages, fields and
+tracebacks have bounds (logged prompts and answers have none), hold no control characters and cannot look like another
+line. User names and passwords in addresses are left out.
 """
 
 import json
@@ -37,7 +36,7 @@ class TextLines(logging.Formatter):
         super().__init__(_TEXT)
 
     def format(self, record: logging.LogRecord) -> str:
-        record.exc_text = None  # what another handler made of it, without bounds
+        record.exc_text = None  # of another handler, without bounds
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -47,7 +46,7 @@ class TextLines(logging.Formatter):
         return super().formatMessage(record) + "".join(words)
 
     def formatException(self, ei: Any) -> str:
-        """Each of its lines behind a bar, which no line of the log begins with."""
+        """Each line behind a bar, with which no line of the log begins."""
         text = _escaped(_UNFIT_IN_LINES, _short(super().formatException(ei), MAX_TRACEBACK))
         return "\n".join(f"| {line}" for line in text.split("\n"))
 
@@ -60,7 +59,7 @@ def set_up_logging(level: str, form: str) -> None:
 
 
 def said(text: str) -> str:
-    """What the server says of itself whatever the level, as a line like the others."""
+    """A line that the server prints whatever the level, in the format of the others."""
     if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
         return json.dumps(_line(time.time(), "INFO", "chairlift", text), ensure_ascii=False)
     return f"chairlift: {text}"
@@ -76,7 +75,7 @@ def _bounded(name: str, value: object) -> object:
 
 
 def _short(text: str, most: int) -> str:
-    """Its beginning and its end, where it is longer."""
+    """The beginning and the end of a longer text."""
     half = most // 2
     if len(text) > most:
         text = f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
@@ -88,6 +87,6 @@ def _escaped(unfit: re.Pattern[str], text: str) -> str:
 
 
 def _word(value: object) -> str:
-    """One word, whatever it is: what a client sent cannot look like another line."""
+    """One word, so that a client's text cannot look like another line."""
     text = str(value)
     return text if text.isprintable() and " " not in text and '"' not in text and text else json.dumps(text)

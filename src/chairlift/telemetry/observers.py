@@ -1,4 +1,4 @@
-"""Several observers in the place of one."""
+"""Several observers as one."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""Where a request's time went, as stretches of it: queue, prefill, decode, preemption."""
+"""The phases of a request for its spans: queue, prefill, decode, preemption."""
 
 from typing import Literal, NamedTuple
 
 Change = Literal["queued", "admitted", "preempted"]
-Mark = tuple[Change, float]  # what became of a request in the engine, and when
+Mark = tuple[Change, float]  # a change of a request in the engine, and when
 
 
 class Phase(NamedTuple):
@@ -13,10 +13,10 @@ class Phase(NamedTuple):
 
 
 def phases(marks: list[Mark], first: float | None, ended: float) -> list[Phase]:
-    """Of a request whose first token came at `first`. What was under way at the end lasts until then."""
+    """`first`: when the first token came. An open phase lasts until `ended`."""
     found: list[Phase] = []
     waits: dict[Change, str] = {"queued": "queue", "preempted": "preemption"}
-    since: Mark | None = None  # what it waits since
+    since: Mark | None = None  # since when it waits, and why
     admitted: float | None = None
     for change, at in marks:
         if change == "admitted":
@@ -29,7 +29,7 @@ def phases(marks: list[Mark], first: float | None, ended: float) -> list[Phase]:
     if since is not None:
         found.append(Phase(waits[since[0]], since[1], ended))
     if admitted is not None:
-        # The token was made before it was seen here, but the engine's last mark may be later still.
+        # The engine's last mark may be later than the first token.
         found.append(Phase("prefill", admitted, max(admitted, ended if first is None else first)))
     if first is not None:
         found.append(Phase("decode", first, ended))

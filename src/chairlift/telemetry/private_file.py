@@ -1,4 +1,4 @@
-"""Files that hold what users sent: for the server's own user alone, whatever the umask allows others."""
+"""Files with prompts: for the server's own user alone, whatever the umask."""
 
 import os
 import stat
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def create_private(path: Path) -> FileIO:
-    """Opens for writing, from the beginning; a file that is there already becomes private too. Raises `OSError`."""
+    """Opens for writing from the beginning; an existing file becomes private too. Raises `OSError`."""
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     file = FileIO(number, "wb")
     try:

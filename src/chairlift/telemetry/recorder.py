@@ -1,8 +1,7 @@
 """Writes a trace file while an engine runs.
 
-Always: nobody but its user can read the file, which holds prompts. What happened up to a second ago, and everything
-before the engine fell idle, is in it. A file that cannot be written any more ends the recording with a warning, never
-the run.
+Always: only its user can read the file, which holds prompts. It lags by a second at most, and not at all once the
+engine is idle. A file that cannot be written any more ends the recording with a warning, never the run.
 """
 
 import logging
@@ -28,11 +27,11 @@ from chairlift.telemetry.private_file import create_private
 _log = logging.getLogger(__name__)
 _FLUSH_S = 1.0
 _FLUSH_BYTES = 1 << 16
-_EARLY = (Queued, Admitted, Preempted, RuleFailed, Shrunk)  # no commit tells of these
+_EARLY = (Queued, Admitted, Preempted, RuleFailed, Shrunk)  # told before their commit
 
 
 class Recorder:
-    """An engine's observer that writes what it is told."""
+    """An engine's observer that writes inputs and events."""
 
     def __init__(self, path: Path, scheduler: Scheduler, rules: Rules, model: str, clock: str, depth: int) -> None:
         self._path = path
@@ -40,7 +39,7 @@ class Recorder:
         self._encode = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
         self._flushed = 0.0
-        # An engine tells of a step's events once it is committed. Those from when it was planned go before the commit.
+        # An engine tells a step's events after its commit. Those of its planning go before the commit.
         self._held: Commit | Fail | None = None
         try:
             self._file = create_private(path)
@@ -58,7 +57,7 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """Writes what the scheduler has not been asked for yet, then ends the file."""
+        """Writes the scheduler's remaining events, then closes the file."""
         self.happened(self._scheduler.take_events())
         self._flush()
         self._file.close()
@@ -151,7 +150,7 @@ class Recorder:
 def _add(samples: tuple[Request, ...], now: float) -> Add:
     lead = samples[0]
     params, attributes = lead.params, lead.attributes.given
-    if salt := attributes.get("cache_salt"):  # whoever knows a salt can probe for the prompts under it
+    if salt := attributes.get("cache_salt"):  # a known salt allows probing for the prompts under it
         attributes["cache_salt"] = blake2b(salt.encode(), digest_size=8).hexdigest()
     return Add(
         at=now,

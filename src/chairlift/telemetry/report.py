@@ -1,7 +1,7 @@
-"""The figures of a run, live or simulated, and how they are shown. Each figure's formula is in docs/figures.md.
+"""The figures of a run, live or simulated, as JSON and text. Each figure's formula is in docs/figures.md.
 
-Always: times are seconds; percentiles are exact, interpolated between the two nearest values. Does not know how the
-values were gathered.
+Always: times are seconds; percentiles are exact, interpolated between the two nearest values. Knows nothing of how the
+values were measured.
 """
 
 import math
@@ -36,15 +36,15 @@ class Spread:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low = int(place)
+    position = share * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How a number stood over the steps."""
+    """A number over the steps."""
 
     mean: float = 0.0
     max: int = 0
@@ -52,7 +52,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What counts as served well: a request must stay within every limit that is given."""
+    """A service-level objective: a good request stays within every limit given."""
 
     ttft: float = math.inf
     tpot: float = math.inf
@@ -73,7 +73,7 @@ class Slo:
 
 @dataclass(slots=True)
 class Latencies:
-    """Eight bytes a figure for each finished request, in order of finishing."""
+    """Of finished requests, in order of finishing; eight bytes a figure."""
 
     queue_s: "array[float]"
     ttft_s: "array[float]"
@@ -92,7 +92,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class UserShare:
-    """What one user asked for and got."""
+    """One user's demand and service."""
 
     requests: int
     finished: int
@@ -126,7 +126,7 @@ class Report:
     cache_hit_tokens: int
     blocks: Level  # in use
     blocks_saved: Level  # by sharing: what all requests' tables list, less the blocks in use
-    rule_failures: tuple[str, ...]  # what went wrong with scheduling rules, which were replaced
+    rule_failures: tuple[str, ...]  # errors of scheduling rules, which were replaced
     slo: Slo | None
     good: int | None  # finished requests within the slo
     goodput_per_s: float | None
@@ -182,7 +182,7 @@ def _level(level: Level) -> str:
 
 
 def fairness(shares: Sequence[UserShare]) -> float:
-    """Jain's index over the rates at which users were served while they competed, weighted by how long they did."""
+    """Jain's index over the service rates of competing users, weighted by how long they competed."""
     competing = [share for share in shares if share.competing_s > 0]
     num_tokens = sum(share.competing_tokens for share in competing)
     if not num_tokens:

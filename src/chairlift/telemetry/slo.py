@@ -22,7 +22,7 @@ class SloLimit(NamedTuple):
 
 
 def parse_slo_limits(text: str, figures: Collection[str], shares: Collection[str] = SHARES) -> tuple[SloLimit, ...]:
-    """figures, shares: those that the command knows."""
+    """`figures`, `shares`: those that the command knows."""
     limits = tuple(_limit(part.strip(), figures, shares) for part in text.split(","))
     if len({limit[:2] for limit in limits}) < len(limits):
         raise InvalidConfig(f"--slo {text}: gives a figure twice")

@@ -1,8 +1,8 @@
 """Requests as OpenTelemetry spans, sent by OTLP over HTTP.
 
 Always: made when a request is over and sent by a thread of its own, so no request waits for it. At most `MAX_PENDING`
-spans wait to be sent; a request whose spans would be more has none, and they are counted as dropped, as are those that
-the receiver did not take. Needs the packages of `chairlift[otel]`.
+spans wait to be sent; beyond, a request's spans are dropped and counted, like those that the receiver refused. Needs
+the packages of `chairlift[otel]`.
 """
 
 import threading
@@ -26,7 +26,7 @@ _GOODBYE_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RequestSpan:
-    """A request that is over; times are those of the monotonic clock."""
+    """A request that is over; times are of the monotonic clock."""
 
     name: str
     start: float
@@ -38,7 +38,7 @@ class RequestSpan:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Raises `InvalidConfig` when spans could not be sent there."""
+    """Raises `InvalidConfig` when spans cannot be sent there."""
     try:
         parts = urlsplit(endpoint)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -85,7 +85,7 @@ class Spans:
         exporter = Exporter(endpoint=_with_path(endpoint), timeout=_TIMEOUT_S)
         self._processor = BatchSpanProcessor(
             exporter,
-            max_queue_size=max(_BATCH, 2 * max_pending),  # more than ever wait, so that nothing is dropped unseen
+            max_queue_size=max(_BATCH, 2 * max_pending),  # never full, so that nothing is dropped uncounted
             schedule_delay_millis=_DELAY_MS,
             max_export_batch_size=_BATCH,
         )
@@ -114,8 +114,9 @@ class Spans:
         span = self._tracer.start_span(
             request.name, parent, SpanKind.SERVER, attributes=dict(request.attributes), start_time=at(request.start)
         )
-        if not span.is_recording():  # whoever called us does not want this one
-            self._forget(num_spans)
+        if not span.is_recording():  # the caller's trace is not sampled
+            with self._lock:
+                self._num_pending -= num_spans
             return
         if request.error is not None:
             span.set_status(StatusCode.ERROR, request.error)
@@ -128,7 +129,7 @@ class Spans:
         span.end(at(request.end))
 
     def tell(self) -> None:
-        """Counts what the thread has sent or dropped since."""
+        """Counts what the thread has sent or dropped since the last call."""
         with self._lock:
             told, self._told = self._told, {"sent": 0, "dropped": 0}
         for outcome, count in told.items():
@@ -146,11 +147,7 @@ class Spans:
             self._num_pending -= count
             self._told[outcome] += count
 
-    def _forget(self, count: int) -> None:
-        with self._lock:
-            self._num_pending -= count
-
 
 def _with_path(endpoint: str) -> str:
-    """The address of a receiver as people give it has no path; that of its traces has."""
+    """Adds the path of traces to an address without one."""
     return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + "/v1/traces"

@@ -1,12 +1,12 @@
-"""A runner whose work is timed: how long steps are prepared, and how long the engine waits for them."""
+"""A runner that times its steps: how long they are prepared, and how long the engine waits for them."""
 
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Clock, Runner
 
 
 class Stopwatch:
-    """Stands in for the runner it is given. Of one that has steps in flight, `submit` is the preparing and `collect`
-    the waiting. One that computes inside `submit` says how much of it was preparing; if it does not, none was."""
+    """Wraps a runner. With steps in flight, `submit` is the preparing and `collect` the waiting. A runner that computes
+    inside `submit` reports how much of it was preparing; otherwise none was."""
 
     def __init__(self, runner: Runner, clock: Clock) -> None:
         self.prepare_s = 0.0  # so far

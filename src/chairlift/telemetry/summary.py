@@ -1,4 +1,4 @@
-"""The figures of a recorded run, from its trace: the same as the run itself would have reported."""
+"""The figures of a recorded run from its trace, equal to those of the run itself."""
 
 from chairlift.telemetry.lines import Add, Input, Plan
 from chairlift.telemetry.report import Report, Slo

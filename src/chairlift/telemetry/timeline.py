@@ -1,8 +1,7 @@
-"""What became of each request, gathered from events as they come, and folded into a report.
+"""Gathers a run's figures from events and makes its report.
 
-Always: memory grows with live requests and users, plus thirty-two bytes for each finished request. Only requests that
-were announced by `added` count; members of a beam search beyond the answers asked for are not. Knows nothing of clocks:
-every time comes with an event.
+Always: memory grows with live requests and users, plus thirty-two bytes for each finished request. Only requests of
+`added` count, without the extra members of beam searches. Knows nothing of clocks: every time comes with an event.
 """
 
 import math
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 from chairlift.core.events import Admitted, Computed, Event, Finished, Forked, Preempted, RuleFailed, Token
 from chairlift.core.ids import RequestId
-from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.plan import StepPlan
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.pool import BlockPool
 from chairlift.telemetry import report
@@ -27,7 +26,7 @@ class _User:
     ttft_s: float = 0.0
     e2e_s: float = 0.0
     num_waiting: int = 0
-    since: float = 0.0  # the run's competing seconds when the user began to wait
+    since: float = 0.0  # the run's competing seconds when its wait began
     competing_s: float = 0.0
     competing_tokens: int = 0
 
@@ -49,7 +48,7 @@ class _Live:
 
 
 class Timeline:
-    """An engine's observer, which looks at `pool` after each plan; or fed by hand with `added`, `stepped` and `add`."""
+    """An engine's observer, which reads `pool` after each plan; or fed with `added`, `stepped` and `add`."""
 
     def __init__(self, pool: BlockPool | None = None) -> None:
         self._pool = pool
@@ -58,8 +57,8 @@ class Timeline:
         self._done = Latencies.none()
         self._sum_blocks = self._max_blocks = self._sum_saved = self._max_saved = 0  # over the steps
         self._num_waiting_users = 0
-        self._competing_s = 0.0  # time in which at least two users had requests waiting
-        self._changed = 0.0  # when that time was last brought up to date
+        self._competing_s = 0.0  # time with requests of at least two users waiting
+        self._changed = 0.0  # when that time was last updated
         self._started = math.inf
         self._ended = -math.inf
         self._num_steps = self._num_decode_steps = self._num_requests = 0
@@ -68,7 +67,6 @@ class Timeline:
         self._rule_failures: list[str] = []
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
-        """A prompt is queued, with all its samples."""
         params = samples[0].params
         heard = samples[: params.n] if params.beam_width else samples
         user = self._users.setdefault(samples[0].attributes.user, _User())
@@ -80,8 +78,10 @@ class Timeline:
             self._live[request.id] = live = _Live(user, now)
             self._wait(live, now)
 
-    def aborted(self, request: RequestId, now: float) -> None:
+    def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
+
+    committed = failed = rolled_back = aborted
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
@@ -89,7 +89,7 @@ class Timeline:
             self.stepped(plan.num_decoding, pool.num_held if pool else 0, pool.num_shared if pool else 0)
 
     def stepped(self, num_decoding: int, num_blocks: int, num_saved: int) -> None:
-        """A step was planned; just then so many blocks were in use, and sharing saved so many."""
+        """A step was planned, with `num_blocks` in use and `num_saved` by sharing."""
         self._num_steps += 1
         self._num_decode_steps += num_decoding > 0
         self._sum_blocks += num_blocks
@@ -98,15 +98,6 @@ class Timeline:
             self._max_blocks = num_blocks
         if num_saved > self._max_saved:
             self._max_saved = num_saved
-
-    def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
-        """Events follow."""
-
-    def failed(self, plan: StepPlan, message: str, now: float) -> None:
-        """Events follow."""
-
-    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
-        """Events follow."""
 
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -135,7 +126,7 @@ class Timeline:
             self._finish(event.request, live)
 
     def _change(self, live: _Live | None, event: Event) -> None:
-        if isinstance(event, Preempted):  # of a search's silent members too
+        if isinstance(event, Preempted):  # also of a search's silent members
             self._num_preempted += 1
             self._num_swapped += event.is_swapped
         if live is None:
@@ -190,19 +181,19 @@ class Timeline:
             live.user.competing_s += self._competing_s - live.user.since
 
     def _advance(self, now: float) -> None:
-        # Events of a step may be told after a later arrival.
+        # Events of a step may come after a later arrival.
         if now > self._changed:
             if self._num_waiting_users > 1:
                 self._competing_s += now - self._changed
             self._changed = now
 
     def latency_so_far_s(self, now: float) -> float:
-        """All latencies together if every request under way ended now: the least that they can come to."""
+        """The sum of latencies if every open request ended now: a lower bound."""
         ended = math.fsum(user.e2e_s for user in self._users.values())
         return ended + math.fsum(now - live.queued for live in self._live.values())
 
     def report(self, slo: Slo | None = None) -> Report:
-        """The figures so far; requests under way count as requests, with the tokens they have."""
+        """The figures so far; open requests count as requests, with their tokens so far."""
         done, total_s = self._done, max(0.0, self._ended - self._started)
         users = {name: user.share() for name, user in self._users.items()}
         good = None if slo is None else done.num_good(slo)

@@ -1,6 +1,6 @@
 """Trace files, read back line by line.
 
-Always: a line that is wrong is named. A last line without its end, as a killed process leaves it, is passed over.
+Always: an error names its line. A last line without its end, as a killed process leaves it, is skipped.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from chairlift.telemetry.lines import VERSION, WRITTEN, Add, AnyLine, Header, re
 
 
 class Trace:
-    """A trace file: its header at once, its lines whenever they are iterated, as often as wanted."""
+    """A trace file: its header at once, its lines at each iteration."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class _Version(msgspec.Struct, tag_field="kind", tag="trace"):
 
 
 def samples_of(line: Add) -> tuple[Request, ...]:
-    """The requests as the scheduler saw them; how their tokens were chosen is not known any more."""
+    """The requests as the scheduler saw them; their sampling parameters are not in the trace."""
     is_search = bool(line.beam_width)
     params, scored = (
         SamplingParams(

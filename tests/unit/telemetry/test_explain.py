@@ -47,11 +47,11 @@ def test_a_request_waits_behind_those_that_have_the_seats(tmp_path: Path) -> Non
     breakdown = break_down(trace, RequestId(4))
     assert (breakdown.num_running, breakdown.num_ahead) == (2, 1)
     assert breakdown.passed == [3]
-    assert set(breakdown.reasons) == {"until the next step", "no free seat"}
+    assert set(breakdown.reasons) == {"until the next step", "the running set was full"}
     text = in_words(breakdown)
     assert "When it came, 2 requests ran and 1 waited before it." in text
-    assert "While it waited, request 3 stepped on." in text
-    assert "no free seat" in text
+    assert "While it waited, request 3 began to run." in text
+    assert "the running set was full" in text
 
 
 def test_those_that_came_later_and_went_first_are_named(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_those_that_came_later_and_went_first_are_named(tmp_path: Path) -> None:
         LIMITS, policy=LongestFirst(), arrivals={0: [one(1, 4, 9), one(2, 2, 9), one(3, 2, 2)], 1: [one(4, 2, 9)]}
     )
     text = in_words(break_down(record(world, tmp_path / "t"), RequestId(3)))
-    assert "While it waited, requests 1, 2, 4 stepped on; request 4 of them had come later." in text
+    assert "While it waited, requests 1, 2, 4 began to run; request 4 of them had come later." in text
 
 
 def test_a_prompt_in_chunks_is_told_chunk_by_chunk(tmp_path: Path) -> None:

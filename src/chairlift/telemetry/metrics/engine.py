@@ -1,7 +1,6 @@
-"""What the engine counts: watches it, and adds up a step's tokens before anything is written.
+"""The engine's metrics, from its observer.
 
-Always: changes nothing of what it watches. Counts are shown a tenth of a second later at most, and at once when the
-engine has nothing left to do.
+Always: counts are shown a tenth of a second later at most, and at once when the engine is idle.
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from chairlift.telemetry.stopwatch import Stopwatch
 
 @dataclass(slots=True)
 class _Times:
-    num_prompt: int  # 0: its tokens are counted with another sample, or were in the engine that it comes from
+    num_prompt: int  # 0: counted with another sample, or by the engine before
     queued: float
     num_cached: int = 0  # of its prompt
     admitted: float | None = None
@@ -28,13 +27,13 @@ class _Times:
 
 
 class EngineMetrics:
-    """An engine's observer; the first of several, as it tells how long things took by when it is called."""
+    """An engine's observer; the first of several, as it measures times by when it is called."""
 
     def __init__(self, store: Store, scheduler: Scheduler, stopwatch: Stopwatch) -> None:
         self._store = store
         self._scheduler = scheduler
         self._stopwatch = stopwatch
-        self._runner_s = (0.0, 0.0)  # what it had after the last step
+        self._runner_s = (0.0, 0.0)  # after the last step
         self._live: dict[RequestId, _Times] = {}
         self._last: dict[RequestId, float] = {}  # when each made its last token
         self._flushed = 0.0
@@ -62,14 +61,16 @@ class EngineMetrics:
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
         for request in samples:
-            if request.output:  # goes on where another engine ended
+            if request.output:  # resumed from another engine
                 self._live[request.id] = _Times(0, now, admitted=now, first=now)
                 self._last[request.id] = now
             else:
                 self._live[request.id] = _Times(0 if request.sample_index else len(request.prompt), now)
 
-    def aborted(self, request: RequestId, now: float) -> None:
+    def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
+
+    failed = rolled_back = aborted
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         if plan is not None:
@@ -83,12 +84,6 @@ class EngineMetrics:
         self._parts["run"].add(runner.run_s - run_s)
         self._runner_s = runner.prepare_s, runner.run_s
 
-    def failed(self, plan: StepPlan, message: str, now: float) -> None:
-        """Events follow."""
-
-    def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
-        """Events follow."""
-
     def happened(self, events: Sequence[Event]) -> None:
         last, gaps, num_tokens = self._last, list[float](), 0
         for event in events:
@@ -98,14 +93,14 @@ class EngineMetrics:
                 before = last.get(request)
                 if before is None:
                     self._begin(request, at)
-                elif at > before:  # those of one step come together: a search's, and what drafts bring
+                elif at > before:  # tokens of one step come together: of searches and drafts
                     gaps.append(at - before)
                 last[request] = at
                 if finish is not None:
                     self._end(request)
             else:
                 self._change(event)
-        for gap, count in Counter(gaps).items():  # most came equally long after the one before
+        for gap, count in Counter(gaps).items():  # most gaps are equal
             self._between.add(gap, count)
         self._generated.add(num_tokens)
         now = monotonic()
@@ -123,7 +118,7 @@ class EngineMetrics:
             request.num_cached = min(event.num_cached, request.num_prompt)
 
     def _begin(self, id: RequestId, at: float) -> None:
-        """Prompt and wait count now, and not before: an engine may die meanwhile, and another begin with it again."""
+        """Counts prompt and wait with the first token; after a death before it, the next engine counts them."""
         request = self._live.get(id)
         if request is not None:
             request.first = at

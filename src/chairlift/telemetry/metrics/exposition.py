@@ -1,4 +1,4 @@
-"""What a scrape reads: the figures of all processes, added up, in Prometheus' text format."""
+"""The response to a scrape: the metrics of all processes, added up, in Prometheus' text format."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,8 +24,8 @@ class _Found:
 
 
 def exposition(folder: Path, vllm_model: str | None = None) -> bytes:
-    """`vllm_model` is the name of the model where vLLM's series are wanted beside ours."""
-    # A process that has just begun, or was killed just then, may have a file without a single byte.
+    """`vllm_model`: the model's name, if vLLM's series are wanted too."""
+    # A process that has just begun, or was killed just then, may have an empty file.
     files = [str(path) for path in sorted(folder.glob("*.db")) if path.stat().st_size]
     metrics: list[Metric] = list(MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]
     if vllm_model is not None:

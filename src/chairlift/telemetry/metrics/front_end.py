@@ -1,4 +1,4 @@
-"""What a front end counts of the requests that it answers."""
+"""A front end's metrics."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from chairlift.telemetry.metrics.store import FLUSH_S, Store
 
 
 class FrontEndMetrics:
-    """Shown a tenth of a second later at most. Used in the event loop alone."""
+    """Shown a tenth of a second later at most. For the event loop alone."""
 
     def __init__(self, folder: Path, index: int) -> None:
         self.folder = folder
@@ -26,7 +26,7 @@ class FrontEndMetrics:
         self._flush_soon()
 
     def refused(self, reason: str) -> None:
-        """A connection was ended below the routes."""
+        """A connection ended below the routes."""
         self._store.counter("chairlift_connections_refused_total", reason).add()
         self._flush_soon()
 
@@ -37,7 +37,7 @@ class FrontEndMetrics:
     def finished(
         self, num_prompt: int, num_generated: int, ttft_s: float, tpot_s: float | None, total_s: float
     ) -> None:
-        """A prompt was answered to its end; `tpot_s` is None when there was one token."""
+        """A prompt was answered; `tpot_s` is None when there was one token."""
         self._first_token.add(ttft_s)
         if tpot_s is not None:
             self._per_token.add(tpot_s)

@@ -1,4 +1,4 @@
-"""What the parent counts: who had to be started again, and what was lost with a front end."""
+"""The parent's metrics: restarts, and requests lost with a front end."""
 
 import platform
 from pathlib import Path
@@ -27,7 +27,7 @@ class ParentMetrics:
         self._store.flush()
 
     def front_end_starts_again(self, index: int, num_lost: int) -> None:
-        """It has died with so many requests under way."""
+        """It died with `num_lost` requests in flight."""
         forget(self._folder, front_end_role(index))
         self._front_end_restarts.add()
         self._store.counter("chairlift_requests_total", "", "failed", "front_end_died").add(num_lost)

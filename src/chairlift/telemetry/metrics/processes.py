@@ -1,7 +1,7 @@
 """The usual `process_*` series, of all processes of the server together.
 
-Always: `process_cpu_seconds_total` counts those that have ended too, so it does not go back. Resident memory is a plain
-sum: what processes share is in it once for each.
+Always: `process_cpu_seconds_total` includes ended processes, so it does not go back. Resident memory is a plain sum:
+shared memory counts once per process.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def processes(folder: Path) -> Iterator[Metric]:
                 num_fds += process.num_fds()
                 started = min(started, process.create_time())
                 max_fds = min(max_fds, process.rlimit(psutil.RLIMIT_NOFILE)[0])
-        except (psutil.Error, OSError, ValueError):  # it has just ended, or has just begun
+        except (psutil.Error, OSError, ValueError):  # just ended, or just begun
             continue
     if started == float("inf"):
         return

@@ -1,7 +1,7 @@
-"""The table of all series that `/metrics` has under our own name.
+"""The table of our own series on `/metrics`; docs/metrics.md describes them.
 
-Always: names follow Prometheus' conventions (`_total` for what only grows, `_seconds` and `_tokens` as units), and a
-label has few values, whatever clients send. docs/metrics.md says the same for readers.
+Always: names follow Prometheus' conventions (`_total` for counters, `_seconds` and `_tokens` as units), and a label has
+few values, whatever clients send.
 """
 
 from typing import Literal, NamedTuple

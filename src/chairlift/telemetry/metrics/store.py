@@ -1,26 +1,30 @@
-"""One process's figures, kept where every front end can read them.
+"""One process's metrics, in files that every front end can read.
 
 Always: a folder holds a few small mapped files for each role ("engine", "front-end-0", ...), and at most one process
-has a role at a time. Who takes a role over goes on with its files, so no count goes back when a process is started
-again; its gauges are cleared when it dies. What is added is kept in plain numbers until `flush`: a process that is
-killed takes with it what came since, a tenth of a second at most.
+has a role at a time. A restarted process goes on with the files of its role, so no counter goes back; its gauges are
+cleared when it dies. Values are kept in plain numbers until `flush`: a killed process loses a tenth of a second.
 """
 
 import os
 from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.values import MultiProcessValue
 
 from chairlift.telemetry.mapped import make_mapped
 from chairlift.telemetry.metrics.series import SERIES
 
+M = TypeVar("M", bound=MetricWrapperBase)
 FLUSH_S = 0.1
 _GAUGES = "gauge_livesum"
-# More than all series take, labels included: the library lets a file that is full grow without a place on the disk.
+# More than all series take, labels included: the library grows a full file without allocating it on the disk.
 _SIZES = {"counter": 2**18, "histogram": 2**18, _GAUGES: 2**16}
-_LENGTH_BYTES = 8  # at a file's start: how much of it is used
+_LENGTH_BYTES = 8  # at a file's start: the length in use
 _PID_BYTES = 20
 
 
@@ -80,10 +84,10 @@ class BufferedHistogram:
 
 
 class Store:
-    """To be made once in a process, which has the role from then on."""
+    """Made once in a process, which has the role from then on."""
 
     def __init__(self, folder: Path, role: str) -> None:
-        # The library asks for both whenever a value is made.
+        # The library reads both whenever a value is made.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
         values.ValueClass = MultiProcessValue(lambda: role)  # type: ignore[no-untyped-call]
         for kind, size in _SIZES.items():
@@ -91,62 +95,52 @@ class Store:
         make_mapped(pid_file(folder, role), _PID_BYTES)
         _write(pid_file(folder, role), str(os.getpid()).encode().ljust(_PID_BYTES))
         self._registry = CollectorRegistry()
-        self._made: dict[str, Counter | Gauge | _Histogram] = {}
-        self._added: dict[tuple[str, ...], BufferedCounter | BufferedHistogram] = {}
+        self._made: dict[str, MetricWrapperBase] = {}
+        self._counters: dict[tuple[str, ...], BufferedCounter] = {}
+        self._histograms: dict[tuple[str, ...], BufferedHistogram] = {}
 
     def counter(self, name: str, *labels: str) -> BufferedCounter:
-        made = self._added.get((name, *labels))
-        if made is None:
-            counter = self._metric(name)
-            assert isinstance(counter, Counter)
-            made = self._added[name, *labels] = BufferedCounter(counter.labels(*labels) if labels else counter)
-        assert isinstance(made, BufferedCounter)
-        return made
+        if (name, *labels) not in self._counters:
+            counter = self._metric(Counter, name, labels)
+            self._counters[name, *labels] = BufferedCounter(counter)
+        return self._counters[name, *labels]
 
     def histogram(self, name: str, *labels: str) -> BufferedHistogram:
-        made = self._added.get((name, *labels))
-        if made is None:
-            histogram = self._metric(name)
-            assert isinstance(histogram, _Histogram)
-            histogram = histogram.labels(*labels) if labels else histogram
-            made = self._added[name, *labels] = BufferedHistogram(histogram, SERIES[name].bounds)
-        assert isinstance(made, BufferedHistogram)
-        return made
+        if (name, *labels) not in self._histograms:
+            bounds = SERIES[name].bounds
+            histogram = self._metric(_Histogram, name, labels, buckets=bounds)
+            self._histograms[name, *labels] = BufferedHistogram(histogram, bounds)
+        return self._histograms[name, *labels]
 
     def gauge(self, name: str, *labels: str) -> Gauge:
         """Setting it shows at once."""
-        gauge = self._metric(name)
-        assert isinstance(gauge, Gauge)
-        return gauge.labels(*labels) if labels else gauge
+        return self._metric(Gauge, name, labels, multiprocess_mode="livesum")
 
     def flush(self) -> None:
-        for added in self._added.values():
-            added.flush()
+        buffered: Iterable[BufferedCounter | BufferedHistogram] = chain(
+            self._counters.values(), self._histograms.values()
+        )
+        for each in buffered:
+            each.flush()
 
-    def _metric(self, name: str) -> Counter | Gauge | _Histogram:
-        made = self._made.get(name)
-        if made is None:
-            series, to = SERIES[name], self._registry
-            match series.kind:
-                case "counter":
-                    made = Counter(name, series.help, series.labels, registry=to)
-                case "gauge":
-                    made = Gauge(name, series.help, series.labels, registry=to, multiprocess_mode="livesum")
-                case "histogram":
-                    made = _Histogram(name, series.help, series.labels, registry=to, buckets=series.bounds)
-            self._made[name] = made
-        return made
+    def _metric(self, kind: type[M], name: str, labels: tuple[str, ...], **options: Any) -> M:
+        if name not in self._made:
+            series = SERIES[name]
+            self._made[name] = kind(name, series.help, series.labels, registry=self._registry, **options)
+        made = self._made[name]
+        assert isinstance(made, kind)
+        return made.labels(*labels) if labels else made
 
 
 def forget(folder: Path, role: str) -> None:
-    """Whoever had this role is gone, and so is what its gauges showed. Files stay: there may be no room for others."""
+    """Clears the gauges of a role whose process is gone. Files stay: the disk may be full."""
     if pid_file(folder, role).exists():
         _write(pid_file(folder, role), bytes(_PID_BYTES))
         _write(folder / f"{_GAUGES}_{role}.db", bytes(_LENGTH_BYTES))
 
 
 def _write(path: Path, start: bytes) -> None:
-    """The rest stays."""
+    """Overwrites the beginning; the rest stays."""
     with path.open("r+b") as file:
         file.write(start)
 

@@ -1,106 +1,62 @@
-"""vLLM's names for what we count, so that dashboards made for it work.
+"""vLLM's names for our metrics, so that its dashboards work.
 
-Always: made from our own series when somebody asks, at no cost before. Buckets are vLLM's, which are among ours.
+Always: made from our own series at a scrape that asks for them. Buckets are vLLM's, which are among ours.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
 from chairlift.telemetry.metrics import buckets
 
-
-class _Plain(NamedTuple):
-    name: str
-    kind: str
-    ours: tuple[str, ...]  # added together
-    help: str
-
-
-class _Cut(NamedTuple):
-    name: str
-    ours: str
-    bounds: tuple[float, ...]
-    help: str
-
-
-_PLAIN = (
-    _Plain("num_requests_running", "gauge", ("chairlift_requests_running",), "Requests in a batch."),
-    _Plain(
-        "num_requests_waiting",
-        "gauge",
-        ("chairlift_requests_waiting", "chairlift_requests_preempted"),
-        "Requests that wait, preempted ones too.",
+# By vLLM's name: kind, help, and our series that are added together.
+_SUMS = {
+    "num_requests_running": ("gauge", "Requests in a batch.", "requests_running"),
+    "num_requests_waiting": (
+        "gauge", "Requests that wait, preempted ones too.", "requests_waiting", "requests_preempted",
     ),
-    _Plain("num_preemptions", "counter", ("chairlift_preemptions_total",), "Preemptions."),
-    _Plain("prompt_tokens", "counter", ("chairlift_prompt_tokens_total",), "Prompt tokens."),
-    _Plain("prompt_tokens_cached", "counter", ("chairlift_prompt_tokens_cached_total",), "Cached prompt tokens."),
-    _Plain("generation_tokens", "counter", ("chairlift_generated_tokens_total",), "Generated tokens."),
-    *(
-        _Plain(f"{prefix}prefix_cache_{what}", "counter", (ours,), f"Tokens: prefix cache {what}.")
-        for prefix in ("", "gpu_")
-        for what, ours in (
-            ("queries", "chairlift_prompt_tokens_total"),
-            ("hits", "chairlift_prompt_tokens_cached_total"),
-        )
+    "num_preemptions": ("counter", "Preemptions.", "preemptions"),
+    "prompt_tokens": ("counter", "Prompt tokens.", "prompt_tokens"),
+    "prompt_tokens_cached": ("counter", "Cached prompt tokens.", "prompt_tokens_cached"),
+    "generation_tokens": ("counter", "Generated tokens.", "generated_tokens"),
+    "prefix_cache_queries": ("counter", "Tokens: prefix cache queries.", "prompt_tokens"),
+    "prefix_cache_hits": ("counter", "Tokens: prefix cache hits.", "prompt_tokens_cached"),
+    "gpu_prefix_cache_queries": ("counter", "Tokens: prefix cache queries.", "prompt_tokens"),
+    "gpu_prefix_cache_hits": ("counter", "Tokens: prefix cache hits.", "prompt_tokens_cached"),
+}  # fmt: skip
+_FIRST, _BETWEEN, _REQUEST = buckets.VLLM_FIRST_TOKEN, buckets.VLLM_BETWEEN_TOKENS, buckets.VLLM_REQUEST
+# By vLLM's name: our histogram, vLLM's bounds, help.
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": ("time_to_first_token_seconds", _FIRST, "Time to first token."),
+    "inter_token_latency_seconds": ("inter_token_seconds", _BETWEEN, "Time between tokens."),
+    "time_per_output_token_seconds": ("inter_token_seconds", _BETWEEN, "Time between tokens."),
+    "request_time_per_output_token_seconds": (
+        "time_per_output_token_seconds", _BETWEEN, "Time per output token of a request.",
     ),
-)
-_CUT = (
-    _Cut(
-        "time_to_first_token_seconds",
-        "chairlift_time_to_first_token_seconds",
-        buckets.VLLM_FIRST_TOKEN,
-        "Time to first token.",
-    ),
-    *(
-        _Cut(name, "chairlift_inter_token_seconds", buckets.VLLM_BETWEEN_TOKENS, "Time between tokens.")
-        for name in ("inter_token_latency_seconds", "time_per_output_token_seconds")
-    ),
-    _Cut(
-        "request_time_per_output_token_seconds",
-        "chairlift_time_per_output_token_seconds",
-        buckets.VLLM_BETWEEN_TOKENS,
-        "Time per output token of a request.",
-    ),
-    *(
-        _Cut(name, ours, buckets.VLLM_REQUEST, help)
-        for name, ours, help in (
-            ("e2e_request_latency_seconds", "chairlift_request_duration_seconds", "Latency of a request."),
-            ("request_queue_time_seconds", "chairlift_queue_seconds", "Time in the queue."),
-            ("request_prefill_time_seconds", "chairlift_prefill_seconds", "Time of the prompt."),
-            ("request_decode_time_seconds", "chairlift_decode_seconds", "Time after the first token."),
-        )
-    ),
-    _Cut("iteration_tokens_total", "chairlift_step_tokens", buckets.VLLM_STEP_TOKENS, "Tokens of a step."),
-    _Cut("request_prompt_tokens", "chairlift_request_prompt_tokens", buckets.TOKENS, "Prompt tokens of a request."),
-    *(
-        _Cut(name, "chairlift_request_generated_tokens", buckets.TOKENS, "Generated tokens of a request.")
-        for name in ("request_generation_tokens", "request_max_num_generation_tokens")
-    ),
-)
+    "e2e_request_latency_seconds": ("request_duration_seconds", _REQUEST, "Latency of a request."),
+    "request_queue_time_seconds": ("queue_seconds", _REQUEST, "Time in the queue."),
+    "request_prefill_time_seconds": ("prefill_seconds", _REQUEST, "Time of the prompt."),
+    "request_decode_time_seconds": ("decode_seconds", _REQUEST, "Time after the first token."),
+    "iteration_tokens_total": ("step_tokens", buckets.VLLM_STEP_TOKENS, "Tokens of a step."),
+    "request_prompt_tokens": ("request_prompt_tokens", buckets.TOKENS, "Prompt tokens of a request."),
+    "request_generation_tokens": ("request_generated_tokens", buckets.TOKENS, "Generated tokens of a request."),
+    "request_max_num_generation_tokens": ("request_generated_tokens", buckets.TOKENS, "Generated tokens of a request."),
+}  # fmt: skip
 
 
-def as_vllm(ours: Iterable[Metric], model: str) -> Iterator[Metric]:
+def as_vllm(metrics: Iterable[Metric], model: str) -> Iterator[Metric]:
     """vLLM's series from ours."""
-    found = {metric.name: metric for metric in ours}
+    ours = {metric.name.removeprefix("chairlift_"): metric for metric in metrics}
     labels = {"model_name": model, "engine": "0"}
-    for plain in _PLAIN:
-        values = [_sum(found, name) for name in plain.ours]
-        if None not in values:
-            yield _metric(plain.name, plain.kind, plain.help, labels, sum(filter(None, values)))
-    yield from _usage(found, labels)
-    yield _successes(found, labels)
-    for cut in _CUT:
-        histogram = found.get(cut.ours)
-        if histogram is not None:
-            yield _cut(histogram, cut, labels)
-
-
-def _sum(found: Mapping[str, Metric], name: str) -> float | None:
-    """Over all labels; None when nobody has it."""
-    metric = found.get(name.removesuffix("_total"))
-    return None if metric is None else sum(sample.value for sample in metric.samples)
+    for name, (kind, help, *parts) in _SUMS.items():
+        if all(part in ours for part in parts):
+            value = sum(sample.value for part in parts for sample in ours[part].samples)
+            yield _metric(name, kind, help, labels, value)
+    yield from _usage(ours, labels)
+    yield _successes(ours, labels)
+    for name, (part, bounds, help) in _HISTOGRAMS.items():
+        if part in ours:
+            yield _histogram(ours[part], name, bounds, help, labels)
 
 
 def _metric(name: str, kind: str, help: str, labels: dict[str, str], value: float) -> Metric:
@@ -109,20 +65,18 @@ def _metric(name: str, kind: str, help: str, labels: dict[str, str], value: floa
     return metric
 
 
-def _usage(found: Mapping[str, Metric], labels: dict[str, str]) -> Iterator[Metric]:
-    capacity = _sum(found, "chairlift_kv_capacity_blocks")
+def _usage(ours: Mapping[str, Metric], labels: dict[str, str]) -> Iterator[Metric]:
+    capacity = sum(sample.value for sample in ours["kv_capacity_blocks"].samples) if "kv_capacity_blocks" in ours else 0
     if capacity:
-        blocks = found["chairlift_kv_blocks"].samples
-        held = sum(sample.value for sample in blocks if sample.labels["state"] == "held")
+        held = sum(sample.value for sample in ours["kv_blocks"].samples if sample.labels["state"] == "held")
         for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
             yield _metric(name, "gauge", "KV cache in use; 1 is all of it.", labels, held / capacity)
 
 
-def _successes(found: Mapping[str, Metric], labels: dict[str, str]) -> Metric:
+def _successes(ours: Mapping[str, Metric], labels: dict[str, str]) -> Metric:
     metric = Metric("vllm:request_success", "Requests that ended, by why.", "counter")
     reasons = dict.fromkeys(("stop", "length", "abort", "error"), 0.0)
-    ended = found.get("chairlift_requests")
-    for sample in ended.samples if ended is not None else ():
+    for sample in ours["requests"].samples if "requests" in ours else ():
         outcome, reason = sample.labels["outcome"], sample.labels["reason"]
         name = {"aborted": "abort", "failed": "error"}.get(outcome, reason)
         if outcome != "refused" and name in reasons:
@@ -132,12 +86,13 @@ def _successes(found: Mapping[str, Metric], labels: dict[str, str]) -> Metric:
     return metric
 
 
-def _cut(ours: Metric, cut: _Cut, labels: dict[str, str]) -> Metric:
-    metric = Metric(f"vllm:{cut.name}", cut.help, "histogram")
-    wanted = {*cut.bounds, float("inf")}
+def _histogram(ours: Metric, name: str, bounds: tuple[float, ...], help: str, labels: dict[str, str]) -> Metric:
+    metric = Metric(f"vllm:{name}", help, "histogram")
+    wanted = {*bounds, float("inf")}
     for sample in ours.samples:
         bound = sample.labels.get("le")
         if bound is None or float(bound) in wanted:
-            name = metric.name + sample.name.removeprefix(ours.name)
-            metric.add_sample(name, {**labels, **sample.labels}, sample.value)
+            metric.add_sample(
+                metric.name + sample.name.removeprefix(ours.name), {**labels, **sample.labels}, sample.value
+            )
     return metric

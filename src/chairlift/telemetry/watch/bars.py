@@ -1,12 +1,13 @@
-"""Requests as bars: what each did from its arrival on; and which of them are shown.
+"""Requests as bars of the live page's timeline, and which of them are shown.
 
-A bar is a row of spans without gaps: q queued, p a chunk of its prompt, d decoding, o stepped off, a a chunk computed
-again. Always: no more than `MAX_SHOWN` requests are shown, chosen by their place in the order of arrival alone, so that
-slow and quick ones have the same chance.
+A bar is a row of spans without gaps: q queued, p a chunk of its prompt, d decoding, o preempted, a a chunk computed
+again. Always: at most `MAX_SHOWN` requests are shown, chosen by their order of arrival alone, so that slow and quick
+ones have the same chance.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from chairlift.core.events import Admitted, Computed, Event, Forked, Preempted
@@ -20,7 +21,7 @@ QUEUED, PROMPT, DECODE, PREEMPTED, RECOMPUTED = "q", "p", "d", "o", "a"
 
 
 class Bar(NamedTuple):
-    """What every page is told of a row: not whose it is."""
+    """What every page gets of a row; not its user."""
 
     id: RequestId
     prompt: int
@@ -30,25 +31,25 @@ class Bar(NamedTuple):
     first: float | None
     end: float | None
     finish: str
-    state: str  # of the last span, which has not ended; empty: all have
+    state: str  # of the open span; empty: none is open
     spans: list[tuple[str, float]]  # what, until when
 
 
 @dataclass(slots=True, eq=False)
 class BarRow:
     progress: Progress
-    siblings: tuple[RequestId, ...]  # all samples of its prompt, this one included
-    num_running: int  # when it came
+    siblings: tuple[RequestId, ...]  # all samples of its prompt, with this one
+    num_running: int  # at its arrival
     num_ahead: int
-    mark: int  # how many records the log had had then
+    mark: int  # records of the log until then
     state: str = QUEUED
     spans: list[tuple[str, float]] = field(default_factory=list)
     num_cached: int = 0
     first: float | None = None
     end: float | None = None
     finish: str = ""
-    is_swapped: bool = False  # when it last stepped off
-    is_new: bool = True  # something has changed since it was last shown
+    is_swapped: bool = False  # at its last preemption
+    is_new: bool = True  # changed since it was last shown
     number: int = 0
 
     @property
@@ -59,7 +60,7 @@ class BarRow:
     def take(self, event: Event) -> None:
         match event:
             case Admitted() | Forked():
-                is_back = self.state == PREEMPTED and self.is_swapped  # with all that it had
+                is_back = self.state == PREEMPTED and self.is_swapped  # with its blocks
                 again = RECOMPUTED if self.state == PREEMPTED else PROMPT
                 self._cut(event.at, DECODE if is_back or isinstance(event, Forked) else again)
                 if isinstance(event, Admitted) and not self.num_cached:
@@ -68,12 +69,12 @@ class BarRow:
                 self._cut(event.at, PREEMPTED)
                 self.is_swapped = event.is_swapped
             case Computed():
-                # Caught up when all that was known then is computed: a token has come since, or is the next step's.
+                # Done when all tokens known then are computed: one has come since, or is the next step's.
                 is_done = event.start + event.num_tokens >= len(self.progress.tokens) - 1
                 self._cut(event.at, DECODE if is_done else self.state)
 
     def begin(self, at: float) -> None:
-        """Its first token has come."""
+        """Its first token came."""
         self.first, self.is_new = at, True
         if self.state == PROMPT:
             self._cut(at, DECODE)
@@ -83,28 +84,18 @@ class BarRow:
         self.end, self.finish = at, finish
 
     def _cut(self, at: float, then: str) -> None:
-        """What it did until now is a span; something else begins."""
+        """Ends the open span and begins another."""
         self.is_new = True
-        if len(self.spans) >= MAX_SPANS:  # a very long prompt: its chunks run together
-            place = next((i for i, span in enumerate(self.spans[:-1]) if span[0] == self.spans[i + 1][0]), 0)
-            del self.spans[place]
+        if len(self.spans) >= MAX_SPANS:  # a very long prompt: two of its chunks become one
+            del self.spans[next((i for i, (one, two) in enumerate(pairwise(self.spans)) if one[0] == two[0]), 0)]
         self.spans.append((self.state, round(at, 4)))
         self.state = then
 
     def bar(self) -> Bar:
         request = self.progress.request
-        return Bar(
-            request.id,
-            len(request.prompt),
-            self.num_output,
-            self.num_cached,
-            round(self.progress.arrival, 4),
-            self.first,
-            self.end,
-            self.finish,
-            self.state,
-            self.spans,
-        )
+        lengths = len(request.prompt), self.num_output, self.num_cached
+        times = round(self.progress.arrival, 4), self.first, self.end
+        return Bar(request.id, *lengths, *times, self.finish, self.state, self.spans)
 
 
 class ShownRows:
@@ -112,7 +103,7 @@ class ShownRows:
 
     def __init__(self) -> None:
         self.every = 1
-        self.gone: list[RequestId] = []  # since the last look, not shown any more
+        self.gone: list[RequestId] = []  # not shown any more, since the last news
         self._num_seen = 0
         self._rows: dict[RequestId, BarRow] = {}
 
@@ -132,7 +123,7 @@ class ShownRows:
                 self._drop([row for row in self if row.number % self.every])
 
     def forget(self, now: float) -> None:
-        """Those that ended long ago."""
+        """Drops those that ended long ago."""
         self._drop([row for row in self if row.end is not None and row.end < now - KEEP_S])
         if self.every > 1 and len(self._rows) < MAX_SHOWN // 4:
             self.every //= 2

@@ -1,7 +1,7 @@
-"""The blocks of a pool as a map: a row of cells in the order of the blocks, each with what its blocks are.
+"""The blocks of a pool as a map: a row of cells in the order of the blocks.
 
-Always: at most `MAX_CELLS` cells, and making the map looks at no more than `MAX_LOOKS` blocks, however many there are;
-where there are more, a cell speaks for some of its blocks. Exact counts are in the ticks.
+Always: at most `MAX_CELLS` cells, made from at most `MAX_LOOKS` blocks; in a larger pool a cell samples its blocks.
+Exact counts are in the ticks.
 
     held    "0099940..."   a cell's share of held blocks, in ninths
     cached  "9900040..."   its share of free blocks that still hold a prefix

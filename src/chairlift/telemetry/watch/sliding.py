@@ -1,7 +1,7 @@
-"""Percentiles of what was measured lately.
+"""Percentiles over a sliding window.
 
-Values fall into buckets that grow by a fortieth, so a percentile is right to a percent or so; adding one costs the same
-however many there are. What is older than the window leaves it a turn at a time.
+Values fall into buckets that grow by a fortieth, so a percentile is right to a percent or so; adding a value costs the
+same however many there are. Old values leave the window a turn at a time.
 """
 
 import math
@@ -22,17 +22,14 @@ class Sliding:
         self._turns[-1][bucket] += count
 
     def turn(self) -> None:
-        """A turn is over; the oldest leaves."""
+        """Begins a turn; the oldest leaves the window."""
         self._sum.update(self._turns[-1])
         self._turns.append(Counter())
         if len(self._turns) > self._num_turns + 1:
-            for bucket, count in self._turns.popleft().items():
-                self._sum[bucket] -= count
-                if not self._sum[bucket]:
-                    del self._sum[bucket]
+            self._sum -= self._turns.popleft()  # drops buckets that are empty now
 
     def percentiles(self) -> tuple[float, ...] | None:
-        """Of the turns that are over, p50, p90 and p99; None where nothing was measured."""
+        """p50, p90 and p99 of the ended turns; None without values."""
         total = sum(self._sum.values())
         if not total:
             return None

@@ -1,8 +1,8 @@
-"""What is kept of the last minutes, so that a request's breakdown can be told while the engine runs.
+"""The steps of the last minutes, for latency breakdowns while the engine runs.
 
-A record of each step costs the same however many requests decode in it: who decodes is not written down, for it follows
-from what else is. Always: a request that has its prompt computed and sits is in every step that decodes; only the
-members of searches, steps cut for want of memory, and drafts with several steps in flight may be told a little wrong.
+A step's record costs the same however many requests decode in it: which ones decode follows from the other records, as
+a running request whose prompt is computed is in every step that decodes. Only members of searches, steps cut for want
+of memory, and drafts with several steps in flight may come out a little wrong.
 """
 
 from collections import deque
@@ -19,6 +19,7 @@ from chairlift.telemetry.lines import AbortLine, Add, Commit, Fail, RollBack
 from chairlift.telemetry.watch.bars import BarRow
 
 MAX_RECORDS = 60_000
+PromptChunk = tuple[RequestId, int, int, bool]  # request, start, count, whether it samples
 
 
 class PlanRecord(NamedTuple):
@@ -29,13 +30,11 @@ class PlanRecord(NamedTuple):
     num_tokens: int
     running: int
     blocks: int
-    prompts: tuple[tuple[RequestId, int, int, bool], ...]  # request, start, count, whether it samples
+    prompts: tuple[PromptChunk, ...]
     num_drafts: dict[RequestId, int]
 
 
 class CommitRecord(NamedTuple):
-    """A step is committed."""
-
     at: float
     step: int
 
@@ -62,13 +61,13 @@ class StepLog:
         self.add(PlanRecord(now, plan.step, chunks, plan.num_decoding, tokens, running, blocks, prompts, num_drafts))
 
     def since(self, mark: int) -> Iterator[StepRecord] | None:
-        """All records after the first `mark`; None when some of them are gone."""
-        place = mark - (self.total - len(self._records))
-        return None if place < 0 else islice(self._records, place, None)
+        """The records after the first `mark`; None when some of them are gone."""
+        start = mark - (self.total - len(self._records))
+        return None if start < 0 else islice(self._records, start, None)
 
 
 def break_down(log: StepLog, row: BarRow, limits: Limits) -> Breakdown | None:
-    """Where the time of a request went, up to now; None when too long ago it began."""
+    """The latency breakdown up to now; None when the request began too long ago."""
     records = log.since(row.mark)
     if records is None:
         return None
@@ -78,14 +77,13 @@ def break_down(log: StepLog, row: BarRow, limits: Limits) -> Breakdown | None:
         if reader.builder.is_done:
             break
     breakdown = reader.builder.breakdown
-    assert breakdown is not None
     breakdown.num_running, breakdown.num_ahead = row.num_running, row.num_ahead
     breakdown.num_tokens, breakdown.first_token = row.num_output, row.first
     return breakdown
 
 
 class _LogReader:
-    """Sees the records as one request does."""
+    """Feeds the records to a builder, as one request sees them."""
 
     def __init__(self, row: BarRow, limits: Limits) -> None:
         request = row.progress.request
@@ -95,19 +93,12 @@ class _LogReader:
         self._num_computed = 0
         self._num_known = len(request.prompt) + len(request.output)  # when it last began to wait
         self._is_decoding = False
-        self._is_waiting = True  # has never sat
+        self._is_waiting = True  # was never admitted
         self._open: dict[int | None, PlanRecord] = {}
         self._arrival = row.progress.arrival
-        self._later: set[RequestId] = set()  # who came after it
-        lengths = [0] * self._num_prompt
-        self.builder.take(
-            Add(
-                at=row.progress.arrival,
-                requests=list(row.siblings),
-                prompt=lengths,
-                max_output=request.max_output,
-            )
-        )
+        self._later: set[RequestId] = set()  # later arrivals
+        prompt = [0] * self._num_prompt  # only its length counts
+        self.builder.take(Add(at=self._arrival, requests=list(row.siblings), prompt=prompt, max_output=0))
 
     def take(self, record: StepRecord) -> None:
         if isinstance(record, PlanRecord):
@@ -116,12 +107,13 @@ class _LogReader:
         elif isinstance(record, CommitRecord | Fail | RollBack):
             plan = self._open.pop(record.step, None)
             if plan is None and not self._is_waiting:  # planned before it came
-                self.builder.see(_passing(record))
+                self.builder.see(PlanView(record.at, record.step, None, False, 0, 0, 0, 0, 0))
             elif plan is not None and isinstance(record, RollBack):
                 self._roll_back(plan)
-            self.builder.take(
-                Commit(at=record.at, step=record.step, tokens=[]) if isinstance(record, CommitRecord) else record
-            )
+            if isinstance(record, CommitRecord):
+                self.builder.take(Commit(at=record.at, step=record.step, tokens=[]))
+            else:
+                self.builder.take(record)
         elif record.request == self._id:
             self._own(record)
         elif self._is_waiting:
@@ -133,26 +125,20 @@ class _LogReader:
                 self.builder.take(record)
 
     def _own(self, record: AbortLine | events.Event) -> None:
-        match record:
-            case AbortLine():
-                self.builder.take(record)
-                return
-            case events.Admitted() | events.Forked():
-                self._is_waiting = False
-            case events.Preempted():
-                self._is_decoding = False
-                self._num_known = max(self._num_known, record.num_computed + 1)
-            case events.Queued():
-                return
+        if isinstance(record, events.Admitted | events.Forked):
+            self._is_waiting = False
+        elif isinstance(record, events.Preempted):
+            self._is_decoding = False
+            self._num_known = max(self._num_known, record.num_computed + 1)
         self.builder.take(record)
         if isinstance(record, events.Forked):
             self._is_decoding, self._num_computed = True, self._num_prompt
-            for plan in self._open.values():  # made before anybody was told of the one that it was born in
+            for plan in self._open.values():  # made before the event of the fork was seen
                 if plan.at > record.at:
                     self.builder.see(self._plan_view(plan))
 
     def _roll_back(self, plan: PlanRecord) -> None:
-        chunk = next((chunk for chunk in plan.prompts if chunk[0] == self._id), None)
+        chunk = self._chunk(plan)
         if chunk is not None:
             self._num_computed = chunk[1]
             self._is_decoding = self._num_computed == self._num_known - 1
@@ -161,7 +147,7 @@ class _LogReader:
 
     def _plan_view(self, plan: PlanRecord) -> PlanView:
         own, is_decode = None, False
-        chunk = next((chunk for chunk in plan.prompts if chunk[0] == self._id), None)
+        chunk = self._chunk(plan)
         if chunk is not None:
             _, start, count, is_sampled = chunk
             own = start, count
@@ -175,6 +161,5 @@ class _LogReader:
         sizes = (plan.num_chunks, plan.num_tokens, num_prompt_tokens, plan.running, plan.blocks)
         return PlanView(plan.at, plan.step, own, is_decode, *sizes)
 
-
-def _passing(end: CommitRecord | Fail | RollBack) -> PlanView:
-    return PlanView(end.at, end.step, None, False, 0, 0, 0, 0, 0)
+    def _chunk(self, plan: PlanRecord) -> PromptChunk | None:
+        return next((chunk for chunk in plan.prompts if chunk[0] == self._id), None)

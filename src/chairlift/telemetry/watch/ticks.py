@@ -1,17 +1,17 @@
-"""What the engine did in about a second, as one row of numbers."""
+"""Ticks: what the engine did in about a second, as one row of numbers."""
 
 import msgspec
 
 from chairlift.core.scheduling.scheduler import Scheduler
 
 PERIOD_S = 1.0
-KEEP_S = 300.0  # rows are kept so long
-WINDOW_S = 30  # latencies are those of so many seconds before
+KEEP_S = 300.0  # how long ticks are kept
+WINDOW_S = 30  # of latencies
 Percentiles = tuple[float, ...] | None  # p50, p90, p99
 
 
 class TickSums(msgspec.Struct):
-    """Added up since the last row."""
+    """Added up since the last tick."""
 
     prompt_tokens: int = 0  # computed
     output_tokens: int = 0
@@ -21,7 +21,7 @@ class TickSums(msgspec.Struct):
     aborted: int = 0
     preemptions: int = 0
     steps: int = 0
-    # Where the time of the engine's thread went; together, all of it while there was work.
+    # The time of the engine's thread; together, all of it while there was work.
     schedule_s: float = 0.0
     prepare_s: float = 0.0  # until the device had the step
     compute_s: float = 0.0  # waiting for the device, or computing
@@ -29,8 +29,10 @@ class TickSums(msgspec.Struct):
     other_s: float = 0.0  # reading from front ends and sending to them
 
 
-class Tick(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    at: float  # when it ended
+class _Levels(msgspec.Struct):
+    """As they are at the end of the tick."""
+
+    at: float
     seconds: float
     running: int
     waiting: int
@@ -42,19 +44,10 @@ class Tick(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ttft_s: Percentiles
     tpot_s: Percentiles
     itl_s: Percentiles
-    prompt_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    finished: int
-    failed: int
-    aborted: int
-    preemptions: int
-    steps: int
-    schedule_s: float
-    prepare_s: float
-    compute_s: float
-    commit_s: float
-    other_s: float
+
+
+class Tick(TickSums, _Levels, array_like=True, gc=False):
+    """The levels, then the sums."""
 
 
 def make_tick(
@@ -65,7 +58,6 @@ def make_tick(
     sums: TickSums,
 ) -> Tick:
     pool, host = scheduler.pool, scheduler.tables.host
-    counted = (getattr(sums, name) for name in TickSums.__struct_fields__)
     return Tick(
         round(at, 3),
         round(seconds, 3),
@@ -77,5 +69,5 @@ def make_tick(
         pool.num_held,
         host.num_held,
         *latencies,
-        *(round(value, 6) for value in counted),
+        *(round(value, 6) for value in msgspec.structs.astuple(sums)),
     )

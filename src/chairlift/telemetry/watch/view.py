@@ -1,7 +1,7 @@
-"""The engine's observer for those who look on: what happened lately, ready to be shown.
+"""The engine's observer for the live page: the last five minutes, ready to be shown.
 
-Always: a step costs the same few microseconds whether anybody looks or not, but for one look at each of its events. The
-last five minutes are there for whoever begins to look. Nothing of what was asked or answered is kept, only lengths.
+Always: a step costs a few microseconds with or without watchers, and one look at each of its events. Prompts and
+answers are not kept, only their lengths.
 """
 
 from collections import deque
@@ -30,29 +30,29 @@ _TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
 
 class View:
     def __init__(self, scheduler: Scheduler, clock: Clock, runner: Stopwatch, start: int = 1) -> None:
-        """`start` counts the engines of a server: 2 for the first that took the place of one that died."""
+        """`start` counts the engines of a server from 1."""
         self._scheduler = scheduler
         self._now = clock.now
         self._encode = msgspec.json.Encoder().encode
         self._start = start
         self._runner = runner
-        self._runner_s = (0.0, 0.0)  # what it had at the last tick
+        self._runner_s = (0.0, 0.0)  # at the last tick
         self._ticks: deque[Tick] = deque()
         self.num_ticks = 0
-        self._began = self._now()  # the tick under way
+        self._began = self._now()  # of the open tick
         self._sums = TickSums()
         self._ttft, self._tpot, self._itl = Sliding(WINDOW_S), Sliding(WINDOW_S), Sliding(WINDOW_S)
-        self._sampled = 0.0  # the last step that made a token
-        self._decoded: float | None = None  # the last that decoded, if those who run have run since
-        self._left: float | None = None  # when the last step ended, if there was more to do
+        self._sampled = 0.0  # when a step last made a token
+        self._decoded: float | None = None  # when a step last decoded, if requests have run since
+        self._left: float | None = None  # when the last step ended, if there was work left
         self._log = StepLog()
-        self._held: CommitRecord | Fail | None = None  # goes into the log after the events of its planning
+        self._held: CommitRecord | Fail | None = None  # logged after the events of its planning
         self._live: dict[RequestId, BarRow] = {}
-        self._fresh: dict[RequestId, BarRow] = {}  # whose first token is due, and no event will tell
+        self._fresh: dict[RequestId, BarRow] = {}  # awaiting a first token that no event tells of
         self._shown = ShownRows()
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
-        self.advance()  # after a pause: what comes is not spread over it
+        self.advance()  # ends an idle tick, so that new work is not spread over it
         scheduler, params = self._scheduler, samples[0].params
         ids = tuple(request.id for request in samples)
         num_running = len(scheduler.running)
@@ -80,7 +80,7 @@ class View:
         counts.prompt_tokens += sum(chunk.count for chunk in plan.chunks[plan.num_decoding :])
         if result.tokens:
             counts.output_tokens += len(result.tokens) + sum(map(len, result.more.values()))
-            if plan.num_decoding:  # several tokens of a request count as one: they come together
+            if plan.num_decoding:  # several tokens of a request come together and count as one
                 self._itl.add(now - (self._sampled if self._decoded is None else self._decoded), plan.num_decoding)
                 self._decoded = now
             self._sampled = now
@@ -93,13 +93,13 @@ class View:
     def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(None)
         self._log.add(RollBack(now, plan.step, message))
-        for chunk in plan.chunks:  # what is left of a prompt may now be one token, which no event tells of
+        for chunk in plan.chunks:  # the rest of a prompt may now be one token, which no event tells of
             row = self._live.get(chunk.request.id)
             if row is not None and row.first is None:
                 self._fresh[chunk.request.id] = row
 
     def happened(self, events: Sequence[Event]) -> None:
-        # The last field of a token that is not its request's last is None; of these there are many.
+        # Most events are tokens before a request's last, with None as their last field.
         for event in [event for event in events if event[-1] is not None]:
             self._take(event)
         self._hold(None)
@@ -160,7 +160,7 @@ class View:
             self._tpot.add((event.at - row.first) / (row.num_output - 1))
 
     def advance(self) -> float:
-        """Closes the tick under way when its time has come; what time it is."""
+        """Closes the open tick if it is over; returns the time."""
         now = self._now()
         if now - self._began >= PERIOD_S:
             self._close_tick(now)
@@ -168,7 +168,7 @@ class View:
 
     @property
     def due_s(self) -> float:
-        """Until the tick under way is over."""
+        """Until the open tick is over."""
         return max(0.0, self._began + PERIOD_S - self._now())
 
     def _close_tick(self, now: float) -> None:
@@ -180,8 +180,7 @@ class View:
             for _ in range(min(WINDOW_S, max(1, round(now - self._began)))):
                 latency.turn()
         ttft, tpot, itl = (latency.percentiles() for latency in latencies)
-        tick = make_tick(now, now - self._began, self._scheduler, (ttft, tpot, itl), counts)
-        self._ticks.append(tick)
+        self._ticks.append(make_tick(now, now - self._began, self._scheduler, (ttft, tpot, itl), counts))
         while self._ticks[0].at < now - KEEP_S:
             self._ticks.popleft()
         self.num_ticks += 1
@@ -189,7 +188,7 @@ class View:
         self._shown.forget(now)
 
     def whole(self) -> bytes:
-        """Everything there is to show, as of the last tick."""
+        """The whole view, as of the last tick."""
         return self._encode(
             self._news(list(self._ticks), [row.bar() for row in self._shown])
             | {
@@ -203,7 +202,7 @@ class View:
         )
 
     def news(self, num_ticks: int) -> bytes:
-        """What the last so many ticks have brought; to be asked for once for all who look."""
+        """The news of the last `num_ticks`; called once for all watchers."""
         new = [row for row in self._shown if row.is_new]
         for row in new:
             row.is_new = False
@@ -223,7 +222,7 @@ class View:
         }
 
     def explain(self, request: RequestId) -> bytes | None:
-        """Whose it is, and where its time went in words; None when it is not shown, or too long ago it began."""
+        """Its user and latency breakdown; None when it is not shown, or began too long ago."""
         row = self._shown.get(request)
         breakdown = None if row is None else break_down(self._log, row, self._scheduler.limits)
         if breakdown is None or row is None:

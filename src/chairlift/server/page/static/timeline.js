@@ -1,7 +1,7 @@
 // Recent requests as bars, and the latency breakdown of the chosen one.
 
-const KINDS = { q: ["queued", "amber"], p: ["prompt", "violet"], d: ["decoding", "blue"], o: ["stepped off", "red"], a: ["computed again", "pink"] };
-const PARTS = { queued: "amber", prompt: "violet", decoding: "blue", "passed by": "slate", "stepped off": "red", "computed again": "pink" };
+const KINDS = { q: ["queued", "amber"], p: ["prompt", "violet"], d: ["decoding", "blue"], o: ["preempted", "red"], a: ["computed again", "pink"] };
+const PARTS = { queued: "amber", prompt: "violet", decoding: "blue", "passed by": "slate", "preempted": "red", "computed again": "pink" };
 const EDGE = 18; // for the axis
 let chosen = null;
 let lanes = 8;
