@@ -65,8 +65,7 @@ def main(behaviour: str, where: Path) -> int:
     beats = itertools.count()
     front_ends = [lambda: Child("front end 0", front_end, behaviour, where)]
     server = Supervisor(
-        lambda: Child("engine", engine, behaviour, where),
-        front_ends,
+        [lambda: Child("engine", engine, behaviour, where), *front_ends],
         progress,
         clear_up=lambda index: index + 3,
         on_engine_death=lambda was_killed: say(f"told: {'killed' if was_killed else 'crashed'}"),

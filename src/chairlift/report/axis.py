@@ -17,13 +17,13 @@ class Axis:
 
     @classmethod
     def over(cls, low: float, high: float, start: float, end: float, is_log: bool = False) -> "Axis":
-        """Widened where it would have no length."""
+        """Widened if it would have no length."""
         if high <= low:
             low, high = (low / 2, low * 2) if is_log else (low, low + 1.0)
         return cls(low, high, start, end, is_log)
 
     def widened(self, below: float, above: float) -> "Axis":
-        """By these parts of its length, on the same pixels."""
+        """By shares of its length, on the same pixels."""
         return Axis(self.value(-below), self.value(1 + above), self.start, self.end, self.is_log)
 
     def at(self, value: float) -> float:
@@ -40,15 +40,13 @@ class Axis:
         return self.low + (self.high - self.low) * share
 
     def ticks(self) -> Iterator[float]:
-        """Round numbers within it."""
+        """Round numbers in its range."""
         if self.is_log:
             yield from self._log_ticks()
             return
         step = round_step((self.high - self.low) / NUM_TICKS)
-        place = math.ceil(self.low / step - 1e-9)
-        while place * step <= self.high + 1e-9 * step:
-            yield place * step
-            place += 1
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        yield from (index * step for index in range(first, last + 1))
 
     def _log_ticks(self) -> Iterator[float]:
         decades = math.log10(self.high / self.low)
@@ -66,7 +64,7 @@ def round_step(least: float) -> float:
 
 
 def labels(values: Sequence[float]) -> list[str]:
-    """With as many digits as tell them apart."""
+    """As text, with enough digits to differ."""
     texts = [shown(value) for value in values]
     digits = 3
     while len(set(texts)) < len(set(values)):
@@ -76,8 +74,5 @@ def labels(values: Sequence[float]) -> list[str]:
 
 
 def shown(value: float) -> str:
-    """As short as its size allows."""
-    size = abs(value)
-    if size >= 1000 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    """Three digits, or the whole part."""
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"

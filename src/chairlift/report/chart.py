@@ -1,6 +1,6 @@
 """Charts as SVG: series over numbers, levels over time, histograms and bars.
 
-Always: values that are there are shown; a chart of none says so. Knows nothing of what is measured.
+Always: a chart without values says so. Knows nothing of what is measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class PlotStyle(StrEnum):
 
 
 _GLYPHS = {PlotStyle.DOTS: "●", PlotStyle.STAR: "★", PlotStyle.DIAMOND: "◆", PlotStyle.CROSS: "✕"}
-# What is drawn at each point, from there on.
+# The path drawn at each point.
 _SHAPES = {
     PlotStyle.DOTS: "h0",
     PlotStyle.STAR: "m0 -8l2 5.2 5.6 .3 -4.4 3.5 1.5 5.4 -4.7 -3.1 -4.7 3.1 1.5 -5.4 -4.4 -3.5 5.6 -.3z",
@@ -44,7 +44,7 @@ _SHAPES = {
 @dataclass(frozen=True, slots=True)
 class PlotSeries:
     points: Sequence[Point]
-    name: str = ""  # in the key; none: not there
+    name: str = ""  # in the legend; empty: not listed
     kind: PlotStyle = PlotStyle.DOTS
     hue: int = 0
     look: str = ""  # dotted, dashed; large
@@ -61,11 +61,11 @@ class PlotSeries:
         return _HUES[self.hue % len(_HUES)]
 
     def _path(self, x: Axis, y: Axis) -> str:
-        places = [f"{x.at(first):.1f} {y.at(second):.1f}" for first, second in self.points]
+        points = [f"{x.at(first):.1f} {y.at(second):.1f}" for first, second in self.points]
         if self.kind in _SHAPES:
-            every = max(1, -(-len(places) // MAX_POINTS))  # of very many, evenly chosen ones
-            return "".join(f"M{place}{_SHAPES[self.kind]}" for place in places[::every])
-        return f"M{'L'.join(places)}{'Z' * (self.kind is PlotStyle.AREA)}"
+            every = max(1, -(-len(points) // MAX_POINTS))
+            return "".join(f"M{point}{_SHAPES[self.kind]}" for point in points[::every])
+        return f"M{'L'.join(points)}{'Z' * (self.kind is PlotStyle.AREA)}"
 
 
 def plot(
@@ -92,7 +92,7 @@ def _fitted(values: Sequence[float], from_zero: bool, start: float, end: float, 
 
 
 def levels(title: str, step: float, heights: Mapping[str, Sequence[float]], unit: str) -> Chart:
-    """Levels over time on top of each other, each from the top of the one before."""
+    """Levels over time, stacked."""
     below = [0.0] * max((len(values) for values in heights.values()), default=0)
     layers = []
     for hue, (name, values) in enumerate(heights.items()):
@@ -104,11 +104,11 @@ def levels(title: str, step: float, heights: Mapping[str, Sequence[float]], unit
 
 
 def _stairs(step: float, values: Sequence[float]) -> list[Point]:
-    return [((place + end) * step, value) for place, value in enumerate(values) for end in (0, 1)]
+    return [((index + end) * step, value) for index, value in enumerate(values) for end in (0, 1)]
 
 
 def histogram(title: str, values: Sequence[float], marks: Mapping[str, float], unit: str) -> Chart:
-    """How many values fall into each of even steps."""
+    """Counts of values in even bins."""
     ordered = sorted(values)
     if not ordered:
         return frame.empty(title)
@@ -121,8 +121,8 @@ def histogram(title: str, values: Sequence[float], marks: Mapping[str, float], u
         counts[min(_NUM_BINS - 1, max(0, int(x.share(value) * _NUM_BINS)))] += 1
     y = Axis.over(0.0, max(counts), frame.BOTTOM, frame.TOP)
     inside = []
-    for place, count in enumerate(counts):
-        start, end = x.value(place / _NUM_BINS), x.value((place + 1) / _NUM_BINS)
+    for index, count in enumerate(counts):
+        start, end = x.value(index / _NUM_BINS), x.value((index + 1) / _NUM_BINS)
         note = f"{shown(start)} to {shown(end)} {unit}: {count:,}"
         width = max(0.8, x.at(end) - x.at(start) - 0.7)
         inside += [_bar(note, x.at(start), y.at(count), width, y.start - y.at(count))] if count else []
@@ -132,7 +132,7 @@ def histogram(title: str, values: Sequence[float], marks: Mapping[str, float], u
 
 
 def bars(title: str, names: Sequence[str], values: Mapping[str, Sequence[float]], unit: str = "") -> Chart:
-    """A lying bar for each name and each of `values`, at most three; one alone has its value beside it."""
+    """A horizontal bar for each name and each of `values`, at most three; a single one has its value beside it."""
     has_several = len(values) > 1
     shades = _SHADES[-len(values) :]
     keys = [LegendEntry(name, shade) for name, shade in zip(values, shades, strict=True)] if has_several else []

@@ -1,6 +1,6 @@
-"""What is around a chart: title, key, axes with their labels, marks; and several charts in a picture of their own.
+"""The frame of a chart: title, legend, labelled axes, marks; and several charts as one picture.
 
-Always: charts are equally wide, and everything they need is in them. Knows nothing of what is drawn inside.
+Always: charts are equally wide and need no other file. Knows nothing of what is drawn inside.
 """
 
 import math
@@ -13,7 +13,7 @@ from chairlift.report.markup import Markup, joined, tag
 from chairlift.report.style import CHARTS
 
 WIDTH, HEIGHT = 560, 250
-LEFT, RIGHT, TOP, BOTTOM = 58, 542, 54, 216  # what the axes enclose
+LEFT, RIGHT, TOP, BOTTOM = 58, 542, 54, 216  # of the area inside the axes
 CHARACTER = 6.6  # pixels, about
 _LINE, _GAP = 15, 10
 
@@ -24,13 +24,13 @@ class Chart:
     inside: Markup
     height: int = HEIGHT
 
-    def to_svg(self, **place: float) -> Markup:
+    def to_svg(self, **position: float) -> Markup:
         title = tag("text", self.title, class_="title", x=LEFT, y=17)
-        return _svg(self.title, WIDTH, self.height, title, self.inside, **place)
+        return _svg(self.title, WIDTH, self.height, title, self.inside, **position)
 
 
 def picture(title: str, charts: Sequence[Chart]) -> str:
-    """A file of its own: the charts in two columns."""
+    """An SVG file: the charts in two columns."""
     num_wide, y = min(2, len(charts)), 30
     inside = []
     for first in range(0, len(charts), num_wide):
@@ -46,7 +46,7 @@ def picture(title: str, charts: Sequence[Chart]) -> str:
 
 
 class LegendEntry(NamedTuple):
-    """A name in the line under the title."""
+    """A name in the legend under the title."""
 
     name: str
     classes: str
@@ -57,7 +57,7 @@ def framed(
     title: str, x: Axis, y: Axis, across: str, inside: Sequence[str], keys: Sequence[LegendEntry] = (), note: str = "",
     ticks: Sequence[float] = (),
 ) -> Chart:  # fmt: skip
-    """Between two axes of numbers; `across` names the lower one, `ticks` are its labels if they are not the usual."""
+    """A chart with two axes; `across` names the lower one, `ticks` replace its labels."""
     grid = []
     levels = list(y.ticks())
     for level, text in zip(levels, labels(levels), strict=True):
@@ -74,7 +74,7 @@ def empty(title: str) -> Chart:
 
 
 def tick_labels(x: Axis, bottom: float, ticks: Sequence[float] = ()) -> Iterator[Markup]:
-    """Under the axis, as many as there is room for."""
+    """Labels under the axis, as many as fit."""
     free, ticks = -math.inf, ticks or list(x.ticks())
     for tick, text in zip(ticks, labels(ticks), strict=True):
         half = CHARACTER * len(text) / 2
@@ -84,7 +84,7 @@ def tick_labels(x: Axis, bottom: float, ticks: Sequence[float] = ()) -> Iterator
 
 
 def mark_lines(marks: Mapping[str, float], x: Axis, top: float) -> Iterator[Markup]:
-    """A line through the chart for each, named at its top where there is room."""
+    """A vertical line for each, named at its top where the name fits."""
     last = -math.inf
     for name, value in marks.items():
         at = x.at(value)

@@ -1,6 +1,6 @@
 """Markup of HTML and SVG, element by element.
 
-Always: text and attributes are escaped, here and nowhere else; only a `Markup` is taken as it is.
+Always: text and attributes are escaped, here and nowhere else; only a `Markup` is not.
 """
 
 import html

@@ -1,4 +1,4 @@
-"""A report of headings, paragraphs, tables, tiles and charts: as HTML that needs no other file, or as Markdown."""
+"""A report page of headings, paragraphs, tables, tiles and charts, as self-contained HTML or Markdown."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from chairlift.report.frame import Chart
 from chairlift.report.markup import Markup, joined, tag
 from chairlift.report.style import PAGE
 
-_LONG = 24  # characters: a column with such a cell is words, and stands on the left
+_LONG = 24  # characters: a column with such a cell is aligned left
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Heading:
 @dataclass(frozen=True, slots=True)
 class Paragraph:
     text: str  # words in backquotes are code
-    role: str = ""  # about: what the page is of; warn: what to know before the rest
+    role: str = ""  # about: the page's subject; warn: a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The figures that matter most, each above its name."""
+    """The main figures, each above its name."""
 
     figures: Sequence[tuple[str, str]]
 

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -105,12 +105,12 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             counted.front_end_starts_again(front_end, lost)
             return lost
 
+        def start_front_end(index: int) -> Child:
+            listeners = Listeners(listener, admin)
+            return Child(f"front end {index}", front_end_main, model, folder, listeners, begun, index)
+
         server = Supervisor(
-            start_engine,
-            [
-                partial(Child, f"front end {i}", front_end_main, model, folder, Listeners(listener, admin), begun, i)
-                for i in range(num_front_ends)
-            ],
+            [start_engine, *(partial(start_front_end, i) for i in range(num_front_ends))],
             progress=lambda: note.progress,
             clear_up=clear_up,
             drain_timeout=lambda: reloader.settings.drain_timeout,
@@ -118,8 +118,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             engine_beat=lambda: note.last_beat,
             engine_timeout=settings.engine_timeout,
         )
-        with _reloading(reloader, server):
-            return server.run(say, on_ready, told)
+        _start_reloading(reloader, server)
+        return server.run(say, on_ready, told)
 
 
 def _look(look: Callable[[], Settings]) -> Settings:
@@ -129,10 +129,9 @@ def _look(look: Callable[[], Settings]) -> Settings:
     return settings
 
 
-@contextlib.contextmanager
-def _reloading(reloader: Reloader, server: Supervisor) -> Iterator[None]:
-    """Reloads the settings on SIGHUP meanwhile. It is blocked in all threads, and in children until they handle it; a
-    thread waits for it, so that it interrupts nothing."""
+def _start_reloading(reloader: Reloader, server: Supervisor) -> None:
+    """Reloads the settings on SIGHUP. It is blocked in all threads, and in children until they handle it; a thread
+    waits for it, so that it interrupts nothing."""
 
     def run() -> None:
         while True:
@@ -146,7 +145,6 @@ def _reloading(reloader: Reloader, server: Supervisor) -> Iterator[None]:
                     os.kill(pid, signal.SIGHUP)
 
     threading.Thread(target=run, daemon=True).start()
-    yield
 
 
 def _check_device(settings: Settings) -> None:

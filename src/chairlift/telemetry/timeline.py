@@ -76,7 +76,7 @@ class Timeline:
         self._started = min(self._started, now)
         for request in heard:
             self._live[request.id] = live = _Live(user, now)
-            self._wait(live, now)
+            self._set_waiting(live, True, now)
 
     def aborted(self, *_: object, **__: object) -> None:
         """An event follows."""
@@ -136,20 +136,20 @@ class Timeline:
                 if math.isnan(live.admitted):
                     live.admitted = event.at
                     self._num_cached += event.num_cached if isinstance(event, Admitted) else 0
-                self._end_wait(live, event.at)
+                self._set_waiting(live, False, event.at)
             case Preempted():
-                self._wait(live, event.at)
+                self._set_waiting(live, True, event.at)
             case Computed():
                 if self._num_waiting_users > 1 and live.user.num_waiting:
                     live.user.competing_tokens += event.num_tokens
             case Finished():
                 self._num_aborted += event.finish is FinishReason.ABORT
                 self._num_failed += event.finish is not FinishReason.ABORT
-                self._end_wait(live, event.at)
+                self._set_waiting(live, False, event.at)
                 del self._live[event.request]
 
     def _finish(self, request: RequestId, live: _Live) -> None:
-        self._end_wait(live, live.last)
+        self._set_waiting(live, False, live.last)
         del self._live[request]
         user, done, queued = live.user, self._done, live.queued
         user.finished += 1
@@ -160,32 +160,23 @@ class Timeline:
         done.tpot_s.append((live.last - live.first) / (live.num_tokens - 1) if live.num_tokens > 1 else math.nan)
         done.e2e_s.append(live.last - queued)
 
-    def _wait(self, live: _Live, now: float) -> None:
-        if live.is_waiting:
+    def _set_waiting(self, live: _Live, is_waiting: bool, now: float) -> None:
+        if live.is_waiting == is_waiting:
             return
-        live.is_waiting = True
-        live.user.num_waiting += 1
-        if live.user.num_waiting == 1:
-            self._advance(now)
-            self._num_waiting_users += 1
-            live.user.since = self._competing_s
-
-    def _end_wait(self, live: _Live, now: float) -> None:
-        if not live.is_waiting:
+        user, change = live.user, 1 if is_waiting else -1
+        live.is_waiting = is_waiting
+        user.num_waiting += change
+        if user.num_waiting != is_waiting:  # others of this user wait
             return
-        live.is_waiting = False
-        live.user.num_waiting -= 1
-        if live.user.num_waiting == 0:
-            self._advance(now)
-            self._num_waiting_users -= 1
-            live.user.competing_s += self._competing_s - live.user.since
-
-    def _advance(self, now: float) -> None:
-        # Events of a step may come after a later arrival.
-        if now > self._changed:
+        if now > self._changed:  # else the event of a step that came after a later arrival
             if self._num_waiting_users > 1:
                 self._competing_s += now - self._changed
             self._changed = now
+        self._num_waiting_users += change
+        if is_waiting:
+            user.since = self._competing_s
+        else:
+            user.competing_s += self._competing_s - user.since
 
     def latency_so_far_s(self, now: float) -> float:
         """The sum of latencies if every open request ended now: a lower bound."""

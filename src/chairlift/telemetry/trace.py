@@ -4,6 +4,7 @@ Always: an error names its line. A last line without its end, as a killed proces
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -60,18 +61,14 @@ class _Version(msgspec.Struct, tag_field="kind", tag="trace"):
 
 def samples_of(line: Add) -> tuple[Request, ...]:
     """The requests as the scheduler saw them; their sampling parameters are not in the trace."""
-    is_search = bool(line.beam_width)
-    params, scored = (
-        SamplingParams(
-            max_tokens=line.max_tokens,
-            min_tokens=line.min_tokens,
-            n=line.n,
-            beam_width=line.beam_width,
-            length_penalty=line.length_penalty if is_search else 1.0,
-            prompt_logprobs=prompt_logprobs,
-        )
-        for prompt_logprobs in (None, line.prompt_logprobs)
+    params = SamplingParams(
+        max_tokens=line.max_tokens,
+        min_tokens=line.min_tokens,
+        n=line.n,
+        beam_width=line.beam_width,
+        length_penalty=line.length_penalty if line.beam_width else 1.0,
     )
+    scored = replace(params, prompt_logprobs=line.prompt_logprobs)
     prompt, stop_ids, attributes = tuple(line.prompt), frozenset(line.stop_ids), _attributes(line)
     return tuple(
         Request(

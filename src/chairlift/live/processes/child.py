@@ -82,14 +82,8 @@ class Child:
         """From outside; valid once it has ended."""
         return not self.hung_s and was_killed(self.process.exitcode or 0)
 
-    def stop(self) -> None:
-        self._tell(STOP)
-
-    def tell_no_engine(self) -> None:
-        """For front ends that are ready; others do not handle it."""
-        self._tell(NO_ENGINE)
-
-    def _tell(self, number: int) -> None:
+    def tell(self, number: int) -> None:
+        """Sends `STOP`, or `NO_ENGINE` to a front end that is ready."""
         if self.process.is_alive():
             os.kill(self.pid, number)
 

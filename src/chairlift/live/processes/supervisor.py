@@ -10,11 +10,12 @@ import math
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
 from chairlift.core.errors import ChairliftError
-from chairlift.live.processes.child import Child, Died
+from chairlift.live.processes.child import NO_ENGINE, STOP, Child, Died
 from chairlift.live.processes.heartbeat import Heartbeat
 
 MAX_DEATHS = 6  # in a row; after two the engine tries a token of its own, so no request can be the cause
@@ -46,33 +47,21 @@ class Deaths:
             raise ChairliftError(f"the {name} died {MAX_DEATHS} times in a row without any progress; giving up")
 
 
+@dataclass
 class Supervisor:
-    def __init__(
-        self,
-        start_engine: Callable[[], Child],
-        start_front_ends: list[Callable[[], Child]],
-        progress: Callable[[], int] = lambda: 0,
-        clear_up: Callable[[int], int] = lambda front_end: 0,
-        drain_timeout: Callable[[], float | None] = lambda: None,
-        on_engine_death: Callable[[bool], None] = lambda was_killed: None,
-        engine_beat: Callable[[], int] = lambda: 0,
-        engine_timeout: float = 0.0,
-    ) -> None:
-        """`progress` grows while the engine makes tokens. `clear_up` gets the index of a dead front end before it is
-        started again, and returns how many requests it had. Draining front ends have `drain_timeout` seconds and a
-        moment. `on_engine_death` is told, before the next start, whether the engine was killed from outside. A ready
-        engine whose `engine_beat` does not change for `engine_timeout` seconds is killed; 0: never."""
-        self._starts = [start_engine, *start_front_ends]
-        self._progress = progress
-        self._clear_up = clear_up
-        self._drain_timeout = drain_timeout
-        self._on_engine_death = on_engine_death
-        self._engine_beat = engine_beat
-        self._engine_timeout = engine_timeout
+    starts: list[Callable[[], Child]]  # the engine first
+    progress: Callable[[], int]  # grows while the engine makes tokens
+    clear_up: Callable[[int], int]  # after a dead front end, by index, before its restart; how many requests it had
+    on_engine_death: Callable[[bool], None]  # before its restart: whether it was killed from outside
+    engine_beat: Callable[[], int]
+    engine_timeout: float  # a ready engine whose beat does not change for these seconds is killed; 0: never
+    drain_timeout: Callable[[], float | None] = lambda: None  # seconds for draining front ends, and a moment
+
+    def __post_init__(self) -> None:
         self._heartbeat = Heartbeat()
         self._children: list[Child] = []  # the engine first
         self._report: Any = None  # the engine's
-        self._deaths = [Deaths() for _ in self._starts]
+        self._deaths = [Deaths() for _ in self.starts]
         self._is_serving = False  # all have been ready
         self._is_starting = False  # a process that is not among the children yet
         self._is_stopping = False
@@ -97,7 +86,7 @@ class Supervisor:
         return 0
 
     def _serve(self, say: Say, on_ready: Callable[[Any], None]) -> None:
-        for index in range(len(self._starts)):
+        for index in range(len(self.starts)):
             self._start(index)
         self._report = self._wait_ready()
         self._is_serving = True
@@ -113,7 +102,7 @@ class Supervisor:
 
     def _start(self, index: int) -> None:
         self._is_starting = True
-        self._children[index : index + 1] = [self._starts[index]()]
+        self._children[index : index + 1] = [self.starts[index]()]
         self._is_starting = False
         if self._is_urgent and not self._is_ending:
             self._is_ending = True
@@ -152,8 +141,8 @@ class Supervisor:
 
     def _look_for_hang(self) -> None:
         engine = self._children[0]
-        silent_s = self._heartbeat.look(self._engine_beat() if engine.is_ready else None, time.monotonic())
-        if self._engine_timeout and silent_s >= self._engine_timeout:
+        silent_s = self._heartbeat.look(self.engine_beat() if engine.is_ready else None, time.monotonic())
+        if self.engine_timeout and silent_s >= self.engine_timeout:
             engine.end_hang(silent_s)
 
     def _welcome(self, child: Child, say: Say) -> None:
@@ -171,14 +160,14 @@ class Supervisor:
         child.process.join()
         index = self._children.index(child)
         if self._is_stopping and index:
-            del self._children[index], self._starts[index], self._deaths[index]  # it has finished
+            del self._children[index], self.starts[index], self._deaths[index]  # it has finished
             return
-        lost = self._clear_up(index - 1) if index else 0
+        lost = self.clear_up(index - 1) if index else 0
         requests = f" with {lost} request{'s' if lost > 1 else ''} in flight" if lost else ""
         say(f"the {child.name} died ({child.describe_end()}){requests}; starting it again")
-        self._deaths[index].add(child.name, time.monotonic() - child.started - child.hung_s, self._progress())
+        self._deaths[index].add(child.name, time.monotonic() - child.started - child.hung_s, self.progress())
         if index == 0:
-            self._on_engine_death(child.was_killed)
+            self.on_engine_death(child.was_killed)
         self._start(index)
         child.close()
 
@@ -186,15 +175,15 @@ class Supervisor:
         """Front ends finish their requests; the engine ends last."""
         self._is_draining = True
         for child in self._children[1:]:
-            child.stop()
+            child.tell(STOP)
         if not _are_gone(self._children[1:], _PATIENCE_S):
             say("finishing the requests in flight; once more to stop at once")
-        timeout_s = self._drain_timeout()
+        timeout_s = self.drain_timeout()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s + _GOODBYE_S
         while len(self._children) > 1 and time.monotonic() < deadline:
             self._watch(say)
         engine = self._children[0]
-        engine.stop()
+        engine.tell(STOP)
         engine.process.join(5.0)
 
     def _end(self) -> None:
@@ -204,10 +193,10 @@ class Supervisor:
             child.kill()
         front_ends = [child for child in self._children[1:] if child.is_ready]
         for child in front_ends:
-            child.stop()
+            child.tell(STOP)
         if not self._is_draining or not _are_gone(front_ends, _GOODBYE_S / 2):
             for child in front_ends:
-                child.tell_no_engine()
+                child.tell(NO_ENGINE)
         _are_gone(front_ends, _GOODBYE_S)
         for child in self._children:
             child.kill()

@@ -1,5 +1,7 @@
 """Ticks: what the engine did in about a second, as one row of numbers."""
 
+from typing import Any
+
 import msgspec
 
 from chairlift.core.scheduling.scheduler import Scheduler
@@ -29,7 +31,7 @@ class TickSums(msgspec.Struct):
     other_s: float = 0.0  # reading from front ends and sending to them
 
 
-class _Levels(msgspec.Struct):
+class TickLevels(msgspec.Struct):
     """As they are at the end of the tick."""
 
     at: float
@@ -46,8 +48,8 @@ class _Levels(msgspec.Struct):
     itl_s: Percentiles
 
 
-class Tick(TickSums, _Levels, array_like=True, gc=False):
-    """The levels, then the sums."""
+Tick = tuple[Any, ...]  # the levels, then the sums
+COLUMNS = (*TickLevels.__struct_fields__, *TickSums.__struct_fields__)
 
 
 def make_tick(
@@ -58,7 +60,7 @@ def make_tick(
     sums: TickSums,
 ) -> Tick:
     pool, host = scheduler.pool, scheduler.tables.host
-    return Tick(
+    levels = TickLevels(
         round(at, 3),
         round(seconds, 3),
         len(scheduler.running),
@@ -69,5 +71,5 @@ def make_tick(
         pool.num_held,
         host.num_held,
         *latencies,
-        *(round(value, 6) for value in msgspec.structs.astuple(sums)),
     )
+    return *msgspec.structs.astuple(levels), *(round(value, 6) for value in msgspec.structs.astuple(sums))

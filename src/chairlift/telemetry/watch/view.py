@@ -23,7 +23,7 @@ from chairlift.telemetry.watch.bars import Bar, BarRow, ShownRows
 from chairlift.telemetry.watch.blocks import draw
 from chairlift.telemetry.watch.sliding import Sliding
 from chairlift.telemetry.watch.step_log import CommitRecord, StepLog, break_down
-from chairlift.telemetry.watch.ticks import KEEP_S, PERIOD_S, WINDOW_S, Tick, TickSums, make_tick
+from chairlift.telemetry.watch.ticks import COLUMNS, KEEP_S, PERIOD_S, WINDOW_S, Tick, TickSums, make_tick
 
 _TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
 
@@ -181,7 +181,7 @@ class View:
                 latency.turn()
         ttft, tpot, itl = (latency.percentiles() for latency in latencies)
         self._ticks.append(make_tick(now, now - self._began, self._scheduler, (ttft, tpot, itl), counts))
-        while self._ticks[0].at < now - KEEP_S:
+        while self._ticks[0][0] < now - KEEP_S:
             self._ticks.popleft()
         self.num_ticks += 1
         self._began, self._sums = now, TickSums()
@@ -193,7 +193,7 @@ class View:
             self._news(list(self._ticks), [row.bar() for row in self._shown])
             | {
                 "start": self._start,
-                "columns": Tick.__struct_fields__,
+                "columns": COLUMNS,
                 "bar_columns": Bar._fields,
                 "depth": self._runner.depth,
                 "period_s": PERIOD_S,
