@@ -1,6 +1,6 @@
 """Hostile requests: bodies of both APIs with fields that no client should send, and bytes that are hardly HTTP.
 
-Always: a request is the bytes of one connection; whoever sends them is owed an answer or the end of the connection.
+Always: a request is the bytes of one connection; its sender is owed an answer or the end of the connection.
 """
 
 import json

@@ -204,7 +204,7 @@ def hostile_bodies(target: Target) -> None:
 
 
 def slow_readers(target: Target) -> None:
-    """Streams that nobody reads: they are ended, and meanwhile others get theirs."""
+    """Streams that are not read: they are ended, and meanwhile others get theirs."""
     body = json.dumps({"prompt": "Hi", "max_tokens": 2000, "ignore_eos": True, "stream": True}).encode()
     with contextlib.ExitStack() as held:
         for _ in range(_NUM_STREAMS):
@@ -290,7 +290,7 @@ ATTACKS: dict[str, Attack] = {
     "8 MiB of text, six at once": long_texts,
     "hostile bodies": hostile_bodies,
     "fields with very many entries": many_values,
-    "streams that nobody reads": slow_readers,
+    "streams that are not read": slow_readers,
 }
 TLS_ATTACKS: dict[str, Attack] = {"handshakes": handshakes}
 

@@ -3,7 +3,7 @@
     PYTHONPATH=tests python tests/stress/chaos.py [--quick] [--only NAME ...] [--into PAGE.md]
 
 Always: a script that takes longer than its limit is ended and counts as failed; the limits make up an hour. Prints
-Markdown, and on the error output what is under way; exit code 1 when any script failed. `--into` puts the tables in
+Markdown, and its progress on the error output; exit code 1 when any script failed. `--into` puts the tables in
 place of those with the same first line on a page. `--quick`: small sizes, mostly with a tiny random model, in less than
 a minute on two cores.
 """

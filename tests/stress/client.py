@@ -94,7 +94,7 @@ def names(served: Served) -> dict[int, str]:
 
 def written_mib(pid: int) -> float:
     """The memory that a process has written to. Pages of mapped files are left out: how many of a library's a process
-    has to itself depends on who else on the machine uses it."""
+    has to itself depends on what else runs on the machine."""
     status = Path(f"/proc/{pid}/status").read_text()
     return sum(int(kib) for kib in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE)) / 2**10
 

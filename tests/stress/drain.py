@@ -3,8 +3,8 @@
     PYTHONPATH=tests python tests/stress/drain.py [--quick] [--clients 64] [--rounds 5]
 
 Clients ask again and again, each until it is turned away; at a random moment the server gets SIGTERM. Prints a table in
-Markdown; exit code 1 when an answer that had begun was cut, a request that was under way when the signal came got
-neither an answer nor a status, nobody was told that the server stops, or the server's exit code was not 0.
+Markdown; exit code 1 when an answer that had begun was cut, a request that was in flight when the signal came got
+neither an answer nor a status, no request was told that the server stops, or the server's exit code was not 0.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def report(rounds: list[Round], num_clients: int) -> int:
         print(f"| {name} | {value} |")
     wrong = []
     wrong += ["requests were cut or lost"] if before["cut"] + before["lost"] + after["cut"] else []
-    wrong += ["nobody was told that the server stops"] if not before["503"] + after["503"] else []
+    wrong += ["no request was told that the server stops"] if not before["503"] + after["503"] else []
     wrong += ["there were other answers"] if set(before | after) - {"answered", "503", "cut", "lost"} else []
     wrong += ["the exit code was not 0"] if any(found.exit_code for found in rounds) else []
     for line in wrong:

@@ -123,7 +123,7 @@ def work(pipe: Connection, originals: Path, place: Path, seed: int) -> None:
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (mapped + SPARE_BYTES, mapped + SPARE_BYTES))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries write there too
-    with suppress(EOFError):  # nobody asks any more
+    with suppress(EOFError):  # no more questions
         while True:
             pipe.send(try_one(originals, place, seed, pipe.recv()))
 

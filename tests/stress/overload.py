@@ -93,12 +93,12 @@ async def offer(served: Served, rate: float, seconds: float) -> tuple[list[Outco
     memory: Memory = {}
     looking = asyncio.ensure_future(look(names(served), memory))
     rng, began = random.Random(2), time.monotonic()
-    at, under_way, delays = 0.0, [], []
+    at, in_flight, delays = 0.0, [], []
     while (at := at + rng.expovariate(rate)) < seconds:
         await asyncio.sleep(max(0.0, began + at - time.monotonic()))
         delays.append(time.monotonic() - began - at)
-        under_way.append(asyncio.ensure_future(ask(served.url, body(rng))))
-    outcomes = await asyncio.gather(*under_way)
+        in_flight.append(asyncio.ensure_future(ask(served.url, body(rng))))
+    outcomes = await asyncio.gather(*in_flight)
     looking.cancel()
     return outcomes, delays, memory
 

@@ -35,7 +35,7 @@ PAUSE_S = 0.02  # between two requests of the innocent client
 SERVER = ("--frontends", 1, "--api-key", KEY, "--max-connections", 400, "--num-blocks", 512)
 
 
-LINGERING = ("streams that nobody reads", "all connections of an address")  # the next waits until they are over
+LINGERING = ("streams that are not read", "all connections of an address")  # the next waits until they are over
 
 
 class Size(NamedTuple):

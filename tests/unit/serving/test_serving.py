@@ -91,7 +91,7 @@ def test_settings_changed_before_there_is_a_server_to_hear_of_it_end_nothing(mon
     with pytest.raises(InvalidConfig):
         serve(Settings(port=0, model="no such/model at/all"))
     assert heard == []
-    assert signal.sigwait({signal.SIGHUP}) == signal.SIGHUP  # it waits for whoever listens
+    assert signal.sigwait({signal.SIGHUP}) == signal.SIGHUP  # it stays pending
 
 
 @pytest.mark.parametrize(

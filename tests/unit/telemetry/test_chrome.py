@@ -31,7 +31,7 @@ def slices(found: list[dict[str, Any]], process: int) -> list[dict[str, Any]]:
     return [entry for entry in found if entry["ph"] == "X" and entry["pid"] == process]
 
 
-def test_each_seat_shows_who_sat_there_with_prompt_chunks_and_decoding_inside(tmp_path: Path) -> None:
+def test_each_slot_shows_its_requests_with_prompt_chunks_and_decoding_inside(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [(make_request(1, range(9), 4),)]})
     found = slices(list(entries(record(world, tmp_path / "t"))), RUNNING)
     assert [entry["name"] for entry in found] == ["prompt 0-8", "prompt 8-9", "decode 3", "request 1"]
@@ -41,7 +41,7 @@ def test_each_seat_shows_who_sat_there_with_prompt_chunks_and_decoding_inside(tm
         assert whole["ts"] <= part["ts"] and part["ts"] + part["dur"] <= whole["ts"] + whole["dur"]
 
 
-def test_who_stepped_off_is_shown_until_it_comes_back(tmp_path: Path) -> None:
+def test_a_preempted_request_is_shown_until_it_comes_back(tmp_path: Path) -> None:
     world = crowded()
     found = list(entries(record(world, tmp_path / "t")))
     assert len(slices(found, OFF)) == sum(isinstance(event, Preempted) for event in world.events) > 0
@@ -59,7 +59,7 @@ def test_tokens_that_drafts_bring_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [random_world, full_world, partial(random_world, drafts=True)])
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_shares_a_track_and_there_are_no_more_tracks_than_seats(
+def test_no_requests_share_a_track_and_there_are_no_more_tracks_than_slots(
     tmp_path: Path, seed: int, make: Callable[[int], World]
 ) -> None:
     world = make(seed)
@@ -68,7 +68,7 @@ def test_nobody_shares_a_track_and_there_are_no_more_tracks_than_seats(
     for entry in slices(found, RUNNING):
         if entry["name"].startswith("request"):
             tracks[entry["tid"]].append((entry["ts"], entry["ts"] + entry["dur"]))
-    if world.runner.depth == 1:  # else a request may end only after its seat was given away
+    if world.runner.depth == 1:  # else a request may end only after its slot was given away
         assert len(tracks) <= world.limits.max_running
     for stays in tracks.values():
         stays.sort()

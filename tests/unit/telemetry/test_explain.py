@@ -41,7 +41,7 @@ def test_the_parts_of_every_request_add_up_to_its_latency(
             assert f"request {request}" in in_words(breakdown)
 
 
-def test_a_request_waits_behind_those_that_have_the_seats(tmp_path: Path) -> None:
+def test_a_request_waits_while_the_running_set_is_full(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [one(1, 4), one(2, 2), one(3, 4)], 1: [one(4, 2)]})
     trace = record(world, tmp_path / "t")
     breakdown = break_down(trace, RequestId(4))

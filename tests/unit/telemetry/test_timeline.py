@@ -96,7 +96,7 @@ def test_a_bad_slo_is_refused_with_the_known_names(text: str) -> None:
 
 
 def competing(ann: int, bob: int) -> float:
-    """Fairness when both have one request in its seat and one waiting for a second."""
+    """Fairness when both have one request running and one waiting."""
     timeline = Timeline()
     for i, user in enumerate(["ann", "bob", "ann", "bob"], 1):
         timeline.added((make_request(i, range(5), user=user),), 0.0)

@@ -77,7 +77,7 @@ def test_a_trace_names_every_plan_and_what_it_computes(tmp_path: Path) -> None:
     ]
 
 
-def test_who_steps_on_is_told_before_the_step_is_committed(tmp_path: Path) -> None:
+def test_admissions_come_before_the_commit_of_their_step(tmp_path: Path) -> None:
     lines = list(small_trace(tmp_path / "trace.jsonl"))
     first_commit = next(i for i, line in enumerate(lines) if isinstance(line, Commit))
     kinds = [type(line).__name__ for line in lines]
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_opened_is_refused_at_once(tmp_path: Path) -> None
         Recorder(tmp_path / "no" / "trace.jsonl", World(LIMITS).scheduler, Rules(), "ledger", "virtual", 1)
 
 
-def test_nobody_else_can_read_a_trace_not_even_one_that_was_there_before(tmp_path: Path) -> None:
+def test_no_other_user_can_read_a_trace_not_even_one_that_existed_before(tmp_path: Path) -> None:
     for path in (tmp_path / "new", tmp_path / "old"):
         if path.name == "old":
             path.touch(0o644)

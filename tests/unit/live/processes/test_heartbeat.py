@@ -10,7 +10,7 @@ def test_silence_lasts_until_the_number_changes() -> None:
     assert heartbeat.look(8, 52.5) == 0.5
 
 
-def test_who_is_not_there_yet_is_not_silent() -> None:
+def test_a_process_that_has_not_begun_is_not_silent() -> None:
     heartbeat = Heartbeat()
     assert [heartbeat.look(None, 10.0), heartbeat.look(None, 10.9), heartbeat.look(0, 11.8)] == [0.0] * 3
 

@@ -116,7 +116,7 @@ def test_each_process_bears_the_name_of_what_it_does(start) -> None:
         (1, False),
     ],
 )
-def test_who_ends_a_process_can_be_told_by_its_exit(code: int, expected: bool) -> None:
+def test_an_exit_code_says_whether_a_process_was_killed_from_outside(code: int, expected: bool) -> None:
     assert was_killed(code) is expected
 
 
@@ -270,7 +270,7 @@ def test_when_the_parent_is_killed_its_children_end(start) -> None:
     wait_gone(*server.pids.values())
 
 
-def test_a_child_whose_parent_was_killed_before_it_could_be_told_does_not_begin(monkeypatch) -> None:
+def test_a_child_whose_parent_was_killed_during_the_start_does_not_begin(monkeypatch) -> None:
     monkeypatch.setattr(child, "_set_parent_death_signal", lambda number: None)
     monkeypatch.setattr(child.multiprocessing, "parent_process", lambda: psutil.Process(1))
     monkeypatch.setattr(child.os, "getppid", lambda: 2)
@@ -279,7 +279,7 @@ def test_a_child_whose_parent_was_killed_before_it_could_be_told_does_not_begin(
 
 
 @pytest.mark.parametrize("number", child.GROUP_SIGNALS)
-def test_who_is_started_does_not_hear_what_all_are_sent_not_even_while_it_starts(
+def test_a_child_ignores_signals_to_the_group_even_while_it_starts(
     capfd: pytest.CaptureFixture[str], number: int
 ) -> None:
     begun = Child("engine", operator.call, "here")  # which reports that
@@ -293,7 +293,9 @@ def test_who_is_started_does_not_hear_what_all_are_sent_not_even_while_it_starts
 
 
 @pytest.mark.parametrize("number", child.GROUP_SIGNALS)
-def test_who_starts_others_hears_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_the_parent_gets_signals_that_came_while_it_started_a_child(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     heard: list[int] = []
     real = child.SpawnProcess.start
 

@@ -16,21 +16,21 @@ HERE, THERE = b"here", b"there"
 
 
 class Watched:
-    """A quarantine, with what was heard and who shared each step."""
+    """A quarantine, with its outputs and the requests of each step."""
 
     def __init__(self, depth: int = 1) -> None:
         self.switchboard = ledger_switchboard()
         self.switchboard.engine.runner.depth = depth  # type: ignore[misc]
         self.quarantine = Quarantine(self.switchboard)
         self.heard: list[tuple[bytes, Output]] = []
-        self.together: list[set[tuple[bytes, int]]] = []  # who was in the steps under way, at each step
+        self.together: list[set[tuple[bytes, int]]] = []  # the requests in flight, at each step
 
     def step(self) -> None:
         before = len(self.switchboard.engine.runner.plans)  # type: ignore[attr-defined]
         news = self.quarantine.step()
         plans = self.switchboard.engine.runner.plans[before:]  # type: ignore[attr-defined]
-        who = [self.switchboard.keys_of(chunk.request.id for chunk in plan.chunks) for plan in plans]
-        self.together += [{(to, key) for to, keys in found.items() for key in keys} for found in who]
+        steps = [self.switchboard.keys_of(chunk.request.id for chunk in plan.chunks) for plan in plans]
+        self.together += [{(to, key) for to, keys in found.items() for key in keys} for found in steps]
         self.heard += [(to, output) for to, outputs in news.items() for output in outputs]
 
     def run(self) -> None:
@@ -79,7 +79,7 @@ def test_a_suspect_shares_no_step_until_it_has_made_a_token(depth: int) -> None:
     assert watched.switchboard.engine.scheduler.pool.num_free == 256
 
 
-def test_an_engine_makes_a_token_of_its_own_before_the_first_suspect_and_tells_nobody() -> None:
+def test_an_engine_makes_a_token_of_its_own_before_the_first_suspect_and_sends_it_nowhere() -> None:
     watched = Watched()
     for key in (1, 2):
         watched.quarantine.submit(HERE, ask(key, num_alone=0, max_tokens=2))
@@ -90,7 +90,7 @@ def test_an_engine_makes_a_token_of_its_own_before_the_first_suspect_and_tells_n
     assert {to for to, _ in watched.heard} == {HERE}
 
 
-def test_who_was_never_alone_in_a_step_that_ended_an_engine_goes_first() -> None:
+def test_a_suspect_that_was_never_alone_in_a_fatal_step_goes_first() -> None:
     watched = Watched()
     for message in (ask(1, num_alone=1), ask(2, num_alone=0), ask(3, num_alone=1), ask(4, num_alone=0)):
         watched.quarantine.submit(HERE, message)
@@ -99,7 +99,7 @@ def test_who_was_never_alone_in_a_step_that_ended_an_engine_goes_first() -> None
     assert firsts == [2, 4, 1, 3]
 
 
-def test_suspects_that_are_aborted_or_whose_front_end_leaves_hold_nobody_up() -> None:
+def test_suspects_that_are_aborted_or_whose_front_end_leaves_hold_no_other_up() -> None:
     watched = Watched()
     innocent = ask(1, n=2)
     watched.quarantine.submit(HERE, innocent)
@@ -126,7 +126,7 @@ def test_a_search_runs_alone_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_suspects_cost_nobody_a_token(seed: int) -> None:
+def test_random_suspects_cost_no_request_a_token(seed: int) -> None:
     rng, watched = random.Random(seed), Watched(depth=1 + seed % 2)
     messages = [
         ask(i, n=rng.randint(1, 3), num_alone=rng.choice([None, None, 0, 1]), max_tokens=rng.randint(1, 15))

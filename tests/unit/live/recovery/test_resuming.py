@@ -101,7 +101,7 @@ async def test_requests_that_come_while_there_is_no_engine_wait_for_the_next(add
         await check(heard, [1, 2], SamplingParams(max_tokens=5, seed=3))
 
 
-async def test_who_leaves_while_there_is_no_engine_is_not_submitted_again(address: str) -> None:
+async def test_a_request_aborted_while_there_is_no_engine_is_not_submitted_again(address: str) -> None:
     params = SamplingParams(max_tokens=LONG, n=2, seed=4)
     async with Restarted(address) as engines, connected(address) as client:
         leaves, new = Heard(client, [1, 2], ENDLESS), None
@@ -140,7 +140,7 @@ async def test_what_is_held_for_a_slow_reader_is_neither_lost_nor_made_again(add
     async with Restarted(address) as engines, connected(address) as client:
         ended, open_ = Heard(client, [1], short), Heard(client, [2], long)
         other = Heard(client, [3], long)
-        ended.generation.hold()  # at once: it may be over before anybody looks again
+        ended.generation.hold()  # at once: it may be over before the next look
         await until(lambda: open_.outputs)
         open_.generation.hold()
         await until(lambda: len(other.outputs) > 60)  # by now one of the held is over, and the other is not

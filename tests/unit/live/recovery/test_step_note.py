@@ -68,7 +68,7 @@ def test_a_step_whose_result_is_there_is_forgotten_when_the_next_begins(path: Pa
     assert StepNote(path).take().keys == {b"a": [7]}
 
 
-def test_a_step_whose_result_is_there_is_noted_until_it_was_told(path: Path) -> None:
+def test_a_step_whose_result_is_there_is_noted_until_it_was_sent(path: Path) -> None:
     note = StepNote(path)
     runner = NotedRunner(LedgerRunner(8, 4, 50), note, keys_of)
     runner.submit(step(1, 3))
@@ -80,7 +80,7 @@ def test_a_step_whose_result_is_there_is_noted_until_it_was_told(path: Path) -> 
     assert StepNote(path).take().keys == {}
 
 
-def test_who_is_taken_in_is_noted_by_itself_whatever_ended_before(path: Path) -> None:
+def test_an_added_request_is_noted_by_itself_whatever_ended_before(path: Path) -> None:
     note = StepNote(path)
     runner = NotedRunner(LedgerRunner(8, 4, 50), note, keys_of)
     runner.submit(step(1, 3))
@@ -91,7 +91,7 @@ def test_who_is_taken_in_is_noted_by_itself_whatever_ended_before(path: Path) ->
     assert (left.keys, left.is_alone) == ({b"a": [8]}, True)
 
 
-def test_who_is_taken_in_beside_a_step_under_way_is_not_alone(path: Path) -> None:
+def test_a_request_added_beside_a_step_in_flight_is_not_alone(path: Path) -> None:
     note = StepNote(path)
     NotedRunner(LedgerRunner(8, 4, 50), note, keys_of).submit(step(1, 3))
     note.take_in(b"a", 8)
@@ -99,7 +99,7 @@ def test_who_is_taken_in_beside_a_step_under_way_is_not_alone(path: Path) -> Non
     assert (left.keys, left.is_alone) == ({b"a": [8], b"b": [7]}, False)
 
 
-def test_who_waits_is_noted_beside_the_last_step_while_the_next_is_planned(path: Path) -> None:
+def test_waiting_requests_are_noted_beside_the_last_step_while_the_next_is_planned(path: Path) -> None:
     note = StepNote(path)
     runner = NotedRunner(LedgerRunner(8, 4, 50), note, keys_of)
     runner.submit(step(1, 3))
@@ -111,7 +111,7 @@ def test_who_waits_is_noted_beside_the_last_step_while_the_next_is_planned(path:
     assert StepNote(path).take().keys == {b"a": [7]}
 
 
-def test_more_requests_than_there_is_room_for_are_nobody(path: Path) -> None:
+def test_more_requests_than_fit_are_not_noted(path: Path) -> None:
     note = StepNote(path)
     note.plan({b"a": {7}})
     note.plan({b"a": set(range(2**16, 2**17))})
@@ -131,7 +131,7 @@ def test_steps_that_make_a_token_are_progress_and_are_counted_over_all_engines(p
         assert StepNote(path).progress == 2 * (engine + 1)
 
 
-def test_a_step_that_failed_is_not_under_way(path: Path) -> None:
+def test_a_step_that_failed_is_not_in_flight(path: Path) -> None:
     runner, ledger = noted(path)
     ledger.fail_steps = frozenset([2])
     runner.submit(step(1, 1))
@@ -143,7 +143,7 @@ def test_a_step_that_failed_is_not_under_way(path: Path) -> None:
     assert StepNote(path).take().keys == {b"a": [8]}
 
 
-def test_an_engine_was_alone_with_a_request_when_nobody_elses_was_in_a_step(path: Path) -> None:
+def test_an_engine_was_alone_with_a_request_when_no_other_was_in_a_step(path: Path) -> None:
     runner, _ = noted(path)
     runner.submit(step(1, 3))
     assert StepNote(path).take().is_alone
@@ -168,7 +168,7 @@ def test_an_engine_that_dies_before_it_has_looked_changes_nothing_of_what_is_kno
     assert (left.keys, left.was_killed) == ({b"b": [7]}, False)
 
 
-def test_who_waits_is_noted_while_a_second_step_is_planned_but_not_while_one_is_carried_out(
+def test_waiting_requests_are_noted_while_a_second_step_is_planned_but_not_while_one_runs(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = StepNote(path)
@@ -193,7 +193,9 @@ def test_who_waits_is_noted_while_a_second_step_is_planned_but_not_while_one_is_
     assert found == [{b"a": [7]}, {b"a": [7], b"b": [7]}, {b"a": [7, 8]}, {b"a": [7, 8], b"b": [7]}, {b"a": [7, 8]}]
 
 
-def test_who_waits_is_noted_again_when_a_step_has_failed_to_begin(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_requests_are_noted_again_when_a_step_failed_to_begin(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     note = StepNote(path)
     ledger = LedgerRunner(8, 4, 50)
     runner = NotedRunner(ledger, note, keys_of)

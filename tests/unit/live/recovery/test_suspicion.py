@@ -58,7 +58,7 @@ def test_a_sample_that_ended_meanwhile_is_progress() -> None:
     assert (suspicion.is_strong, suspicion.is_proven) == (False, False)
 
 
-def test_who_was_cleared_is_no_suspect_when_an_engine_dies_without_it() -> None:
+def test_a_cleared_request_is_no_suspect_when_an_engine_dies_without_it() -> None:
     suspicion = Suspicion()
     for _ in range(2):
         suspicion.look({0: 4})

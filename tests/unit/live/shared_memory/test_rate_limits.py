@@ -42,7 +42,7 @@ def test_looking_says_when_something_is_left_and_takes_nothing(page: Path) -> No
     assert [found.take(alice, 1, 0, 100.0) for _ in range(2)] == [0.0, 0.0]
     assert found.look(alice, 100.0) == pytest.approx(30.0)
     assert found.look(alice, 130.0) == 0.0
-    assert found.look(bob, 100.0) == 0.0  # who may have less than one a minute has one all the same
+    assert found.look(bob, 100.0) == 0.0  # a limit below one a minute still allows one
     assert found.look(key("c"), 100.0) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""The engine process does what can be done ahead while nobody wants anything, and tidies up after a while of that."""
+"""An idle engine process works ahead, and tidies up after a while."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def make_process(folder: Path, left: list[bool]) -> EngineProcess:
     )
 
 
-def test_everything_is_done_ahead_while_nobody_calls(tmp_path: Path) -> None:
+def test_an_idle_engine_does_all_work_ahead(tmp_path: Path) -> None:
     left = [True, True, True, False]
     process = make_process(tmp_path, left)
     process._work_ahead()
@@ -30,7 +30,7 @@ def test_everything_is_done_ahead_while_nobody_calls(tmp_path: Path) -> None:
     process._socket.close(0)
 
 
-def test_whoever_calls_comes_first(tmp_path: Path) -> None:
+def test_messages_come_before_work_ahead(tmp_path: Path) -> None:
     left = [True] * 100
     process = make_process(tmp_path, left)
     caller = zmq.Context.instance().socket(zmq.DEALER)
@@ -63,7 +63,7 @@ def test_one_that_has_nothing_to_do_shows_signs_of_life(tmp_path: Path) -> None:
     process._work_ahead()
     seen.add(note.last_beat)
     assert process._rest() == 1
-    process._receive()  # returns, though nobody calls
+    process._receive()  # returns without a message
     process._beat()
     assert len({*seen, note.last_beat}) == 3
     process._socket.close(0)

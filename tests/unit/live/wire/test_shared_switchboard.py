@@ -118,7 +118,7 @@ def test_what_is_asked_during_a_step_of_another_thread_is_answered_after_it(
     assert under_way.result(PATIENCE_S) == alone([1, 2], 2)
 
 
-def test_a_stream_that_is_not_read_holds_nobody_up(world: World, threads: ThreadPoolExecutor) -> None:
+def test_a_stream_that_is_not_read_holds_no_other_up(world: World, threads: ThreadPoolExecutor) -> None:
     stream = world.stream([1, 2], 20)
     first = next(stream)
     assert threads.submit(world.tokens, [3, 4], 30).result(PATIENCE_S) == alone([3, 4], 30)

@@ -36,11 +36,11 @@ class Reader:
 
 
 def generation(wire: Wire, key: int, reader: Reader) -> Generation:
-    who: Any = wire
-    return Generation(who, submit(key, [1], SamplingParams()), reader)
+    client: Any = wire
+    return Generation(client, submit(key, [1], SamplingParams()), reader)
 
 
-def test_who_would_hold_more_than_can_be_kept_is_ended_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_beyond_the_bound_of_held_outputs_is_ended_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_HELD", 3)
     wire, slow, slower = Wire(), Reader(), Reader()
     first, second = generation(wire, 1, slow), generation(wire, 2, slower)

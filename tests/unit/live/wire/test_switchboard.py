@@ -175,7 +175,7 @@ def test_a_step_that_fails_ends_its_requests_with_the_reason_and_the_next_one_wo
     assert num_free(switchboard) == 256
 
 
-def test_a_step_that_does_not_fit_costs_nobody_a_token_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_does_not_fit_costs_no_token_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     switchboard = ledger_switchboard()
     runner = switchboard.engine.runner
     assert isinstance(runner, LedgerRunner)
@@ -245,7 +245,7 @@ def test_tokens_found_after_a_preemption_do_not_count_as_cached() -> None:
     assert {o.num_cached for o in outputs} == {0}
 
 
-def test_a_rule_that_fails_is_logged_and_everybody_is_served(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rule_that_fails_is_logged_and_all_requests_are_served(caplog: pytest.LogCaptureFixture) -> None:
     class Confused(Fcfs):
         def first(self, now: float) -> RequestId:
             return RequestId(99)

@@ -1,4 +1,4 @@
-"""WatchClient an engine over the wire, as a front end does whose page is open."""
+"""Watching an engine over the wire, as a front end with an open live page does."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ async def test_who_looks_gets_the_whole_and_then_news_until_it_looks_away(addres
         assert len(seen.snapshots) == count
     assert seen.kinds[:3] == "wnn"
     assert {"columns", "ticks", "bars", "blocks", "start"} <= seen.content(0).keys()
-    assert seen.content(1)["ticks"]  # an idle engine's clock goes on while somebody looks
+    assert seen.content(1)["ticks"]  # an idle engine's clock goes on while it is watched
 
 
 async def test_front_ends_look_on_their_own_at_the_same_engine(address: str) -> None:
@@ -96,7 +96,7 @@ async def shown(client: EngineClient) -> tuple[Generation, int]:
     return generation, number
 
 
-async def test_a_request_under_way_is_explained(address: str) -> None:
+async def test_a_running_request_is_explained(address: str) -> None:
     async with connected(address) as client:
         generation, number = await shown(client)
         told = json.loads(await client.watching.explain(number) or b"{}")

@@ -121,7 +121,7 @@ async def test_before_the_engine_is_there_requests_are_refused_at_once(tmp_path:
     running.cancel()
 
 
-async def test_when_no_engine_will_come_whoever_waits_is_told_and_nobody_is_taken_on(tmp_path: Path) -> None:
+async def test_when_no_engine_will_come_waiting_requests_fail_and_new_ones_are_refused(tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/engine"
     process = ledger_process.start(address)
     async with connected(address) as client:

@@ -18,7 +18,7 @@ def _own_values() -> Iterator[None]:
         yield
 
 
-def test_who_takes_a_role_over_goes_on_with_its_counts(tmp_path: Path) -> None:
+def test_a_process_that_takes_a_role_over_goes_on_with_its_counts(tmp_path: Path) -> None:
     for _ in range(3):
         store = Store(tmp_path, "engine")
         store.counter(TOKENS).add(5)
@@ -51,7 +51,7 @@ def test_the_gauges_of_a_process_that_is_gone_vanish_and_its_counts_stay(tmp_pat
     assert scrape.value(TOKENS) == 5
 
 
-def test_a_file_without_a_byte_harms_nobody(tmp_path: Path) -> None:
+def test_an_empty_file_does_no_harm(tmp_path: Path) -> None:
     Store(tmp_path, "engine").counter(TOKENS)
     (tmp_path / "counter_front-end-0.db").touch()
     assert Scrape.of(tmp_path).value(TOKENS) == 0

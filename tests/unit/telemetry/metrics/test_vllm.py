@@ -70,6 +70,6 @@ def test_a_histogram_may_be_called_total(scrape: Scrape) -> None:
     assert scrape.value("vllm:iteration_tokens_total_bucket", le="32.0") == 0
 
 
-def test_what_nobody_counts_yet_is_left_out(scrape: Scrape) -> None:
+def test_what_is_not_counted_yet_is_left_out(scrape: Scrape) -> None:
     assert not scrape.has("vllm:generation_tokens_total")
     assert not scrape.has("vllm:time_to_first_token_seconds_count")

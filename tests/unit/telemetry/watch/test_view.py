@@ -221,7 +221,7 @@ def test_the_story_of_a_run_that_goes_on_is_that_of_its_trace(tmp_path: Path, se
             (request,) = line.requests
             want, got = break_down_trace(trace, request), step_log.break_down(view._log, rows[request], world.limits)
             assert got is not None
-            # A trace tells of who sits a step later than the scheduler knows.
+            # A trace shows the running set a step later than the scheduler has it.
             got.num_running, got.num_ahead = want.num_running, want.num_ahead
             got.add = want.add
             assert in_words(got) == in_words(want)
@@ -237,7 +237,7 @@ def test_samples_of_one_prompt_are_told_apart() -> None:
     assert told["headline"][0].startswith("request 2: 8 prompt tokens, 5 output tokens; ended after")
 
 
-def test_whose_a_request_is_stands_in_one_place() -> None:
+def test_the_user_of_a_request_is_shown_in_its_explanation_alone() -> None:
     steps = Steps()
     steps.add(1, 20, 3, user="ann")
     steps.run(5)
@@ -246,7 +246,7 @@ def test_whose_a_request_is_stands_in_one_place() -> None:
     assert "ann" not in json.dumps(told) + steps.view.whole().decode() + steps.view.news(1).decode()
 
 
-def test_a_request_under_way_is_explained_up_to_now() -> None:
+def test_a_running_request_is_explained_up_to_now() -> None:
     steps = Steps()
     steps.add(1, 4, 60)
     steps.run(5)
