@@ -248,7 +248,7 @@ def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
     from chairlift.live.shared_memory.counts import make_counts
     from chairlift.live.shared_memory.rate_limits import make_rate_limits
     from chairlift.server.reload import Reloader
-    from chairlift.serving.front_end import Listeners, front_end_main
+    from chairlift.serving.front_end import front_end_main
     from chairlift.serving.run_folder import RunFolder
 
     listener = socket.socket(fileno=fd) if fd is not None else socket.create_server(("127.0.0.1", port), backlog=4096)
@@ -260,7 +260,7 @@ def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
         make_rate_limits(folder.rates)
         Reloader(folder.reloads, Settings(), Settings)
     ready = lambda _: print("ready", flush=True)  # noqa: E731
-    front_end_main(ready, find_model(Settings()), folder, Listeners(listener), int(time.time()), index)
+    front_end_main(ready, find_model(Settings()), folder, [listener], int(time.time()), index)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Worlds that write a trace while they run."""
 
+from contextlib import closing
 from pathlib import Path
 
 from chairlift.telemetry.lines import Rules
@@ -11,7 +12,7 @@ from fakes.world import World
 def record(world: World, path: Path, rules: Rules | None = None) -> Trace:
     """Runs the world; `rules` are those that the header names, whatever the world's are."""
     rules = rules or Rules(preemption=world.preemption, prefix_cache=world.has_prefix_index)
-    with Recorder(path, world.scheduler, rules, "ledger", "virtual", world.runner.depth) as recorder:
+    with closing(Recorder(path, world.scheduler, rules, "ledger", "virtual", world.runner.depth)) as recorder:
         world.engine.observer = recorder
         world.run()
     return Trace(path)

@@ -42,19 +42,17 @@ class Axis:
     def ticks(self) -> Iterator[float]:
         """Round numbers in its range."""
         if self.is_log:
-            yield from self._log_ticks()
-            return
+            return self._log_ticks()
         step = round_step((self.high - self.low) / NUM_TICKS)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        yield from (index * step for index in range(first, last + 1))
+        return (index * step for index in range(first, last + 1))
 
     def _log_ticks(self) -> Iterator[float]:
         decades = math.log10(self.high / self.low)
         factors = (1, 2, 5) if decades < 3 else (1,)
-        for power in range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1):
-            for factor in factors:
-                if self.low <= factor * 10.0**power <= self.high:
-                    yield factor * 10.0**power
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        ticks = (factor * 10.0**power for power in powers for factor in factors)
+        return (tick for tick in ticks if self.low <= tick <= self.high)
 
 
 def round_step(least: float) -> float:

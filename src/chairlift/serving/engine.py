@@ -15,12 +15,13 @@ from chairlift.serving import process_setup
 from chairlift.serving.banner import say, summary
 from chairlift.serving.fingerprint import has_known_fingerprint
 from chairlift.serving.run_folder import RunFolder
+from chairlift.telemetry.log_lines import set_up_logging
 
 
 def engine_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, start: int) -> None:
-    process_setup.set_up_logging(model.settings)
+    set_up_logging(model.settings.log_level, model.settings.log_format)
     signal.signal(signal.SIGHUP, lambda *_: process_setup.set_log_level(in_force(folder.reloads, model.settings)))
-    process_setup.unblock_reload_signal()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     model = _with_trace(model, start)
     loaded = load(model)
     if loaded.fingerprint is not None and not has_known_fingerprint(folder.fingerprint, loaded.fingerprint):

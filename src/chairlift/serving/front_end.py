@@ -6,7 +6,7 @@ import resource
 import signal
 import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from chairlift.runner.memory.malloc import return_large_blocks
 from chairlift.server.reload import in_force, keys_in_force
 from chairlift.serving import process_setup
 from chairlift.serving.run_folder import RunFolder
+from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.spans import Spans
 
@@ -28,23 +29,21 @@ if TYPE_CHECKING:
     from chairlift.live.wire.client import EngineClient
     from chairlift.server.admission.bounds import Load
 
+Sockets = Sequence[socket.socket]
 _ENGINE_S = 1.0  # to find an engine that is there
 _GOODBYE_S = 1.5  # to tell clients that the server is gone, before another takes the port
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """The sockets that all front ends share."""
-
-    listener: socket.socket
-    admin: socket.socket | None = None
-
-
 def front_end_main(
-    report: ReportReady, model: ResolvedModel, folder: RunFolder, listeners: Listeners, begun: int, index: int
+    report: ReportReady,
+    model: ResolvedModel,
+    folder: RunFolder,
+    listeners: Sockets,
+    begun: int,
+    index: int,
 ) -> None:
-    """`begun`: when the server started, in seconds since 1970."""
-    process_setup.set_up_logging(model.settings)
+    """`listeners`: for clients and, if there is one, for admin routes. `begun`: the server's start, Unix time."""
+    set_up_logging(model.settings.log_level, model.settings.log_format)
     _allow_files(model.settings.max_connections)
     return_large_blocks()
     import uvloop
@@ -62,7 +61,12 @@ def _allow_files(num: int) -> None:
 
 
 async def _front_end(
-    report: ReportReady, model: ResolvedModel, folder: RunFolder, listeners: Listeners, begun: int, index: int
+    report: ReportReady,
+    model: ResolvedModel,
+    folder: RunFolder,
+    listeners: Sockets,
+    begun: int,
+    index: int,
 ) -> None:
     from chairlift.live.wire.client import EngineClient
     from chairlift.server.admin import create_admin_app
@@ -105,7 +109,7 @@ async def _front_end(
         process_setup.set_log_level(load.settings)
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_settings)
-    process_setup.unblock_reload_signal()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     take_settings()
     process_setup.collect_seldom()
     connection = asyncio.ensure_future(client.run())
@@ -114,9 +118,7 @@ async def _front_end(
     if load.is_complete:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(client.until_ready(), _ENGINE_S)
-    sites = [(create_app(context), listeners.listener)]
-    if listeners.admin is not None:
-        sites.append((create_admin_app(load, folder.reloads), listeners.admin))
+    sites = list(zip((create_app(context), create_admin_app(load, folder.reloads)), listeners, strict=False))
     is_orphaned = asyncio.Event()
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))
     announcing = asyncio.ensure_future(_announce(report, client, counts))

@@ -25,9 +25,9 @@ from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen
 from chairlift.serving.banner import example, say, url_of
 from chairlift.serving.engine import engine_main
-from chairlift.serving.front_end import Listeners, front_end_main
-from chairlift.serving.process_setup import set_up_logging
+from chairlift.serving.front_end import front_end_main
 from chairlift.serving.run_folder import RunFolder
+from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
 from chairlift.telemetry.spans import check_endpoint
 
@@ -53,7 +53,7 @@ def _stop_now(_number: int, _frame: object) -> None:
 
 def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     started = time.monotonic()
-    set_up_logging(settings)
+    set_up_logging(settings.log_level, settings.log_format)
     for warning in (*settings.warnings, warning_of(settings)):
         if warning is not None:
             say(f"warning: {warning}")
@@ -71,11 +71,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
     # The path of a socket has room for about a hundred bytes.
     where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
-    with (
-        tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as path,
-        listener,
-        admin or contextlib.nullcontext(),
-    ):
+    temporary = tempfile.TemporaryDirectory(prefix="chairlift-", dir=where)
+    with temporary as path, listener, admin or contextlib.nullcontext():
         folder = RunFolder(Path(path))
         note = StepNote(folder.steps)
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
@@ -85,9 +82,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
 
         def on_ready(summary: list[str]) -> None:
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
-            for line in summary[1:]:
+            for line in (*summary[1:], example(settings, listener)):
                 say(line)
-            say(example(settings, listener))
 
         begun = int(time.time())
         make_rate_limits(folder.rates)
@@ -106,7 +102,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             return lost
 
         def start_front_end(index: int) -> Child:
-            listeners = Listeners(listener, admin)
+            listeners = [listener] if admin is None else [listener, admin]
             return Child(f"front end {index}", front_end_main, model, folder, listeners, begun, index)
 
         server = Supervisor(

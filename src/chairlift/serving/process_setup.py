@@ -1,4 +1,4 @@
-"""Set-up of a server's processes: logging, the reload signal, garbage collection, the end of the parent."""
+"""Set-up of a server's processes: log level, garbage collection, the end of the parent."""
 
 import contextlib
 import gc
@@ -6,27 +6,16 @@ import logging
 import multiprocessing
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from chairlift.config.settings import Settings
 from chairlift.live.processes.child import on_parents_end
 from chairlift.serving.run_folder import RunFolder
-from chairlift.telemetry import log_lines
-
-
-def set_up_logging(settings: Settings) -> None:
-    log_lines.set_up_logging(settings.log_level, settings.log_format)
 
 
 def set_log_level(settings: Settings) -> None:
     logging.getLogger().setLevel(settings.log_level.upper())
-
-
-def unblock_reload_signal() -> None:
-    """Once it has a handler."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def collect_seldom() -> None:

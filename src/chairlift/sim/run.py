@@ -1,7 +1,7 @@
 """One simulated run from settings, a profile and a workload: its report, and its trace if wanted."""
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from chairlift.config.settings import Settings
@@ -38,6 +38,6 @@ def run(
         observer: Observer = timeline
         if trace is not None:
             recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth)
-            observer = Observers(timeline, files.enter_context(recorder))
+            observer = Observers(timeline, files.enter_context(closing(recorder)))
         simulate(arriving, scheduler, profile.cost, observer, arrivals.concurrency, profile.depth, watch)
     return timeline.report(slo)

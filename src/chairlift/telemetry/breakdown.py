@@ -77,14 +77,16 @@ class Breakdown:
 
 
 def break_down(trace: Trace, request: RequestId) -> Breakdown:
-    """Reads the trace once; raises `InvalidConfig` when it does not know the request."""
+    """Raises `InvalidConfig` when the trace does not know the request."""
     builder = BreakdownBuilder(trace.header.limits, request)
     for line in trace:
         builder.take(line)
         if builder.is_done:
             break
     if not builder.is_known:
-        raise InvalidConfig(f"{trace.path}: request {request} is not in this trace{builder.known}")
+        ids = [known for line in trace if isinstance(line, Add) for known in line.requests]
+        known = f"; it has {min(ids)} to {max(ids)}" if ids else ", nor is any other"
+        raise InvalidConfig(f"{trace.path}: request {request} is not in this trace{known}")
     return builder.breakdown
 
 
@@ -105,11 +107,6 @@ class BreakdownBuilder:
         self._was_admitted = False  # its event has come, not only the plan that admits it
         self._since = 0.0  # up to when its time is accounted for
         self._why = "until the next step"
-        self._ids: list[RequestId] = []
-
-    @property
-    def known(self) -> str:
-        return f"; it has {min(self._ids)} to {max(self._ids)}" if self._ids else ", nor is any other"
 
     def take(self, line: AnyLine) -> None:
         if isinstance(line, Add):
@@ -135,8 +132,6 @@ class BreakdownBuilder:
             num_ahead = len(self._live) - num_running
             self.breakdown = Breakdown(self._request, line, line.at, num_running=num_running, num_ahead=num_ahead)
             self.is_known, self._since = True, line.at
-        self._ids += (line.requests[0], line.requests[-1])
-        self._ids = [min(self._ids), max(self._ids)]
         self._num_added += 1
         self._live.update(dict.fromkeys(line.requests, self._num_added))
 

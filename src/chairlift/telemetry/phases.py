@@ -21,11 +21,8 @@ def phases(marks: list[Mark], first: float | None, ended: float) -> list[Phase]:
     for change, at in marks:
         if change == "admitted":
             admitted = at if admitted is None else admitted
-            if since is not None:
-                found.append(Phase(waits[since[0]], since[1], at))
-            since = None
-        else:
-            since = change, at
+            found += [] if since is None else [Phase(waits[since[0]], since[1], at)]
+        since = None if change == "admitted" else (change, at)
     if since is not None:
         found.append(Phase(waits[since[0]], since[1], ended))
     if admitted is not None:

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 from msgspec.structs import replace
@@ -47,14 +46,6 @@ class Recorder:
             raise InvalidConfig(f"{path}: cannot be written: {error.strerror or error}") from error
         limits = scheduler.limits
         self._write(Header(chairlift=RELEASE, model=model, clock=clock, depth=depth, limits=limits, rules=rules))
-
-    def __enter__(self) -> "Recorder":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Writes the scheduler's remaining events, then closes the file."""

@@ -144,12 +144,10 @@ class Report:
         gone = [f"{count} {word}" for count, word in ((self.aborted, "aborted"), (self.failed, "failed")) if count]
         yield line("requests", f"{self.requests}: {', '.join([f'{self.finished} finished', *gone])}")
         yield line("total time", f"{self.total_s:.3f} s in {self.steps} steps, {self.decode_steps} of them decoding")
-        yield line(
-            "throughput", f"{self.requests_per_s:.2f} requests/s, {self.output_tokens_per_s:.1f} output tokens/s"
-        )
-        yield line(
-            "tokens", f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached), {self.output_tokens} output"
-        )
+        rates = f"{self.requests_per_s:.2f} requests/s, {self.output_tokens_per_s:.1f} output tokens/s"
+        yield line("throughput", rates)
+        prompt = f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached)"
+        yield line("tokens", f"{prompt}, {self.output_tokens} output")
         yield line("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
         yield line("blocks", f"{_level(self.blocks)} in use; sharing saved {_level(self.blocks_saved)}")
         if self.slo is not None:

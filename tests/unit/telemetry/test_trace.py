@@ -1,5 +1,6 @@
 import json
 import logging
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,7 +142,7 @@ def test_what_a_killed_process_left_half_written_is_passed_over(tmp_path: Path) 
 def test_everything_is_in_the_file_when_the_engine_is_idle(tmp_path: Path) -> None:
     world = World(LIMITS, arrivals={0: [(make_request(1, range(9), 3),)]})
     path = tmp_path / "trace.jsonl"
-    with Recorder(path, world.scheduler, Rules(), "ledger", "virtual", 1) as recorder:
+    with closing(Recorder(path, world.scheduler, Rules(), "ledger", "virtual", 1)) as recorder:
         world.engine.observer = recorder
         world.run()
         text = path.read_text()

@@ -115,7 +115,7 @@ def _blocked_signals() -> Iterator[None]:
 
 
 def _child(pipe: Connection, name: str, main: Main, args: tuple[Any, ...]) -> None:
-    _set_parent_death_signal(signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:  # the parent ended before the line above
         sys.exit(0)
@@ -145,11 +145,7 @@ def on_parents_end(call: Callable[[], None]) -> None:
             os._exit(1)
 
     threading.Thread(target=run, daemon=True).start()
-    _set_parent_death_signal(signal.SIGCONT)  # wakes a stopped process, so that the thread runs
-
-
-def _set_parent_death_signal(number: int) -> None:
-    _prctl(_PR_SET_PDEATHSIG, number)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)  # wakes a stopped process, so that the thread runs
 
 
 def _prctl(option: int, value: int | bytes) -> None:

@@ -118,7 +118,6 @@ def _without(message: Submit, sample: int | None) -> Submit | None:
     """The request without a sample, or None without all (`sample` None)."""
     if sample is None:
         return None
-    count = message.params.num_samples
-    outputs = message.outputs if message.outputs is not None else {i: [] for i in range(count)}
+    outputs = message.outputs if message.outputs is not None else {i: [] for i in range(message.params.num_samples)}
     left = {i: tokens for i, tokens in outputs.items() if i != sample}
     return replace(message, outputs=left) if left else None

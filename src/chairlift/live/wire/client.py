@@ -22,24 +22,8 @@ from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.errors import ChairliftError, EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.live.recovery.suspicion import Suspicion
-from chairlift.live.wire.messages import (
-    Abort,
-    EngineInfo,
-    Explain,
-    Explained,
-    FromEngine,
-    Hello,
-    Output,
-    Proven,
-    Ready,
-    Snapshot,
-    Step,
-    Submit,
-    ToEngine,
-    Watch,
-    resumed,
-    with_scored_prompt,
-)
+from chairlift.live.wire import messages
+from chairlift.live.wire.messages import Output, Submit
 from chairlift.live.wire.watch_client import WatchClient
 
 _RECONNECT_MS = 20
@@ -121,7 +105,7 @@ class Generation:
             tokens.append(output.token)
             self.num_made += 1
         elif output.prompt_scores is not None:
-            self._submit = with_scored_prompt(self._submit)
+            self._submit = messages.with_scored_prompt(self._submit)
         if output.finish is not None:
             del self._tokens[output.sample]
         if not self._is_held:
@@ -133,7 +117,7 @@ class Generation:
             self.abort()
             self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
 
-    def resume(self, is_suspect: bool, ready: Ready) -> Submit | None:
+    def resume(self, is_suspect: bool, ready: messages.Ready) -> Submit | None:
         """The message for the next engine, if anything is left to do; the one before died, perhaps busy with this."""
         suspicion = self._suspicion = self._suspicion or (Suspicion() if is_suspect else None)
         if suspicion is not None:
@@ -148,7 +132,7 @@ class Generation:
             self._client.tell_proven()
         if not self._tokens:
             return None
-        message = resumed(self._submit, self._tokens, time.monotonic() - self._asked)
+        message = messages.resumed(self._submit, self._tokens, time.monotonic() - self._asked)
         if suspicion is not None and suspicion.is_strong:
             return replace_fields(message, num_alone=suspicion.num_alone)
         return message
@@ -188,7 +172,7 @@ class Generation:
 
 class EngineClient:
     def __init__(self, address: str, name: str) -> None:
-        self.info: EngineInfo | None = None  # of the last engine
+        self.info: messages.EngineInfo | None = None  # of the last engine
         self.num_running = 0
         self.num_waiting = 0
         self.num_held = 0  # outputs held for slow clients
@@ -202,7 +186,7 @@ class EngineClient:
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(FromEngine)
+        self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
 
     def submit(
         self,
@@ -233,10 +217,10 @@ class EngineClient:
         if sample is None:
             self.forget(key)
         if self.is_ready:
-            self._send(Abort(key, sample))
+            self._send(messages.Abort(key, sample))
 
     def tell_proven(self) -> None:
-        self._send(Proven())
+        self._send(messages.Proven())
 
     def forget(self, key: int) -> None:
         self._generations.pop(key, None)
@@ -276,7 +260,7 @@ class EngineClient:
         loop.add_reader(socket, self._read)
         loop.add_reader(monitor, self._watch, monitor)
         try:
-            self._send(Hello())
+            self._send(messages.Hello())
             self._watch(monitor)
             await self._over
         finally:
@@ -309,21 +293,21 @@ class EngineClient:
             self._will_read = True
             asyncio.get_running_loop().call_soon(self._read)
 
-    def _hear(self, message: FromEngine) -> None:
-        if isinstance(message, Step):
+    def _hear(self, message: messages.FromEngine) -> None:
+        if isinstance(message, messages.Step):
             self.num_running, self.num_waiting = message.num_running, message.num_waiting
             generations = self._generations
             for output in message.outputs:
                 generation = generations.get(output.key)
                 if generation is not None:
                     generation.put(output)
-        elif isinstance(message, Snapshot | Explained):
+        elif isinstance(message, messages.Snapshot | messages.Explained):
             self.watching.hear(message)
         else:
             self._resume(message)
             self.watching.resume()
 
-    def _resume(self, ready: Ready) -> None:
+    def _resume(self, ready: messages.Ready) -> None:
         """Sends all open requests, in order of arrival."""
         self.info = ready.info
         self._is_ready.set()
@@ -337,12 +321,12 @@ class EngineClient:
         if _has_message(monitor) and not self._over.done():
             self._over.set_result(None)
 
-    def _send_if_ready(self, message: Watch | Explain) -> bool:
+    def _send_if_ready(self, message: messages.Watch | messages.Explain) -> bool:
         if self.is_ready:
             self._send(message)
         return self.is_ready
 
-    def _send(self, message: ToEngine) -> None:
+    def _send(self, message: messages.ToEngine) -> None:
         assert self._socket is not None
         self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
         self._read_soon()

@@ -11,20 +11,8 @@ import zmq
 
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import InterruptedWork, StepNote
-from chairlift.live.wire.messages import (
-    Abort,
-    EngineInfo,
-    Explain,
-    FromEngine,
-    Hello,
-    Output,
-    Proven,
-    Ready,
-    Step,
-    Submit,
-    ToEngine,
-    Watch,
-)
+from chairlift.live.wire import messages
+from chairlift.live.wire.messages import EngineInfo, Output, Submit
 from chairlift.live.wire.switchboard import FrontEnd, Switchboard
 from chairlift.live.wire.watch_feed import WatchFeed
 from chairlift.telemetry.watch.view import View
@@ -56,7 +44,7 @@ class EngineProcess:
         self._interrupted = InterruptedWork({}, was_killed=False) if note is None else note.take()
         self._info = info
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(ToEngine)
+        self._decoder = msgspec.msgpack.Decoder(messages.ToEngine)
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
         for option in (zmq.ROUTER_MANDATORY, zmq.ROUTER_HANDOVER):
             self._socket.setsockopt(option, 1)
@@ -85,7 +73,7 @@ class EngineProcess:
         for front_end, told in list(self._told.items()):
             if front_end in news or told != numbers:
                 self._told[front_end] = numbers
-                self._send(front_end, Step(news.get(front_end, []), *numbers))
+                self._send(front_end, messages.Step(news.get(front_end, []), *numbers))
         if self._numbers() != numbers:  # a front end was gone
             self._tell({})
 
@@ -108,19 +96,19 @@ class EngineProcess:
             message = self._decoder.decode(data)
             if isinstance(message, Submit):
                 self._switchboard.submit(front_end, message)
-            elif isinstance(message, Abort):
+            elif isinstance(message, messages.Abort):
                 self._switchboard.abort(front_end, message)
-            elif isinstance(message, Proven):
+            elif isinstance(message, messages.Proven):
                 if self._note is not None:
                     self._note.count()
-            elif isinstance(message, Watch | Explain):
+            elif isinstance(message, messages.Watch | messages.Explain):
                 self._watch_feed.hear(front_end, message)
-            elif isinstance(message, Hello):
+            elif isinstance(message, messages.Hello):
                 self._drop(front_end)  # the front end of this name before is gone
                 self._told[front_end] = (0, 0)
                 left = self._interrupted
                 suspects = left.keys.get(front_end, [])
-                self._send(front_end, Ready(self._info, suspects, left.is_alone, left.was_killed))
+                self._send(front_end, messages.Ready(self._info, suspects, left.is_alone, left.was_killed))
             timeout_ms = 0
 
     def _rest(self) -> int | None:
@@ -139,7 +127,7 @@ class EngineProcess:
         if self._note is not None:
             self._note.beat()
 
-    def _send(self, front_end: FrontEnd, message: FromEngine) -> None:
+    def _send(self, front_end: FrontEnd, message: messages.FromEngine) -> None:
         try:
             self._socket.send_multipart([front_end, self._encoder.encode(message)])
         except zmq.ZMQError as error:

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import count
 
 from msgspec.structs import replace as replace_fields
 
@@ -33,6 +34,9 @@ from chairlift.live.wire.messages import Abort, Output, Submit, resumed, with_sc
 from chairlift.telemetry.phases import Change, Mark
 
 FrontEnd = bytes
+_CHANGES: dict[type[Event], Change] = {
+    Queued: "queued", Admitted: "admitted", Forked: "admitted", Preempted: "preempted",
+}  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +69,7 @@ class Switchboard:
         self._recipients: dict[RequestId, Recipient] = {}
         self._submissions: dict[tuple[FrontEnd, int], Submission] = {}
         self.waiting: dict[FrontEnd, set[int]] = {}  # keys of requests that were in no step yet
-        self._next_id = 0
+        self._ids = map(RequestId, count(1))
         self._immediate: list[tuple[FrontEnd, Output]] = []  # answers that need no step
 
     @property
@@ -174,13 +178,12 @@ class Switchboard:
                 finish = event.finish.value
                 self._forget(event.request)
             return Output(recipient.key, recipient.sample, event.token, finish, event.score, recipient.num_cached or 0)
+        if recipient.marks is not None and type(event) in _CHANGES:
+            recipient.marks.append((_CHANGES[type(event)], event.at))
         if isinstance(event, Admitted | Forked):
             self._not_waiting(recipient)
             if recipient.num_cached is None:
                 recipient.num_cached = event.num_cached if isinstance(event, Admitted) else 0
-            _note(recipient, "admitted", event.at)
-        elif isinstance(event, Queued | Preempted):
-            _note(recipient, "queued" if isinstance(event, Queued) else "preempted", event.at)
         elif isinstance(event, PromptScored):
             submission = self._submissions[recipient.front_end, recipient.key]
             submission.message = with_scored_prompt(submission.message)
@@ -216,7 +219,7 @@ class Switchboard:
         max_output = min(message.max_output, room_after(len(message.prompt), self._limits))
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids)
         lead = Request(
-            id=self._new_id(),
+            id=next(self._ids),
             prompt=tuple(message.prompt),
             params=params,
             max_output=max_output,
@@ -226,9 +229,9 @@ class Switchboard:
             timeout_s=None if message.expires is None else message.expires - self.engine.clock.now(),
         )
         if params.beam_width:
-            count = num_offered(params, len(stop_ids), len(message.prompt), self._limits)
-            lead = replace(lead, params=replace(params, logprobs=count, temperature=0.0))  # nothing is drawn
-            return lead, *(replace(lead, id=self._new_id(), sample_index=i) for i in range(1, params.beam_width))
+            num = num_offered(params, len(stop_ids), len(message.prompt), self._limits)
+            lead = replace(lead, params=replace(params, logprobs=num, temperature=0.0))  # nothing is drawn
+            return lead, *(replace(lead, id=next(self._ids), sample_index=i) for i in range(1, params.beam_width))
         if params.best_of and params.logprobs is None:  # choosing the best needs their likelihoods
             params = replace(params, logprobs=0)
             lead = replace(lead, params=params)
@@ -236,19 +239,10 @@ class Switchboard:
             return (lead,)
         others = replace(params, prompt_logprobs=None)  # the prompt is scored once, for the first sample
         more = range(1, params.num_samples)
-        return lead, *(replace(lead, id=self._new_id(), params=others, sample_index=i) for i in more)
-
-    def _new_id(self) -> RequestId:
-        self._next_id += 1
-        return RequestId(self._next_id)
+        return lead, *(replace(lead, id=next(self._ids), params=others, sample_index=i) for i in more)
 
 
-def _note(recipient: Recipient, change: Change, at: float) -> None:
-    if recipient.marks is not None:
-        recipient.marks.append((change, at))
-
-
-def log_lost(front_end: FrontEnd, count: int) -> None:
+def log_lost(front_end: FrontEnd, num: int) -> None:
     """Only a log line: the parent counts them in its metrics."""
-    if count:
-        _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), count)
+    if num:
+        _log.warning("%s is gone; its requests (%d) are ended", front_end.decode(errors="replace"), num)

@@ -1,7 +1,8 @@
 """The response to a scrape: the metrics of all processes, added up, in Prometheus' text format."""
 
-from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -13,16 +14,6 @@ from chairlift.telemetry.metrics.vllm import as_vllm
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
-class _Found:
-    """Stands for the library's registry."""
-
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
-
-
 def exposition(folder: Path, vllm_model: str | None = None) -> bytes:
     """`vllm_model`: the model's name, if vLLM's series are wanted too."""
     # A process that has just begun, or was killed just then, may have an empty file.
@@ -30,4 +21,6 @@ def exposition(folder: Path, vllm_model: str | None = None) -> bytes:
     metrics: list[Metric] = list(MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]
     if vllm_model is not None:
         metrics += as_vllm(metrics, vllm_model)
-    return generate_latest(_Found([*metrics, *processes(folder)]))
+    metrics += processes(folder)
+    registry: Any = SimpleNamespace(collect=lambda: metrics)
+    return generate_latest(registry)

@@ -7,8 +7,6 @@ cleared when it dies. Values are kept in plain numbers until `flush`: a killed p
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 

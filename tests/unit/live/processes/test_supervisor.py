@@ -271,7 +271,7 @@ def test_when_the_parent_is_killed_its_children_end(start) -> None:
 
 
 def test_a_child_whose_parent_was_killed_during_the_start_does_not_begin(monkeypatch) -> None:
-    monkeypatch.setattr(child, "_set_parent_death_signal", lambda number: None)
+    monkeypatch.setattr(child, "_prctl", lambda option, value: None)
     monkeypatch.setattr(child.multiprocessing, "parent_process", lambda: psutil.Process(1))
     monkeypatch.setattr(child.os, "getppid", lambda: 2)
     with pytest.raises(SystemExit):

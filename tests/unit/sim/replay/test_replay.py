@@ -3,6 +3,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -56,7 +57,7 @@ def record_live(path: Path, rules: Rules, seed: int, depth: int) -> tuple[Trace,
     kinds: Counter[str] = Counter()
     groups = [group for groups in with_searches(crowd(seed), seed).values() for group in groups]
     runner = (TorchRunner if depth == 1 else DeepRunner)(model, cache, device)
-    with Recorder(path, scheduler, rules, "tiny", "wall", depth) as recorder:
+    with closing(Recorder(path, scheduler, rules, "tiny", "wall", depth)) as recorder:
         engine = Engine(scheduler, runner, WallClock(), recorder)
         while groups or engine.has_work:
             while groups and rng.random() < 0.4:
@@ -126,7 +127,7 @@ def test_other_drafts_are_noticed(tmp_path: Path) -> None:
 def test_requests_that_went_on_from_another_engine_are_planned_the_same_in_a_replay(tmp_path: Path) -> None:
     world = World(SMALL, depth=2)
     requests = [make_request(i, range(i, i + 5), 10) for i in range(1, 7)]
-    with Recorder(tmp_path / "trace", world.scheduler, Rules(), "ledger", "virtual", 2) as recorder:
+    with closing(Recorder(tmp_path / "trace", world.scheduler, Rules(), "ledger", "virtual", 2)) as recorder:
         world.engine.observer = recorder
         for request in requests:
             world.engine.add((replace(request, output=tuple(expected(request, 50)[: request.id])),))
@@ -169,7 +170,7 @@ def test_another_event_is_noticed(tmp_path: Path) -> None:
 def test_a_step_that_failed_is_replayed(tmp_path: Path) -> None:
     world = World(SMALL, arrivals={0: [(make_request(1, range(9), 4),)], 3: [(make_request(2, range(5), 4),)]})
     world.runner.fail_steps = frozenset([2])
-    with Recorder(tmp_path / "t", world.scheduler, Rules(), "ledger", "virtual", 1) as recorder:
+    with closing(Recorder(tmp_path / "t", world.scheduler, Rules(), "ledger", "virtual", 1)) as recorder:
         world.engine.observer = recorder
         for step in range(12):
             for samples in world.arrivals.get(step, ()):

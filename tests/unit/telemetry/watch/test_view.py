@@ -1,4 +1,5 @@
 import json
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -209,7 +210,7 @@ def drafted_world(seed: int) -> World:
 def test_the_story_of_a_run_that_goes_on_is_that_of_its_trace(tmp_path: Path, seed: int, make: Any) -> None:
     world: World = make(seed)
     rules = Rules(preemption=world.preemption, prefix_cache=world.has_prefix_index)
-    with Recorder(tmp_path / "t", world.scheduler, rules, "ledger", "virtual", world.runner.depth) as recorder:
+    with closing(Recorder(tmp_path / "t", world.scheduler, rules, "ledger", "virtual", world.runner.depth)) as recorder:
         world.engine.observer = recorder
         view = viewed(world.engine)
         rows = {}
