@@ -115,11 +115,10 @@ class Store:
         return self._metric(Gauge, name, labels, multiprocess_mode="livesum")
 
     def flush(self) -> None:
-        buffered: Iterable[BufferedCounter | BufferedHistogram] = chain(
-            self._counters.values(), self._histograms.values()
-        )
-        for each in buffered:
-            each.flush()
+        for counter in self._counters.values():
+            counter.flush()
+        for histogram in self._histograms.values():
+            histogram.flush()
 
     def _metric(self, kind: type[M], name: str, labels: tuple[str, ...], **options: Any) -> M:
         if name not in self._made:
