@@ -108,8 +108,7 @@ def llama_perplexity(python: str, model: str, windows: Windows) -> float:
 
 
 def row(name: str, quality: Quality, first: Quality) -> str:
-    deviation = Deviation()
-    deviation.add_outputs(first.outputs, quality.outputs)
+    deviation = Deviation.of(first.outputs, quality.outputs)
     same_tokens = 1 - deviation.num_other_tokens / deviation.num_tokens
     cells: Sequence[str] = (
         name,

@@ -13,9 +13,10 @@ from chairlift.core.request import Request
 from chairlift.runner.native.ops import NativeOps, available
 from chairlift.runner.ops import Ops
 from chairlift.runner.torch.ops import TorchOps
+from chairlift.verify.deviation import Deviation
 from chairlift.verify.drive import ScriptedRequest
 from chairlift.verify.output import Outputs
-from fakes.exact_world import CONFIGS, ExactWorld, compared, other_ids
+from fakes.exact_world import CONFIGS, ExactWorld, other_ids
 from fakes.requests import make_samples, make_search
 from fakes.row_dependent import RowDependentOps
 
@@ -85,7 +86,7 @@ def neighbours(count: int, seed: int = 1, is_aborted: bool = False) -> list[Scri
 
 def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **rules: object) -> None:
     result = world.among(among, REQUESTS, **rules)  # type: ignore[arg-type]
-    deviation = compared(expected_of(world), result.outputs)
+    deviation = Deviation.of(expected_of(world), result.outputs)
     assert deviation.num_rows == 9 * len(REQUESTS)
     assert (deviation.num_differing, deviation.num_other_texts) == (0, 0)
     assert not proof or result.happened[proof] > 0, result.happened
@@ -137,7 +138,7 @@ def test_a_request_that_is_preempted_ten_times(world: ExactWorld, preemption: st
     rules = {"policy": "mlfq:quantum=4", "preemption": preemption, "max_running": 1}
     result = world.among([ScriptedRequest((request,)), *short], [request], **rules)  # type: ignore[arg-type]
     assert result.happened[proof] >= 10
-    deviation = compared(alone, result.outputs)
+    deviation = Deviation.of(alone, result.outputs)
     assert (deviation.num_rows, deviation.num_differing, deviation.num_other_texts) == (60, 0, 0)
 
 
@@ -145,12 +146,12 @@ def test_beams_have_the_bits_that_they_have_alone(world: ExactWorld) -> None:
     search = make_search(700, list(range(20, 150)), 3, max_output=9, n=2)
     alone = world.among([ScriptedRequest(search)], search, prefix_cache=False).outputs
     result = world.among([ScriptedRequest(search, arrives=2), *script(6), *neighbours(6)], search, max_step_tokens=40)
-    deviation = compared(alone, result.outputs)
+    deviation = Deviation.of(alone, result.outputs)
     assert (deviation.num_differing, deviation.num_other_texts) == (0, 0)
     assert deviation.num_rows >= 9
 
 
 def test_a_sum_that_depends_on_the_rows_is_found() -> None:
     world = ExactWorld(CONFIGS["llama"], torch.float32, RowDependentOps())
-    deviation = compared(world.alone(REQUESTS), world.among(script(6) + neighbours(6), REQUESTS).outputs)
+    deviation = Deviation.of(world.alone(REQUESTS), world.among(script(6) + neighbours(6), REQUESTS).outputs)
     assert deviation.num_differing > 0

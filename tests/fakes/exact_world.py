@@ -19,7 +19,6 @@ from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.telemetry.lines import Rules
-from chairlift.verify.deviation import Deviation
 from chairlift.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
 from chairlift.verify.output import Outputs, SampleKey
 
@@ -87,12 +86,6 @@ class ExactWorld:
 
 def key_of(request: Request) -> SampleKey:
     return SampleKey(request.id, request.sample_index)
-
-
-def compared(expected: Outputs, found: Outputs) -> Deviation:
-    deviation = Deviation()
-    deviation.add_outputs(expected, found)
-    return deviation
 
 
 def other_ids(script: Sequence[ScriptedRequest], by: int = 10_000) -> list[ScriptedRequest]:

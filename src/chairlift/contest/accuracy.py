@@ -24,8 +24,9 @@ class ContestSubject(LocalSubject):
         self._tokenizer = settings.tokenizer
 
     def cases(self, spec: PromptSpec) -> list[Case]:
-        encode = load_tokenizer(self._found.source, self._tokenizer).encode
-        ends = tuple(token for token in self._found.config.eos_ids if token < self._found.config.vocab_size)
+        model = self.opened.model
+        encode = load_tokenizer(model.source, self._tokenizer).encode
+        ends = tuple(token for token in model.config.eos_ids if token < model.config.vocab_size)
         return [
             Case(tuple(encode(text)), SamplingParams(temperature=0.0, max_tokens=count, stop_token_ids=ends, seed=0))
             for text, count in self._prompts

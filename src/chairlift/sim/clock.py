@@ -1,4 +1,4 @@
-"""Time that passes only when it is told to."""
+"""A clock that stands still until it is advanced."""
 
 
 class VirtualClock:
@@ -9,5 +9,5 @@ class VirtualClock:
         return self._now
 
     def advance_to(self, moment: float) -> None:
-        """Never goes back: a moment that has passed changes nothing."""
+        """Never goes back."""
         self._now = max(self._now, moment)

@@ -6,7 +6,7 @@
          + chunk_s x requests in the step
          + kv_token_s x context of the decodes      keys and values read
          + max(pair_s x query-key pairs of prompt chunks, kv_token_s x context of prompt chunks)
-         + copy_token_s x places copied + swap_token_s x places moved out or in
+         + copy_token_s x slots copied + swap_token_s x slots moved out or in
          at least launch_s, with prompt chunks
 
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
@@ -29,10 +29,10 @@ class StepShape(NamedTuple):
     num_rows: int  # tokens computed
     num_chunks: int
     num_samples: int
-    decode_context: int  # tokens that decodes, and the tokens of chunks like them, attend to, all together
+    decode_context: int  # tokens that decodes, and chunks computed row by row, attend to
     prompt_context: int  # tokens that prompt chunks attend to
     prompt_pairs: int  # query-key pairs of prompt chunks
-    num_copied: int = 0  # places of the blocks that are copied, full or not
+    num_copied: int = 0  # slots of the copied blocks, full or not
     num_swapped: int = 0
 
 

@@ -1,16 +1,16 @@
-"""Drafts of a simulated run, where no token means anything: each is right with the same probability, if those before it
-are. Deterministic: what is right is drawn from the given source."""
+"""Drafts of a simulated run: each is accepted with the same probability if those before it are, drawn from the given
+random source."""
 
 import random
 from collections.abc import Sequence
 
 from chairlift.core.request import Request
 
-TOKEN = 0  # what everybody samples
+TOKEN = 0  # sampled for every request
 
 
 class SimDrafts:
-    """A drafter, and what its drafts turn out to be."""
+    """A drafter, and how many of its drafts are accepted."""
 
     def __init__(self, acceptance: float, rng: random.Random) -> None:
         self._acceptance = acceptance
@@ -20,5 +20,5 @@ class SimDrafts:
         return (TOKEN,) * count
 
     def num_right(self, num_drafts: int) -> int:
-        """How many of so many are, up to the first that is not."""
+        """Drafts that are accepted, up to the first that is not."""
         return next((i for i in range(num_drafts) if self._rng.random() >= self._acceptance), num_drafts)

@@ -1,7 +1,7 @@
 """Feeds requests to an engine as they arrive and steps it until all have ended; on any clock that can be waited on.
 
-Always: a request enters between two steps and counts from the moment it arrived, even if a step was under way then.
-Only live requests are held.
+Always: a request enters between two steps and counts from its arrival, even if that was during a step. Holds only live
+requests.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ Arriving = Iterable[tuple[float, Request]]  # in order of arrival
 
 class WaitingClock(Clock, Protocol):
     def advance_to(self, moment: float) -> None:
-        """Returns when that moment has come."""
+        """Returns at that moment."""
         ...
 
 
@@ -27,10 +27,8 @@ def drive(
     concurrency: int = 0,
     watch: Callable[[float], None] | None = None,
 ) -> None:
-    """`watch` hears the time after each step.
-
-    `concurrency`: 0, or a closed loop: whatever the arrivals say, so many requests are under way while there are more.
-    """
+    """`watch` gets the time after each step. `concurrency`: 0, or a closed loop of so many live requests, whatever the
+    arrivals."""
     live, feed = engine.scheduler.live, iter(arriving)
     following = next(feed, None)
     while following is not None or engine.has_work:
@@ -46,6 +44,6 @@ def drive(
 
 
 def arrive(engine: Engine, samples: tuple[Request, ...], arrival: float) -> None:
-    """A prompt that came at that moment, perhaps while the last step was under way."""
+    """Adds a prompt that arrived at that moment, perhaps during the last step."""
     engine.scheduler.add(samples, arrival)
     engine.observer.added(samples, arrival)

@@ -1,4 +1,4 @@
-"""A workload on a real runner, in real time, with the figures that a simulated run has."""
+"""A workload on a real runner in real time, with the report of a simulated run."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from chairlift.workload.requests import requests_of
 
 
 class SleepingClock:
-    """Seconds since it was made; can be waited on."""
+    """Seconds since its creation; can be waited on."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -28,7 +28,7 @@ class SleepingClock:
 
 
 def run_live(runner: Runner, scheduler: Scheduler, items: Sequence[Item], arrivals: Arrivals, seed: int = 0) -> Report:
-    """Prompts are made beforehand: making them is no part of serving."""
+    """Prompts are made beforehand: that is not part of serving."""
     arriving = list(requests_of(arrivals.apply(items, seed), scheduler.limits, seed))
     timeline, clock = Timeline(scheduler.pool), SleepingClock()
     drive(Engine(scheduler, runner, clock, timeline), clock, arriving, arrivals.concurrency)

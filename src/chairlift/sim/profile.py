@@ -1,7 +1,6 @@
-"""Profiles: what a device needs for a model's steps, as a versioned file; docs/formats.md has every field.
+"""Profiles: how long a model's steps take on a device, as a versioned file; docs/formats.md has every field.
 
-Always: a profile that was read is complete and its numbers are usable; a file that is not is refused in one line.
-Built-in ones are found by name.
+Always: a profile that was read is complete and valid; other files are refused in one line. Built-in ones have names.
 """
 
 import json
@@ -22,6 +21,7 @@ VERSION = 1
 DEFAULT = "h200-llama2-7b"
 
 _FOLDER = files("chairlift.sim") / "profiles"
+_SIZES = ("vocab_size", "max_model_len", "max_running", "max_step_tokens", "kv_token_bytes")
 _RATES = tuple(field.name for field in fields(CostModel) if field.name.endswith("_s"))
 
 
@@ -33,7 +33,7 @@ class Profile:
     dtype: str
     vocab_size: int
     max_model_len: int
-    max_running: int  # the limits a live run takes on this device when nobody says otherwise
+    max_running: int  # the default limits of a live run on this device
     max_step_tokens: int
     kv_token_bytes: int
     kv_memory: int  # bytes
@@ -43,7 +43,7 @@ class Profile:
     measured: tuple[Mapping[str, float], ...] = ()  # what they were fitted to, for the record
 
     def limits(self, settings: Settings) -> Limits:
-        """What was asked for, and the profile's own where nothing was."""
+        """The settings' limits, and the profile's where these are not set."""
         size, steps = settings.block_size, settings.max_step_tokens
         running = settings.max_running or min(self.max_running, steps or self.max_running)
         max_len = settings.max_model_len or self.max_model_len
@@ -68,9 +68,8 @@ class Profile:
 
     def write(self, path: Path) -> None:
         values = {"format": FORMAT, "version": VERSION} | asdict(self)
-        text = json.dumps(values, indent=1) + "\n"
         try:
-            path.write_text(text, encoding="utf-8")
+            path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise InvalidConfig(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -100,16 +99,9 @@ def parse_profile(text: str, origin: str) -> Profile:
     measured = values.get("measured", [])
     if not isinstance(measured, list) or not all(isinstance(entry, dict) for entry in measured):
         raise known.bad("measured", "must be a list of maps")
+    facts: dict[str, Any] = {key: _text(known, key) for key in ("name", "model", "device", "dtype")}
     return Profile(
-        name=_text(known, "name"),
-        model=_text(known, "model"),
-        device=_text(known, "device"),
-        dtype=_text(known, "dtype"),
-        vocab_size=known.size("vocab_size"),
-        max_model_len=known.size("max_model_len"),
-        max_running=known.size("max_running"),
-        max_step_tokens=known.size("max_step_tokens"),
-        kv_token_bytes=known.size("kv_token_bytes"),
+        **facts | {key: known.size(key) for key in _SIZES},
         kv_memory=round(known.positive("kv_memory")),
         cost=_cost(Fields(f"profile {origin}: cost", cost)),
         depth=known.size("depth", 1),

@@ -1,4 +1,4 @@
-"""One simulated run from settings, a profile and a workload: its report, and its trace if wanted."""
+"""One simulated run from settings, a profile and a workload: its report, and its trace on request."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
@@ -28,7 +28,7 @@ def run(
     trace: Path | None = None,
     watch: Callable[[float], None] | None = None,
 ) -> Report:
-    """`items` are read once, as they arrive; `watch` hears the simulated time after each step."""
+    """`items` are read once, as they arrive; `watch` gets the simulated time after each step."""
     limits = profile.limits(settings)
     rules = rules_of(settings, profile, limits)
     scheduler = make_scheduler(limits, rules)

@@ -1,6 +1,6 @@
-"""A runner without a model: it samples the same token for everybody and lets the clock say how long that took.
+"""A runner without a model: samples the same token for every request and takes the time that the cost model predicts.
 
-Up to `depth` plans are in flight; the device does one after the other, as a real one does.
+Up to `depth` plans are in flight; the device runs one after the other.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ class SimRunner:
         self._block_size = block_size
         self._clock = clock
         self._drafts = drafts
-        self._ready = 0.0  # when the device has done all that was submitted
+        self._ready = 0.0  # when all submitted plans are done
         self._results: deque[tuple[float, StepResult]] = deque()
 
     def submit(self, plan: StepPlan) -> None:

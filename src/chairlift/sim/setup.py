@@ -1,6 +1,4 @@
-"""A scheduler from its rules; and the rules of a simulated run, from the settings and the profile's costs."""
-
-from typing import TYPE_CHECKING
+"""A scheduler from its rules; and the rules of a simulated run, from settings and profile."""
 
 from chairlift.config.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
@@ -8,13 +6,11 @@ from chairlift.core.limits import Limits
 from chairlift.core.ports import Drafter
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.sim.profile import Profile
 from chairlift.telemetry.lines import Rules
 
-if TYPE_CHECKING:
-    from chairlift.sim.profile import Profile
 
-
-def rules_of(settings: Settings, profile: "Profile", limits: Limits) -> Rules:
+def rules_of(settings: Settings, profile: Profile, limits: Limits) -> Rules:
     return Rules(
         policy=settings.policy,
         prefill=settings.prefill,
@@ -36,11 +32,10 @@ def make_scheduler(limits: Limits, rules: Rules, drafter: Drafter | None = None)
     )
 
 
-def _preemption(settings: Settings, profile: "Profile", limits: Limits) -> Preemption:
+def _preemption(settings: Settings, profile: Profile, limits: Limits) -> Preemption:
     if settings.preemption == "recompute":
         return Preemption()
-    block_bytes = limits.block_size * profile.kv_token_bytes
-    host = settings.host_memory
+    host, block_bytes = settings.host_memory, limits.block_size * profile.kv_token_bytes
     return Preemption(
         mode=settings.preemption,
         num_host_blocks=limits.num_blocks if host is None else host // block_bytes,

@@ -22,8 +22,7 @@ def simulate(
     watch: Callable[[float], None] | None = None,
     drafts: SimDrafts | None = None,
 ) -> None:
-    """Runs until every request has ended; the observer (a `Timeline`, a trace) hears of all of it. `drafts`: the
-    scheduler's drafter, if it has one."""
+    """Runs until every request has ended. `drafts`: the scheduler's drafter, if it has one."""
     clock = VirtualClock()
     runner = SimRunner(cost, scheduler.limits.block_size, clock, depth, drafts)
     drive(Engine(scheduler, runner, clock, observer), clock, arriving, concurrency, watch)

@@ -1,32 +1,31 @@
 """Capacity: the highest rate of requests at which the targets are met.
 
-Found by halving in the simulator. The recorded times are drawn together or apart; where the workload has none (all at
-once, or a closed loop) arrivals are Poisson. Never above what is served when all come at once, for a faster stream only
-makes a queue that a longer workload would show.
+Found by bisection in the simulator. Recorded arrivals are scaled; workloads without any (all at once, or a closed loop)
+get Poisson arrivals. Never above the rate when all come at once: a faster stream only builds a queue.
 """
 
 from dataclasses import replace
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.tune.evaluate import Evaluation, Evaluator
+from chairlift.tune.evaluate import Evaluator
 from chairlift.tune.knobs import Choice
 from chairlift.workload.arrivals import parse_arrivals
 
 _PRECISION = 0.02
-_NUM_ALONE = 200  # requests that are enough to see what one alone needs
+_NUM_ALONE = 200  # requests that are run one by one
 _CERTAIN = 1.1  # times a limit, as these are not all
-_LOWEST = 1 / 64  # of what is served at once: below this it is called none
+_LOWEST = 1 / 64  # of the rate when all come at once; less counts as none
 
 
 def capacity(evaluator: Evaluator, choice: Choice) -> float:
-    """Requests a second; 0 if hardly any rate will do."""
-    targets = evaluator.work.targets
-    assert targets is not None
-    at_once = Evaluator(replace(evaluator.work, arrivals="none")).evaluate(choice)
-    high = _rate(at_once)
+    """Requests a second; 0 if hardly any rate meets the targets."""
+    work = evaluator.work
+    at_once = Evaluator(replace(work, arrivals="none")).evaluate(choice).report
+    high = 0.0 if at_once is None else at_once.requests_per_s
 
     def is_met(rate: float) -> bool:
-        return _at(evaluator, choice, rate).point.latency <= 1.0
+        arrivals = arrivals_at(work.arrivals, rate, len(work.items), work.items[-1].arrival_s)
+        return Evaluator(replace(work, arrivals=arrivals)).evaluate(choice).point.latency <= 1.0
 
     if high == 0.0 or not is_met(low := _LOWEST * high):
         return 0.0
@@ -51,14 +50,8 @@ def arrivals_at(arrivals: str, rate: float, num_requests: int, last_arrival_s: f
     return f"poisson:rate={rate:.9g}"
 
 
-def _at(evaluator: Evaluator, choice: Choice, rate: float) -> Evaluation:
-    work = evaluator.work
-    arrivals = arrivals_at(work.arrivals, rate, len(work.items), work.items[-1].arrival_s)
-    return Evaluator(replace(work, arrivals=arrivals)).evaluate(choice)
-
-
 def check_possible(evaluator: Evaluator, choice: Choice) -> None:
-    """Refuses targets that are missed even by requests which have the machine to themselves."""
+    """Refuses targets that requests miss even when they run one by one."""
     work = evaluator.work
     assert work.targets is not None
     some = work.items[:: 1 + len(work.items) // _NUM_ALONE]
@@ -73,12 +66,8 @@ def check_possible(evaluator: Evaluator, choice: Choice) -> None:
             )
 
 
-def _rate(evaluation: Evaluation) -> float:
-    return 0.0 if evaluation.report is None else evaluation.report.requests_per_s
-
-
 def last_arrival_s(evaluator: Evaluator) -> float:
-    """When the last request of an open loop comes; 0 of a closed one."""
+    """Of an open loop; 0 of a closed one."""
     arrivals, work = parse_arrivals(evaluator.work.arrivals), evaluator.work
     *_, last = arrivals.apply(work.items, work.seed)
     return 0.0 if arrivals.concurrency else last.arrival_s

@@ -1,6 +1,6 @@
-"""Which knobs matter: those that do not are put back, and each of the others is tried without.
+"""Which knobs matter: those that do not are reset to their default, and the effect of each of the others is measured.
 
-A knob matters if putting it back costs half a percent of what the goal counts, or two percent of the other figure.
+A knob matters if its reset costs half a percent of what the goal counts, or two percent of the other figure.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from chairlift.tune.knobs import Value, changes, default_choice
 from chairlift.tune.search import Search
 
 _OTHER_TOLERANCE = 4 * TOLERANCE
-_NOTED = 0.03  # a figure that moves by less is not worth a word
+_NOTED = 0.03  # smaller moves are not mentioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class Effect:
     name: str
     value: Value
     default: Value
-    loss: float  # of what the goal counts, when this one alone is put back
-    gain: float  # when this one alone is turned, all others at their defaults
-    why: str  # what moves in the simulated run when it is put back
+    loss: float  # of what the goal counts, when this knob alone is reset
+    gain: float  # when this knob alone is turned
+    why: str  # the simulated figures that move with the reset
 
 
 def simplified(search: Search, best: Evaluation) -> Evaluation:
-    """An outcome as good as the best with fewer knobs turned."""
+    """An evaluation as good as the best with fewer knobs turned."""
     now = best
     while turned := changes(now.choice, search.knobs):
         default = default_choice(search.knobs)
@@ -35,13 +35,13 @@ def simplified(search: Search, best: Evaluation) -> Evaluation:
         free = [evaluation for evaluation in map(search.evaluation, fewer) if _is_as_good(search, evaluation, best)]
         if not free:
             break
-        # One at a time: what does not matter now may matter once others are gone.
+        # One at a time: a knob may matter once others are reset.
         now = min(free, key=lambda evaluation: search.goal.cost(evaluation.point))
     return now
 
 
 def effects(search: Search, pick: Evaluation) -> list[Effect]:
-    """Of every knob that is turned, the one that matters most first."""
+    """Of every turned knob, the one that matters most first."""
     turned, default = changes(pick.choice, search.knobs), default_choice(search.knobs)
     without = {name: {**pick.choice, name: default[name]} for name in turned}
     alone = {name: {**default, name: value} for name, value in turned.items()}
@@ -74,7 +74,7 @@ def _why(pick: Report | None, back: Report | None) -> str:
         ("ms a step", 1e3 * pick.total_s / pick.steps, 1e3 * back.total_s / back.steps, "{:.2f}"),
         ("s to the first token (p50)", pick.ttft_s.p50, back.ttft_s.p50, "{:.3g}"),
         ("ms a token (p50)", 1e3 * pick.tpot_s.p50, 1e3 * back.tpot_s.p50, "{:.1f}"),
-        ("times a request stepped off", pick.preemptions, back.preemptions, "{:.0f}"),
+        ("preemptions", pick.preemptions, back.preemptions, "{:.0f}"),
         ("prompt tokens from the cache", pick.cache_hit_tokens, back.cache_hit_tokens, "{:.0f}"),
     ]
     moved = [

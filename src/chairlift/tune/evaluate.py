@@ -1,12 +1,13 @@
-"""What a choice would give: the workload simulated under it, here or in worker processes.
+"""Evaluates a choice: simulates the workload under it, here or in worker processes.
 
-Always: the same choice, work and rivals give the same outcome. A run is given up as soon as a rival is certain to be
-better at both throughput and latency, whatever the rest of it brings; its figures are then bounds on the good side.
+Always: the same choice, work and rivals give the same evaluation. A run is given up as soon as a rival is certain to be
+better at both throughput and latency; its figures are then upper bounds.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import NamedTuple
 
 from chairlift.config.settings import Settings
@@ -24,7 +25,7 @@ from chairlift.workload.arrivals import parse_arrivals
 from chairlift.workload.item import Item
 from chairlift.workload.requests import requests_of
 
-_LOOK_EVERY = 32  # steps between two looks at whether a run can still be of use
+_LOOK_EVERY = 32  # steps
 
 
 class Point(NamedTuple):
@@ -46,7 +47,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What every choice is tried on. Can be sent to another process."""
+    """What every choice is tried on. Can be pickled."""
 
     settings: Settings
     profiles: Mapping[int, Profile]  # by number of threads; one under 0 where there is no choice
@@ -63,7 +64,7 @@ class Work:
 
 
 class Evaluator:
-    """Keeps the requests of the workload, which are the same for every choice."""
+    """Holds the requests of the workload, the same for every choice."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -85,13 +86,13 @@ class Evaluator:
             return Evaluation(choice, Point(0.0, math.inf), failure=str(error))
         scheduler = make_scheduler(limits, rules_of(settings, profile, limits))
         timeline = Timeline(scheduler.pool)
-        watch = None if work.targets else _Watch(timeline, self._arriving, self._num_output, rivals)
+        watch = None if work.targets else _watch(timeline, self._arriving, self._num_output, rivals)
         try:
             simulate(
                 self._arriving, scheduler, profile.cost, timeline, self._arrivals.concurrency, profile.depth, watch
             )
         except _Dominated as error:
-            return Evaluation(choice, error.bound)
+            return Evaluation(choice, error.args[0])
         report = timeline.report()
         return Evaluation(choice, point_of(report, work.targets), report)
 
@@ -105,30 +106,22 @@ def point_of(report: Report, targets: Targets | None) -> Point:
 
 
 class _Dominated(Exception):
-    def __init__(self, bound: Point) -> None:
-        super().__init__(bound)
-        self.bound = bound
+    """A rival is certain to be better; its argument is the bound on the run's point."""
 
 
-class _Watch:
-    """Looks now and then how good a run can still become."""
+def _watch(
+    timeline: Timeline, arriving: Sequence[tuple[float, Request]], num_output: int, rivals: Sequence[Point]
+) -> Callable[[float], None]:
+    """Raises `_Dominated` once a rival is certain to be better at both figures."""
+    started, steps = arriving[0][0], count(1)
 
-    def __init__(
-        self, timeline: Timeline, arriving: Sequence[tuple[float, Request]], num_output: int, rivals: Iterable[Point]
-    ) -> None:
-        self._timeline = timeline
-        self._num_requests = len(arriving)
-        self._started = arriving[0][0]
-        self._num_output = num_output
-        self._rivals = tuple(rivals)
-        self._num_steps = 0
-
-    def __call__(self, now: float) -> None:
-        self._num_steps += 1
-        if self._num_steps % _LOOK_EVERY or now <= self._started:
+    def watch(now: float) -> None:
+        if next(steps) % _LOOK_EVERY or now <= started:
             return
-        # It ends no sooner than now, and nobody who is still under way has ended.
-        most = self._num_output / (now - self._started)
-        least = self._timeline.latency_so_far_s(now) / self._num_requests
-        if any(rival.throughput > most and rival.latency < least for rival in self._rivals):
+        # The run ends no sooner than now, and no live request has ended.
+        most = num_output / (now - started)
+        least = timeline.latency_so_far_s(now) / len(arriving)
+        if any(rival.throughput > most and rival.latency < least for rival in rivals):
             raise _Dominated(Point(most, least))
+
+    return watch

@@ -17,26 +17,26 @@ from chairlift.tune.picture import charts
 from chairlift.tune.report import TuneReport
 
 
-def yaml_of(found: TuneReport) -> str:
-    """Every option that is not as it comes: what the user gave, and what tuning changed."""
-    tuning = found.tuning
+def yaml_of(report: TuneReport) -> str:
+    """Every option that differs from its default: given by the user, or changed by tuning."""
+    tuning = report.tuning
     assert tuning.pick is not None
     turned = {} if tuning.is_default_fine else changes(tuning.pick.choice, tuning.knobs)
     values = _given(with_choice(tuning.work.settings, turned))
-    words = found.verdict().replace("`", "")
-    head = "".join(f"# {line}\n" for line in textwrap.wrap(f"{found.title}. {words}", 88, break_on_hyphens=False))
+    words = report.verdict().replace("`", "")
+    head = "".join(f"# {line}\n" for line in textwrap.wrap(f"{report.title}. {words}", 88, break_on_hyphens=False))
     return head + (yaml.safe_dump(values, sort_keys=False) if values else "")
 
 
-def write(found: TuneReport, folder: Path) -> list[Path]:
-    text = yaml_of(found)
-    blocks = list(found.blocks(text))
+def write(report: TuneReport, folder: Path) -> list[Path]:
+    text = yaml_of(report)
+    blocks = list(report.blocks(text))
     contents = {
         "tuned.yaml": text,
-        "tune.md": to_markdown(found.title, blocks),
-        "tune.html": to_html(found.title, blocks),
-        "tune.svg": picture(found.title, charts(found.tuning, found.verification)),
-        "tune.json": json.dumps(found.to_json(text), indent=1) + "\n",
+        "tune.md": to_markdown(report.title, blocks),
+        "tune.html": to_html(report.title, blocks),
+        "tune.svg": picture(report.title, charts(report.tuning, report.verification)),
+        "tune.json": json.dumps(report.to_json(text), indent=1) + "\n",
     }
     return files.write(folder, contents)
 

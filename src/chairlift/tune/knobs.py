@@ -1,8 +1,8 @@
-"""What may be turned, and between which values.
+"""Knobs: the settings that tuning may change, and their values.
 
-Always: a choice names a value for every knob, and the default choice is what the settings would do by themselves. What
-the user has set is no knob. Which values are worth trying follows from the profile and the workload: up to twice the
-default running set and step tokens, no more running than requests, and only rules that the workload can tell apart.
+Always: a choice names a value for every knob, and the default choice is what the settings do by themselves. Options
+that the user has set are no knobs. Values follow from profile and workload: at most twice the default running requests
+and step tokens, no more running requests than there are, and only rules that the workload can tell apart.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ class Knob:
     is_ordered: bool = False  # neighbours do nearly the same
 
     def near(self, value: Value) -> tuple[Value, ...]:
-        """What to try next to a value: its neighbours, or everything else where there is no order."""
+        """The neighbours of a value, or all others where there is no order."""
         if not self.is_ordered:
             return tuple(each for each in self.values if each != value)
         index = self.values.index(value)
@@ -48,7 +48,7 @@ def knobs_of(
     threads: Sequence[int] = (),
     fixed: Collection[str] = (),
 ) -> tuple[Knob, ...]:
-    """`threads`: the numbers that profiles were made for, the default first; none if there is no choice."""
+    """`threads`: the numbers that have profiles, the default first; empty if there is no choice."""
     limits = profile.limits(settings)
     running = _ladder(limits.max_running)
     enough = [count for count in running if count >= len(items)]
@@ -73,7 +73,7 @@ def default_choice(knobs: Sequence[Knob]) -> Choice:
 
 
 def valid(choice: Choice, knobs: Sequence[Knob], settings: Settings) -> Choice:
-    """The choice it amounts to: a step has room for all that run."""
+    """The same choice with steps that have room for all running requests."""
     running = int(choice.get("max_running", settings.max_running or 1))
     for knob in knobs:
         if knob.name == "max_step_tokens" and int(choice[knob.name]) < running:
@@ -97,7 +97,7 @@ def shown(choice: Mapping[str, Value]) -> str:
 
 
 def _ladder(default: int) -> list[int]:
-    """From a thirty-second of the default to twice as many: powers of two of it and the middles between them."""
+    """From a thirty-second of the default to twice the default, by powers of two and the middles between them."""
     powers = [default >> down for down in range(5, 0, -1) if default >> down] + [default, 2 * default]
     middles = [(low + high) // 2 for low, high in pairwise(powers)]
     return sorted({*powers, *middles})

@@ -1,7 +1,6 @@
-"""The real model: how long its steps take, and what a setting really gives. Each in a process of its own.
+"""Calibrates and measures the real model, each in a process of its own.
 
-Always: nothing of a model stays behind in the calling process, so that settings can take turns on a device that holds
-one model at a time.
+Always: nothing of a model stays in the calling process, so that settings can take turns on a device that holds one.
 """
 
 import multiprocessing
@@ -30,11 +29,11 @@ from chairlift.workload.item import Item
 T = TypeVar("T")
 
 _ROUNDS = 5  # of a calibration at most
-_MOST_WARM = 32  # requests that go before those that count
+_MOST_WARM = 32  # requests of the warm-up
 
 
 def in_own_process(task: Callable[..., T], *arguments: object) -> T:
-    """Its result, or the mistake of the user that it raised. Interrupted, it ends the process."""
+    """Returns the task's result or raises its error. Interrupted, it ends the process."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(theirs, task, arguments), daemon=True)
@@ -55,7 +54,7 @@ def in_own_process(task: Callable[..., T], *arguments: object) -> T:
 
 
 def _answer(pipe: Connection, task: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     try:
         answer = (task(*arguments), "")
     except ChairliftError as error:
@@ -64,8 +63,8 @@ def _answer(pipe: Connection, task: Callable[..., object], arguments: tuple[obje
 
 
 def calibrated(settings: Settings, reach: int, seconds: float) -> Profile:
-    """A quick calibration, over `reach` times as many requests and tokens a step as there are by default; as many
-    rounds as fit into the seconds, but one at least."""
+    """A quick calibration over `reach` times the default requests and tokens a step; as many rounds as fit into the
+    seconds, but one at least."""
     found = find_model(replace(settings, preemption="swap"))  # so that moving blocks is timed too
     usual = limits_without_pool(settings, found.config, hardware.pick_device(settings.device))
     wide = replace(
@@ -78,7 +77,7 @@ def calibrated(settings: Settings, reach: int, seconds: float) -> Profile:
     calibrator = Calibrator(loaded.runner, loaded.limits, loaded.num_host_blocks, is_quick=True)
     started = time.monotonic()
     calibrator.time(1)
-    round_s = (time.monotonic() - started) / 2  # another one went before it
+    round_s = (time.monotonic() - started) / 2  # with the warm-up
     more = min(_ROUNDS - 1, int(seconds / round_s) - 2)
     if more > 0:
         calibrator.time(more)
@@ -87,7 +86,7 @@ def calibrated(settings: Settings, reach: int, seconds: float) -> Profile:
 
 
 def measured(settings: Settings, items: Sequence[Item], num_warm: int, arrivals: str, seed: int) -> Report:
-    """One run of the workload, after the first of its requests have warmed everything up."""
+    """One run of the workload, after some of its requests as warm-up."""
     loaded = load(find_model(settings))
     while prepare(loaded.runner):
         pass

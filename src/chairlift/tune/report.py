@@ -1,8 +1,9 @@
-"""What a tuning found, in words, tables and numbers: for people and for programs.
+"""The report of a tuning: a verdict, the blocks of a page, and JSON.
 
-Always: says what was simulated and what was measured, and whether it is partial; a gain is against the defaults.
+Always: says what was simulated, what was measured, and whether it is partial; gains are against the defaults.
 """
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from chairlift.report.page import Charts, Code, Element, Heading, Paragraph, Tab
 from chairlift.telemetry.report import Report
 from chairlift.tune.evaluate import Evaluation
 from chairlift.tune.goal import front
-from chairlift.tune.knobs import changes, shown
+from chairlift.tune.knobs import Choice, changes, shown
 from chairlift.tune.picture import charts
 from chairlift.tune.tuning import Tuning
 from chairlift.tune.verify import Verification, Verified
@@ -36,64 +37,53 @@ class TuneReport:
         return f"Tuned for {self.workload}, arrivals {self.arrivals}" + " (partial)" * self.is_partial
 
     def verdict(self) -> str:
-        """The answer in a sentence or two."""
+        """One or two sentences."""
         tuning = self.tuning
-        pick, default = tuning.pick, tuning.default
-        assert pick is not None and default is not None
+        pick, default = tuning.pick, self._default
+        assert pick is not None
         begin = "Interrupted, so this is the best so far. " if self.is_partial else ""
         if not tuning.goal.meets(pick):
-            nearest = f"`{shown(changes(pick.choice, tuning.knobs))}`"
             return begin + (
-                f"No setting that was tried meets {tuning.work.targets}: the nearest, {nearest}, needs "
-                f"{pick.point.latency:.2f} times the tightest limit."
+                f"No setting that was tried meets {tuning.work.targets}: the nearest, {self._flags(pick.choice)}, "
+                f"needs {pick.point.latency:.2f} times the tightest limit."
             )
         if tuning.is_default_fine:
             return begin + f"The defaults are fine: {self._fine()}"
-        better = [f"{tuning.gain:+.1%} {_counted(tuning)}{self._price()}"]
+        better = f"{tuning.gain:+.1%} {_counted(tuning)}"
+        if tuning.goal.is_throughput and pick.report is not None and default.report is not None:
+            means = pick.report.e2e_s.mean, default.report.e2e_s.mean
+            better += " at a mean latency of {:.3g} s instead of {:.3g} s".format(*means)
         if not tuning.goal.meets(default):
-            better.append(
-                f"and the targets are met, which the defaults miss ({default.point.latency:.2f} of the limit)"
-            )
-        return (
-            begin + f"`{shown(changes(pick.choice, tuning.knobs))}`: {' '.join(better)}, simulated{self._measured()}."
-        )
+            better += f" and the targets are met, which the defaults miss ({default.point.latency:.2f} of the limit)"
+        return begin + f"{self._flags(pick.choice)}: {better}, simulated{self._measured(pick.choice)}."
 
-    def _price(self) -> str:
-        """What becomes of the latency where throughput counts."""
-        pick, default = self.tuning.pick, self._default
-        if not self.tuning.goal.is_throughput or pick is None or pick.report is None or default.report is None:
-            return ""
-        return f" at a mean latency of {pick.report.e2e_s.mean:.3g} s instead of {default.report.e2e_s.mean:.3g} s"
+    def _flags(self, choice: Choice) -> str:
+        return f"`{shown(changes(choice, self.tuning.knobs))}`"
 
     def _fine(self) -> str:
-        if self.tuning.is_raised and self.tuning.capacities is not None:
-            held = _rate(self.tuning.capacities[0])
-            return f"nothing that was tried holds clearly more than their {held} within {self.tuning.work.targets}."
-        best = max((self.tuning.goal.gain(o.point, self._default.point) for o in self._ranked()[:1]), default=0.0)
-        count = len(self.tuning.evaluations)
+        tuning = self.tuning
+        if tuning.is_raised and tuning.capacities is not None:
+            held = _rate(tuning.capacities[0])
+            return f"nothing that was tried holds clearly more than their {held} within {tuning.work.targets}."
+        best = max(
+            (tuning.goal.gain(o.point, self._default.point) for o in tuning.goal.ranked(tuning.final)[:1]), default=0.0
+        )
+        count = len(tuning.evaluations)
         if best < 0.0005:  # what would be shown as 0.0%
             return f"none of {count} settings is better, simulated."
         return f"the best of {count} settings is {best:.1%} better, simulated."
 
-    def _measured(self) -> str:
-        verified = self._verified_pick()
-        if verified is None or self.verification is None:
+    def _measured(self, pick: Choice) -> str:
+        verification = self.verification
+        if verification is None or not verification.is_there:
             return ""
-        return f"; {self.verification.measured_gain(verified):+.1%} measured"
-
-    def _verified_pick(self) -> Verified | None:
-        if self.verification is None or not self.verification.is_there or self.tuning.pick is None:
-            return None
-        choice = self.tuning.pick.choice
-        return next((verified for verified in self.verification.each if verified.choice == choice), None)
+        gains = [verification.measured_gain(each) for each in verification.each if each.choice == pick]
+        return f"; {gains[0]:+.1%} measured" if gains else ""
 
     @property
     def _default(self) -> Evaluation:
         assert self.tuning.default is not None
         return self.tuning.default
-
-    def _ranked(self) -> list[Evaluation]:
-        return self.tuning.goal.ranked(self.tuning.final)
 
     def blocks(self, yaml_text: str) -> Iterator[Element]:
         tuning = self.tuning
@@ -127,12 +117,10 @@ class TuneReport:
 
     def _how(self) -> str:
         tuning = self.tuning
-        counts = (
-            "the machine, not the arrivals, sets the pace"
-            if tuning.goal.is_throughput
-            else "the arrivals set the pace, whatever the settings"
-        )
-        if tuning.is_raised:
+        counts = "the arrivals set the pace, whatever the settings"
+        if tuning.goal.is_throughput:
+            counts = "the machine, not the arrivals, sets the pace"
+        elif tuning.is_raised:
             counts = (
                 "the defaults meet the limits at the given rate; everything below is at a tenth more than the highest "
                 f"rate at which they do ({tuning.work.arrivals})"
@@ -140,13 +128,16 @@ class TuneReport:
         part = ""
         if tuning.num_searched < len(tuning.work.items):
             part = f" on the first {tuning.num_searched} requests, the best of them on all"
-        given_up = sum(not evaluation.is_whole for evaluation in tuning.evaluations)
         return (
             f"{len(tuning.work.items)} requests, profile {self.profile}. {len(tuning.evaluations)} settings of "
-            f"{len(tuning.knobs)} options were simulated{part} in {tuning.search_s:.0f} s; {given_up} were given up as "
-            "soon as another was certain to be better at both figures. "
+            f"{len(tuning.knobs)} options were simulated{part} in {tuning.search_s:.0f} s; {self._num_given_up} were "
+            "given up as soon as another was certain to be better at both figures. "
             f"What counts is {_what(tuning)}, because {counts}."
         )
+
+    @property
+    def _num_given_up(self) -> int:
+        return sum(not each.is_whole for each in self.tuning.evaluations)
 
     def _cautions(self) -> Iterator[str]:
         pick = self.tuning.pick
@@ -164,7 +155,7 @@ class TuneReport:
         rows = [("the defaults", self._default)]
         if self.tuning.pick is not None and not self.tuning.is_default_fine:
             rows.append(("the pick", self.tuning.pick))
-        return rows + [("front", evaluation) for evaluation in best[::every]]
+        return rows + [("front", each) for each in best[::every]]
 
     def _effect_rows(self) -> Iterator[Sequence[str]]:
         for effect in self.tuning.effects:
@@ -190,12 +181,11 @@ class TuneReport:
         )
 
     def _verified_row(self, verification: Verification, each: Verified) -> Sequence[str]:
-        predicted, seconds = each.predicted.total_s, median_total_s(each)
+        predicted, seconds = each.predicted.total_s, statistics.median(report.total_s for report in each.measured)
         gains = ("", "")
         if verification.is_there and each is not verification.each[0]:
             gains = (f"{verification.predicted_gain(each):+.1%}", f"{verification.measured_gain(each):+.1%}")
-        name = f"`{shown(changes(each.choice, self.tuning.knobs))}`"
-        return name, f"{predicted:.2f}", f"{seconds:.2f}", f"{predicted / seconds - 1:+.1%}", *gains
+        return self._flags(each.choice), f"{predicted:.2f}", f"{seconds:.2f}", f"{predicted / seconds - 1:+.1%}", *gains
 
     def to_json(self, yaml_text: str) -> dict[str, Any]:
         tuning = self.tuning
@@ -213,7 +203,7 @@ class TuneReport:
             "verdict": self.verdict(),
             "goal": _what(tuning),
             "configurations": len(tuning.evaluations),
-            "given_up": sum(not evaluation.is_whole for evaluation in tuning.evaluations),
+            "given_up": self._num_given_up,
             "requests_searched": tuning.num_searched,
             "search_s": tuning.search_s,
             "defaults_are_fine": tuning.is_default_fine,
@@ -223,29 +213,17 @@ class TuneReport:
             "yaml": yaml_text,
             "front": [_evaluation_json(evaluation, tuning) for evaluation in front(tuning.final)],
             "effects": [asdict(effect) for effect in tuning.effects],
-            "capacity_per_s": None
-            if tuning.capacities is None
-            else dict(zip(("default", "pick"), tuning.capacities, strict=True)),
-            "verified": []
-            if verification is None
-            else [_verified_json(verification, v, tuning) for v in verification.each],
+            "capacity_per_s": tuning.capacities and dict(zip(("default", "pick"), tuning.capacities, strict=True)),
+            "verified": [_verified_json(verification, each, tuning) for each in verification.each]
+            if verification
+            else [],
             "not_verified": self.unverified or None,
             "all": [
-                {
-                    "choice": dict(o.choice),
-                    "throughput": o.point.throughput,
-                    "latency": o.point.latency,
-                    "whole": o.is_whole,
-                }
-                for o in tuning.evaluations
-                if not o.failure
+                {"choice": dict(each.choice), **each.point._asdict(), "whole": each.is_whole}
+                for each in tuning.evaluations
+                if not each.failure
             ],
         }
-
-
-def median_total_s(verified: Verified) -> float:
-    ordered = sorted(report.total_s for report in verified.measured)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _what(tuning: Tuning) -> str:
@@ -273,18 +251,15 @@ def _rate(rate: float) -> str:
     return f"{rate:.3g} requests a second" if rate else "none"
 
 
-def _figures(
-    evaluations: Sequence[tuple[str, Evaluation]], tuning: Tuning
-) -> tuple[Sequence[str], list[Sequence[str]]]:
+def _figures(rows: Sequence[tuple[str, Evaluation]], tuning: Tuning) -> tuple[Sequence[str], list[Sequence[str]]]:
     head = (
         "", "settings", "tokens/s", "total s", "latency mean s", "TTFT p50 / p99 s", "TPOT p50 / p99 ms", "steps",
     )  # fmt: skip
-    rows: list[Sequence[str]] = []
-    for name, evaluation in evaluations:
-        report = evaluation.report
-        if report is not None:
-            rows.append((name, f"`{shown(changes(evaluation.choice, tuning.knobs))}`", *_cells(report)))
-    return head, rows
+    return head, [
+        (name, f"`{shown(changes(each.choice, tuning.knobs))}`", *_cells(each.report))
+        for name, each in rows
+        if each.report is not None
+    ]
 
 
 def _cells(report: Report) -> Sequence[str]:

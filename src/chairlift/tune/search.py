@@ -1,9 +1,8 @@
 """The search: a tree-structured Parzen estimator over all knobs at once, for throughput and latency together.
 
-Begins with the default and every single change of it, goes on in generations of a fixed size, and ends by looking at
-every neighbour of the best. Always: the same work and seed try the same choices in the same order, however many
-processes there are and however long they take; a deadline only says after which of them it ends. No choice is tried
-twice.
+Begins with the default and every single change of it, goes on in generations of a fixed size, and ends with the
+neighbours of the best. Always: the same work and seed try the same choices in the same order, for any number of
+processes; a deadline only cuts that order short. No choice is tried twice.
 """
 
 import random
@@ -20,23 +19,23 @@ from chairlift.tune.workers import Workers
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import Study
-    from optuna.trial import Trial, TrialState
+    from optuna.trial import Trial
 
 GENERATION = 16
-LEAST, PATIENCE = 320, 96  # configurations: as many are tried in any case; without a better one, no more than so many
-_TRIES = 4  # asking for a choice that is new
+LEAST, PATIENCE = 320, 96  # configurations: tried at least; tried without a better one before the search ends
+_TRIES = 4  # to find a choice that is new
 
-Watch = Callable[["Search"], None]  # told whenever an outcome is there
+Watch = Callable[["Search"], None]  # called after each evaluation
 
 
 class Search:
-    """Everything that has been tried, by what it amounts to."""
+    """Everything that has been tried, by valid choice."""
 
     def __init__(self, workers: Workers, knobs: Sequence[Knob], goal: Goal, watch: Watch | None = None) -> None:
         self.workers = workers
         self.knobs = tuple(knobs)
         self.goal = goal
-        self.num_done = 0  # also those of a generation that is under way
+        self.num_done = 0  # also in the current generation
         self._watch = watch
         self._tried: dict[tuple[Value, ...], Evaluation] = {}
 
@@ -56,11 +55,11 @@ class Search:
         return self._key(self._valid(choice)) in self._tried
 
     def evaluation(self, choice: Choice) -> Evaluation:
-        """Of one that has been tried."""
+        """Of a choice that has been tried."""
         return self._tried[self._key(self._valid(choice))]
 
     def run(self, choices: Iterable[Choice], is_whole: bool = False) -> None:
-        """Tries those that are new; `is_whole`: to the end, even if others are better."""
+        """Tries the new ones; `is_whole`: to the end, even if others are better."""
         new = {self._key(choice): choice for choice in map(self._valid, choices)}
         wanted = [choice for key, choice in new.items() if not self._is_known(key, is_whole)]
         rivals = [] if is_whole else [evaluation.point for evaluation in front(self._tried.values())]
@@ -68,7 +67,7 @@ class Search:
             self.put(evaluation)
 
     def explore(self, seconds: float, seed: int = 0, least: int = LEAST, patience: int = PATIENCE) -> None:
-        """Until so much time has passed, or enough was tried in vain."""
+        """Until the time is over or patience runs out."""
         ends = time.monotonic() + seconds
         self._run_by_generation(_single_changes(self.knobs), ends)
         sampler = _Sampler(self.knobs, seed)
@@ -86,7 +85,7 @@ class Search:
                 break
 
     def polish(self, seconds: float) -> None:
-        """Looks at the neighbours of the best, then at those of what was better, until none is."""
+        """Tries the neighbours of the best until none is better."""
         ends = time.monotonic() + seconds
         best = self.best
         while best is not None and time.monotonic() < ends:
@@ -139,7 +138,7 @@ def _neighbours(knobs: Sequence[Knob], choice: Choice) -> Iterator[Choice]:
 
 
 class _Sampler:
-    """Optuna's, asked for choices and told what they gave. A number is a place in its knob's values."""
+    """Optuna's sampler. A number is an index into its knob's values."""
 
     def __init__(self, knobs: Sequence[Knob], seed: int) -> None:
         import optuna
@@ -160,37 +159,37 @@ class _Sampler:
         self._rng = random.Random(seed)
 
     def ask(self, count: int, is_known: Callable[[Choice], bool]) -> list[Choice]:
-        """Choices that are not known; fewer if none can be found by a few tries."""
-        found = []
-        for _ in range(count):
-            trial, choice = self._new(is_known)
-            if choice is not None:
-                self._asked.append(trial)
-                found.append(choice)
-        return found
+        """Choices that are not known; fewer if a few tries find none."""
+        new = [found for _ in range(count) if (found := self._new(is_known)) is not None]
+        self._asked = [trial for trial, _ in new]
+        return [choice for _, choice in new]
 
-    def _new(self, is_known: Callable[[Choice], bool]) -> "tuple[Trial | None, Choice | None]":
+    def _new(self, is_known: Callable[[Choice], bool]) -> "tuple[Trial | None, Choice] | None":
         for _ in range(_TRIES):
             trial = self._study.ask(self._distributions)
             choice = {name: self._value(name, value) for name, value in trial.params.items()}
             if not is_known(choice):
                 return trial, choice
-            self._study.tell(trial, state=_state("FAIL"))
-        for _ in range(_TRIES):  # it knows its favourites only too well: anything else, then
+            self._fail(trial)
+        for _ in range(_TRIES):  # then at random
             choice = {name: self._rng.choice(knob.values) for name, knob in self._knobs.items()}
             if not is_known(choice):
                 return None, choice
-        return None, None
+        return None
+
+    def _fail(self, trial: "Trial") -> None:
+        from optuna.trial import TrialState
+
+        self._study.tell(trial, state=TrialState.FAIL)
 
     def tell_asked(self, evaluations: Sequence[Evaluation]) -> None:
         for trial, evaluation in zip(self._asked, evaluations, strict=True):
             if trial is None:
                 self.tell(evaluation)
             elif evaluation.failure:
-                self._study.tell(trial, state=_state("FAIL"))
+                self._fail(trial)
             else:
                 self._study.tell(trial, evaluation.point)
-        self._asked = []
 
     def tell(self, evaluation: Evaluation) -> None:
         """Of a choice that was not asked for."""
@@ -210,9 +209,3 @@ class _Sampler:
     def _param(self, name: str, value: Value) -> Value:
         knob = self._knobs[name]
         return knob.values.index(value) if knob.is_ordered else value
-
-
-def _state(name: str) -> "TrialState":
-    from optuna.trial import TrialState
-
-    return TrialState[name]

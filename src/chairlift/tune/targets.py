@@ -1,4 +1,4 @@
-"""What a workload must see: limits on percentiles of its latencies, as `ttft_p99=500ms,tpot_p50=30ms`."""
+"""Targets: limits on percentiles of latencies, as `ttft_p99=500ms,tpot_p50=30ms`."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class LatencyTarget:
         return value
 
     def used(self, report: Report) -> float:
-        """The part of the limit that a run needed; above 1 it was missed."""
+        """The used part of the limit; above 1 it was missed."""
         return self.value_s(report) / self.limit_s
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""A whole tuning: search, what matters, capacity. What is there so far can be read at any time.
+"""A whole tuning: search, effects of knobs, capacity. Results so far can be read at any time.
 
-Always: the pick is as good as the best that was found, and the default if nothing is better than it.
+Always: the pick is as good as the best found, and the default if nothing is better.
 
-Targets that the default meets at the given rate say nothing about which setting is better. The search is then made at a
-rate that is a little beyond what the default can hold, and the pick is who can hold most.
+Targets that the default meets at the given rate do not tell settings apart. The search then runs at a rate a little
+beyond the default's capacity, and the setting with the highest capacity is picked.
 """
 
 import time
@@ -18,13 +18,12 @@ from chairlift.tune.goal import Goal, front, goal_of
 from chairlift.tune.knobs import Choice, Knob, default_choice
 from chairlift.tune.search import LEAST, PATIENCE, Search
 from chairlift.tune.workers import Workers
-from chairlift.workload.arrivals import parse_arrivals
 
 _SEARCH_SHARE, _POLISH_SHARE = 0.75, 0.15  # of the time there is; the rest is for what matters
 _FEWEST = 100  # requests that a search is made on
 _FINALISTS = 16
-_CONTENDERS = 6  # whose capacity is found
-_RAISE = 1.1  # times what the default can hold
+_CONTENDERS = 6  # for the highest capacity
+_RAISE = 1.1  # times the default's capacity
 FINE = 0.05  # a gain below which nothing is worth changing: a simulation may be off by as much
 
 Say = Callable[[str], None]
@@ -67,7 +66,7 @@ class Tuning:
                 self._find_capacities(final)
 
     def _raise(self, say: Say) -> None:
-        """Makes the arrivals faster if the default meets the targets as they are."""
+        """Makes the arrivals faster if the default meets the targets."""
         evaluator, choice = Evaluator(self.work), default_choice(self.knobs)
         check_possible(evaluator, choice)
         last_s = last_arrival_s(evaluator)
@@ -79,7 +78,7 @@ class Tuning:
             return
         rate, recorded_s = _RAISE * held, self.work.items[-1].arrival_s
         if rate * last_s <= len(self.work.items) - 1:
-            return  # they come faster than anybody serves for long, and are too few to be felt as a queue
+            return  # faster already, with too few requests to build a queue
         arrivals = arrivals_at(self.work.arrivals, rate, len(self.work.items), recorded_s)
         say(f"the defaults meet the targets as it is; searching at {rate:.3g} requests a second")
         self.work, self.is_raised = replace(self.work, arrivals=arrivals), True
@@ -89,13 +88,12 @@ class Tuning:
         contenders = [self.default, self.pick]
         if self.is_raised:
             ranked = self.goal.ranked(self.final)[:_CONTENDERS]
-            contenders += [
-                evaluation for evaluation in ranked if evaluation.choice not in (each.choice for each in contenders)
-            ]
-        rates = search.workers.map(capacity, [(evaluation.choice,) for evaluation in contenders])
+            known = [each.choice for each in contenders]
+            contenders += [each for each in ranked if each.choice not in known]
+        rates = search.workers.map(capacity, [(each.choice,) for each in contenders])
         best = 1
         if self.is_raised:
-            # The default has no knob turned, and the pick few: who holds but little more is not worth it.
+            # The default has no knob turned, and the pick few: a little more capacity is not worth another.
             best = next(i for i, rate in enumerate(rates) if rate >= max(rates) / (1.0 + FINE))
             self.pick = contenders[best]
             self.effects = effects(search, self.pick)
@@ -103,17 +101,15 @@ class Tuning:
         self.capacities = (rates[0], rates[best])
 
     def _begin(self, workers: Workers) -> float:
-        """How the default fares, and so what counts; the processor time of one simulation."""
+        """Evaluates the default, sets the goal and returns the processor time of one simulation."""
         choice = default_choice(self.knobs)
         started = time.process_time()
         default = workers.evaluator.evaluate(choice)
         cost_s = time.process_time() - started
         if default.report is None:
             raise InvalidConfig(default.failure)
-        is_closed = parse_arrivals(self.work.arrivals).concurrency > 0
-        has_targets = self.work.targets is not None
-        self.goal = goal_of(default.report, last_arrival_s(workers.evaluator), is_closed, has_targets)
-        if self.is_raised:  # nobody need meet the targets at that rate: who comes nearest holds most
+        self.goal = goal_of(default.report, last_arrival_s(workers.evaluator), self.work.targets is not None)
+        if self.is_raised:  # no setting need meet the targets at that rate: the nearest has the highest capacity
             self.goal = Goal(is_throughput=False, has_targets=False)
         self.default = self.pick = default
         self.evaluations, self.final = [default], [default]
@@ -125,7 +121,7 @@ class Tuning:
         return count if share >= 1.0 else min(count, max(_FEWEST, int(count * share)))
 
     def _search(self, workers: Workers, count: int, watch: Watch | None) -> Search:
-        """All that was tried on the whole workload."""
+        """Returns all evaluations on the whole workload."""
         whole = Search(workers, self.knobs, self.goal, watch)
         assert self.default is not None
         whole.put(self.default)
@@ -167,12 +163,12 @@ class Tuning:
             self.evaluations = search.evaluations
 
     def choose(self, choice: Choice) -> None:
-        """Takes another one than the best predicted, for what was measured."""
+        """Picks by measurement instead of prediction."""
         self.pick = next(evaluation for evaluation in self.final if evaluation.choice == choice)
 
     @property
     def gain(self) -> float:
-        """In what counts."""
+        """In the figure that counts."""
         assert self.default is not None and self.pick is not None
         if self.is_raised and self.capacities is not None:
             before, after = self.capacities

@@ -1,12 +1,11 @@
 """Predicted against measured: the default and the best few, each run for real, in turns.
 
-Always: prediction and measurement are of the same requests. If the time does not suffice for all of them, it is the
-first ones for both; if not for enough of these, fewer settings and a single round. What is compared is how much better
-than the default a setting is, for a machine's speed drifts.
+Always: prediction and measurement are of the same requests. If time is short these are the first ones; if it is too
+short for enough of them, fewer settings and one round. Gains over the default are compared, as speed drifts.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from chairlift.telemetry.report import Report
@@ -49,7 +48,7 @@ class Verification:
 
     @property
     def is_there(self) -> bool:
-        """Whether everyone has been measured at least once."""
+        """Whether each has been measured at least once."""
         return all(verified.measured for verified in self.each)
 
     def best(self, pick: Choice) -> Verified:
@@ -68,7 +67,7 @@ class Verification:
 
 
 def plan(work: Work, goal: Goal, evaluations: Sequence[Evaluation], seconds: float) -> Verification:
-    """What to run so that it takes about so long, or as little as tells anything; `outcomes` has the default first."""
+    """A verification of about so many seconds, or the smallest useful one; the default comes first."""
     whole = [Evaluator(work).evaluate(evaluation.choice).report for evaluation in evaluations]
     longest = (1.0 + _WARM_SHARE) * max(report.total_s for report in whole if report)
     for num_rounds, most in _EXTENTS:
@@ -85,19 +84,14 @@ def plan(work: Work, goal: Goal, evaluations: Sequence[Evaluation], seconds: flo
 
 
 def carry_out(verification: Verification, say: Say) -> None:
-    """Fills in what is measured; interrupted, what was measured by then is there."""
-    for number, verified in _turns(verification.each, verification.num_rounds):
-        work = verification.work
-        what = f"round {number} of {verification.num_rounds}, {verification.in_words(verified)}"
-        say(f"verifying, {what}: {verified.predicted.total_s:.0f} s predicted, once it is loaded and warm")
-        settings = with_choice(work.settings, verified.choice)
-        num_warm = max(1, int(_WARM_SHARE * len(work.items)))
-        report = in_own_process(measured, settings, work.items, num_warm, work.arrivals, work.seed)
-        verified.measured.append(report)
-
-
-def _turns(each: Sequence[Verified], num_rounds: int) -> Iterator[tuple[int, Verified]]:
-    """Forwards and backwards in turn, so that nobody always follows the same."""
-    for number in range(1, num_rounds + 1):
-        for verified in each if number % 2 else reversed(each):
-            yield number, verified
+    """Fills in the measurements, one by one."""
+    work = verification.work
+    for number in range(1, verification.num_rounds + 1):
+        # Forwards and backwards in turn, so that the order does not favour any.
+        for verified in verification.each if number % 2 else reversed(verification.each):
+            what = f"round {number} of {verification.num_rounds}, {verification.in_words(verified)}"
+            say(f"verifying, {what}: {verified.predicted.total_s:.0f} s predicted, once it is loaded and warm")
+            settings = with_choice(work.settings, verified.choice)
+            num_warm = max(1, int(_WARM_SHARE * len(work.items)))
+            report = in_own_process(measured, settings, work.items, num_warm, work.arrivals, work.seed)
+            verified.measured.append(report)

@@ -1,13 +1,12 @@
-"""Outcomes of many choices at once, one process for each core; in this process where there is one core only.
+"""Evaluates many choices at once, one process for each core; in this process where there is one core only.
 
-Always: outcomes come in the order of the choices, and are the same however many processes there are.
+Always: evaluations come in the order of the choices, and do not depend on the number of processes.
 """
 
 import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from types import TracebackType
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 from chairlift.config.processors import num_processors
@@ -16,7 +15,7 @@ from chairlift.tune.evaluate import Evaluation, Evaluator, Point, Work
 from chairlift.tune.knobs import Choice
 
 T = TypeVar("T")
-Done = Callable[[], None]  # told for each that is done
+Done = Callable[[], None]  # called for each that is done
 
 _here: Evaluator | None = None  # of a worker process
 
@@ -25,7 +24,7 @@ class Workers:
     def __init__(self, work: Work, count: int | None = None) -> None:
         self.work = work
         self.count = count or num_processors()
-        self.evaluator = Evaluator(work)  # of this process; also says at once what is wrong with the workload
+        self.evaluator = Evaluator(work)  # of this process; refuses an invalid workload at once
         self._pool: ProcessPoolExecutor | None = None
         if self.count > 1:
             # Not forked: this process may have threads.
@@ -33,20 +32,21 @@ class Workers:
             self._pool = ProcessPoolExecutor(self.count, context, _begin, (work,))
 
     def evaluate(
-        self, choices: Sequence[Choice], rivals: Sequence[Point] = (), done: Done | None = None
+        self, choices: Sequence[Choice], rivals: Sequence[Point] = (), done: Done = lambda: None
     ) -> list[Evaluation]:
-        return self.map(_evaluate, [(choice, tuple(rivals)) for choice in choices], done)
+        return self.map(Evaluator.evaluate, [(choice, tuple(rivals)) for choice in choices], done)
 
-    def map(self, task: Callable[..., T], each: Sequence[tuple[Any, ...]], done: Done | None = None) -> list[T]:
-        """`task(evaluator, *arguments)` for each; a function that can be found by its name."""
+    def map(self, task: Callable[..., T], each: Sequence[tuple[Any, ...]], done: Done = lambda: None) -> list[T]:
+        """`task(evaluator, *arguments)` for each; the task must be a module's function or a class's method."""
+        results = []
         if self._pool is None:
-            return [_counted(task(self.evaluator, *arguments), done) for arguments in each]
-        futures: list[Future[T]] = [self._pool.submit(_run, task, arguments) for arguments in each]
-        pending: set[Future[T]] = set(futures)
-        while pending:
-            ended, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for _ in ended if done else ():
-                done()  # type: ignore[misc]
+            for arguments in each:
+                results.append(task(self.evaluator, *arguments))
+                done()
+            return results
+        futures = [self._pool.submit(_run, task, arguments) for arguments in each]
+        for _ in as_completed(futures):
+            done()
         try:
             return [future.result() for future in futures]
         except BrokenExecutor as error:
@@ -55,27 +55,16 @@ class Workers:
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _counted(result: T, done: Done | None) -> T:
-    if done is not None:
-        done()
-    return result
-
-
-def _evaluate(evaluator: Evaluator, choice: Choice, rivals: tuple[Point, ...]) -> Evaluation:
-    return evaluator.evaluate(choice, rivals)
-
-
 def _begin(work: Work) -> None:
     global _here
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     _here = Evaluator(work)
 
 
 def _run(task: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    assert _here is not None
     return task(_here, *arguments)

@@ -1,4 +1,4 @@
-"""Answers kept in a folder, to be compared with another commit, policy or machine. docs/verify.md describes the files.
+"""Outputs stored in a folder, to compare with another commit, policy or machine. docs/verify.md describes the files.
 
 DIR/verify.json                 which model, and each request's prompt, tokens, log-probabilities and rows' digests
 DIR/file_npy/*.npy              the logits at every 100th position, under the contest's names
@@ -27,13 +27,13 @@ FORMAT, FORMAT_VERSION = "chairlift-verify", 1
 class StoredSample(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a request."""
 
-    request: int  # place among the prompts
+    request: int  # index of the prompt
     sample: int
     prompt: list[int]
     params: dict[str, Any]
     tokens: list[int]
     logprobs: list[float]  # of each token
-    digests: list[str] = []  # of each token's row of logits, where those were seen
+    digests: list[str] = []  # of each token's row of logits, if known
     files: dict[str, str] = {}  # by position
 
 
@@ -42,44 +42,42 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     version: int = FORMAT_VERSION
     chairlift: str  # which release wrote it
     model: str
-    dtype: str = ""  # empty: not known, as over HTTP
-    about: dict[str, Any] = {}  # the rest of what the bits depend on, for the record
+    dtype: str = ""  # empty: unknown, as over HTTP
+    about: dict[str, Any] = {}  # what else the bits depend on, for the record
     every: int = contest.EVERY
     requests: list[StoredSample]
 
     def cases(self) -> list[Case]:
-        """What to run again."""
-        lead = {stored.request: stored for stored in reversed(self.requests)}
+        """The stored requests, to run again."""
+        by_index = {stored.request: stored for stored in reversed(self.requests)}
         try:
-            return [
-                Case(tuple(lead[i].prompt), msgspec.convert(lead[i].params, SamplingParams)) for i in range(len(lead))
-            ]
+            first = [by_index[i] for i in range(len(by_index))]
+            return [Case(tuple(each.prompt), msgspec.convert(each.params, SamplingParams)) for each in first]
         except (msgspec.ValidationError, InvalidRequest, KeyError) as error:
             raise InvalidConfig(f"{FILE}: requests cannot be run again: {error}") from error
 
 
 def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Sequence[Case], outputs: Outputs) -> int:
-    """Writes the files; how many rows of logits those have. The index comes last: what has none is not whole."""
+    """Writes the files and returns the number of rows in them. The index comes last: without it a folder is partial."""
     try:
         (folder / contest.FOLDER).mkdir(parents=True, exist_ok=True)
         started = int(time.time())
         stored = [_keep(folder, started + i, key, cases[key.case], outputs) for i, key in enumerate(sorted(outputs))]
         baseline = Baseline(chairlift=VERSION, model=model, dtype=dtype, about=about, requests=stored)
-        text = json.dumps(msgspec.to_builtins(baseline), indent=1)
-        (folder / FILE).write_text(text, encoding="utf-8")
+        (folder / FILE).write_text(json.dumps(msgspec.to_builtins(baseline), indent=1), encoding="utf-8")
     except OSError as error:
         raise InvalidConfig(f"{folder}: cannot be written: {error.strerror or error}") from error
     return sum(len(one.files) for one in stored)
 
 
 def check_new(folder: Path) -> None:
-    """Refuses a folder that holds something: a baseline is never mixed with another."""
+    """Refuses a folder with content: baselines are never mixed."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidConfig(f"--save {folder}: is there already; name a new folder, or remove it")
 
 
 def keep(output: SampleOutput, position: int, row: Logits) -> None:
-    """What a baseline holds of a row: its mark, and at every 100th position all of it."""
+    """Stores a summary of a row, and at every 100th position all of it."""
     summarise(output, position, row)
     if position % contest.EVERY == 0:
         output.rows[position] = row
@@ -92,24 +90,24 @@ def _keep(folder: Path, stamp: int, key: SampleKey, case: Case, outputs: Outputs
         path = contest.path_of(folder, stamp, contest.name_of(case.prompt, output.tokens, position))
         contest.write(path, row)
         files[str(position)] = path.name
-    summaries = [output.summaries[len(case.prompt) - 1 + i] for i in range(len(output.tokens))]
+    rows = [output.summaries[len(case.prompt) - 1 + i] for i in range(len(output.tokens))]
     return StoredSample(
         request=key.case,
         sample=key.sample,
         prompt=list(case.prompt),
         params=_changed(case.params),
         tokens=output.tokens,
-        logprobs=[one.logprob for one in summaries],
-        digests=[one.digest for one in summaries if one.digest],
+        logprobs=[one.logprob for one in rows],
+        digests=[one.digest for one in rows if one.digest],
         files=files,
     )
 
 
 def _changed(params: SamplingParams) -> dict[str, Any]:
-    """Only what is not as usual."""
+    """Only what differs from the defaults."""
     plain = SamplingParams()
-    names = [f.name for f in fields(SamplingParams)]
-    return {name: value for name in names if (value := getattr(params, name)) != getattr(plain, name)}
+    values = {each.name: getattr(params, each.name) for each in fields(SamplingParams)}
+    return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
 
 def load(folder: Path) -> Baseline:
@@ -142,7 +140,7 @@ def _check(path: Path, stored: StoredSample) -> None:
 
 
 def mismatches(baseline: Baseline, model: str, dtype: str, version: str = VERSION) -> str:
-    """In what the baseline is of something else and cannot be compared with this; empty: in nothing."""
+    """What rules out a comparison with this model, dtype and version; empty: nothing."""
     facts = (
         ("the model", baseline.model, model),
         ("the dtype", baseline.dtype, dtype),

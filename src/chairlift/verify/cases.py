@@ -1,4 +1,4 @@
-"""What is run: prompts and how each wants its tokens chosen. The same cases give the same requests everywhere."""
+"""Cases: prompts with their sampling parameters. The same cases give the same requests everywhere."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.verify.output import SampleKey
+from chairlift.verify.output import SampleKey, Wanted
 
 Prompt = str | Sequence[int]
 
-# Tokens of the prompts that come along: shorter and longer than a block, some whose answers pass position 100, and one
-# for kernels that take long prompts another way.
+# Tokens of the built-in prompts: shorter and longer than a block, some with outputs past position 100, and one for
+# kernels that take long prompts another way.
 _LENGTHS = (12, 90, 40, 101, 5, 94, 33, 300)
 _SHARED = (
     "You work at the valley station of a ski lift. Answer the questions of guests in a few plain words, stay friendly, "
@@ -40,38 +40,46 @@ class Case:
     prompt: tuple[int, ...]
     params: SamplingParams
 
-    def requests(self, index: int, first_id: int, max_output: int) -> dict[SampleKey, Request]:
-        """One for each sample, with ids from first_id."""
-        assert self.params.seed is not None
-        return {
-            SampleKey(index, sample): Request(
-                id=RequestId(first_id + sample), prompt=self.prompt, params=self.params, max_output=max_output,
-                seed=self.params.seed, sample_index=sample, stop_ids=frozenset(self.params.stop_token_ids),
+
+def requests_of(cases: Sequence[Case], order: Sequence[int] | None = None) -> tuple[list[tuple[Request, ...]], Wanted]:
+    """The samples of each case, with ids from 1 in this order, and the key of each."""
+    groups: list[tuple[Request, ...]] = []
+    wanted: Wanted = {}
+    for index in range(len(cases)) if order is None else order:
+        params, first = cases[index].params, 1 + len(wanted)
+        assert params.seed is not None
+        groups.append(tuple(
+            Request(
+                id=RequestId(first + sample), prompt=cases[index].prompt, params=params, seed=params.seed,
+                max_output=params.max_tokens or 1, sample_index=sample, stop_ids=frozenset(params.stop_token_ids),
             )
-            for sample in range(self.params.n)
-        }  # fmt: skip
+            for sample in range(params.n)
+        ))  # fmt: skip
+        wanted |= {request.id: SampleKey(index, request.sample_index) for request in groups[-1]}
+    return groups, wanted
+
+
+def _length(index: int) -> int:
+    return _LENGTHS[index % len(_LENGTHS)] + 3 * (index // len(_LENGTHS) % 16)
 
 
 def prompts_of(encode: Callable[[str], list[int]], count: int) -> list[list[int]]:
-    """Those that come along; every second begins with the same words, so that there is a prefix to share."""
+    """The built-in prompts; every second begins with the same words, so that there is a prefix to share."""
     prompts = []
     for i in range(count):
-        text = (_SHARED if i % 2 else "") + _QUESTIONS[i % len(_QUESTIONS)] + f" ({i + 1}) "
-        tokens = encode(text)
-        length = _LENGTHS[i % len(_LENGTHS)] + 3 * (i // len(_LENGTHS) % 16)
-        prompts.append((tokens * -(-length // max(1, len(tokens))))[:length])
+        tokens = encode((_SHARED if i % 2 else "") + _QUESTIONS[i % len(_QUESTIONS)] + f" ({i + 1}) ")
+        prompts.append((tokens * -(-_length(i) // max(1, len(tokens))))[: _length(i)])
     return prompts
 
 
 def random_prompts(vocab_size: int, count: int, seed: int) -> list[list[int]]:
-    """The same lengths and the same sharing, of tokens that mean nothing: for random weights."""
+    """The same lengths and the same sharing, of random tokens: for random weights."""
     rng = random.Random(f"prompts {seed}")
     shared = [rng.randrange(vocab_size) for _ in range(40)]
     prompts = []
     for i in range(count):
-        length = _LENGTHS[i % len(_LENGTHS)] + 3 * (i // len(_LENGTHS) % 16)
-        own = [rng.randrange(vocab_size) for _ in range(length)]
-        prompts.append((shared + own if i % 2 else own)[:length])
+        own = [rng.randrange(vocab_size) for _ in range(_length(i))]
+        prompts.append((shared + own if i % 2 else own)[: _length(i)])
     return prompts
 
 
@@ -81,7 +89,7 @@ def greedy(prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Case]:
 
 
 def mixed(prompts: Sequence[Sequence[int]], num_tokens: int, seed: int) -> list[Case]:
-    """Of every four, two greedy ones, one that draws and one with two samples."""
+    """Of every four, two greedy ones, one with random sampling and one with two samples."""
     plain = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
     kinds = (
         plain,
@@ -95,7 +103,7 @@ def mixed(prompts: Sequence[Sequence[int]], num_tokens: int, seed: int) -> list[
 
 
 def fitted(prompts: Sequence[Sequence[int]], num_tokens: int, max_model_len: int) -> list[list[int]]:
-    """Cut to what the context leaves for them: for prompts that come along, which nobody chose."""
+    """Built-in prompts, cut to the room that the context leaves."""
     most = max_model_len - num_tokens
     if most < 1:
         raise InvalidConfig(f"--tokens {num_tokens} leaves no room for a prompt in the context of {max_model_len}")
@@ -103,7 +111,7 @@ def fitted(prompts: Sequence[Sequence[int]], num_tokens: int, max_model_len: int
 
 
 def check(cases: Sequence[Case], limits: Limits) -> None:
-    """Refuses what can never be run, by its place."""
+    """Refuses cases that can never run, by number."""
     for index, case in enumerate(cases):
         try:
             output_room(case.prompt, case.params, limits)

@@ -2,10 +2,10 @@
 
     file_npy/{time}_{start}_{position}.npy      1700000000_1.020355.0915.0278.0_100.npy
 
-`time` counts up in the order of the requests; `start` is the first 20 characters of the text's token ids one behind the
-other, written as whole numbers where the row follows a prompt's token and as 1.0, 20355.0 where it follows an output
-token; `position` is that of the token that the row follows, a multiple of 100. A file that holds Python objects is
-refused: opening one can run whatever code it holds.
+`time` rises in the order of the requests; `start` is the first 20 characters of the text's concatenated token ids,
+written as whole numbers where the row follows a prompt's token and as 1.0, 20355.0 where it follows an output token;
+`position` is that of the token before the row, a multiple of 100. Files with Python objects are refused: loading them
+can run any code.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _START = 20
 
 
 class Name(NamedTuple):
-    """What pairs two files; several of one name pair in the order of their times."""
+    """Pairs two files; several of one name pair in the order of their times."""
 
     start: str
     position: int

@@ -1,11 +1,10 @@
 """A reference of our own: whole sequences, one at a time, no pages, no batches, no cache, in float32.
 
-It shares nothing with the runner but the files' tensors: norms, rotation, attention and activation are written out from
-their definitions, so that a mistake in the runner's operations cannot be here too. It goes through a model layer by
-layer, all sequences through one before the next is read, and never holds more than one layer's weights.
+Shares nothing with the runner but the files' tensors: norms, rotation, attention and activation are written out from
+their definitions. All sequences pass through a layer before the next is read: one layer's weights are held at a time.
 
-Weights are rounded to what the runner keeps them in first: what is left to differ is arithmetic. Letters in shapes: T
-tokens, E hidden, H heads, K heads of keys and values, D values per head.
+Weights are first rounded to the runner's dtype, so that only arithmetic can differ. Letters in shapes: T tokens, E
+hidden, H heads, K heads of keys and values, D values per head.
 """
 
 import math
@@ -31,7 +30,7 @@ def logits_of(
 
     def read(part: Part) -> Tensor:
         tensor = in_order(tensors.read(part.name, part.shape), part.paired_heads)
-        return tensor.to(device).to(rounded).to(wide, copy=True)  # it is good until the next is read
+        return tensor.to(device).to(rounded).to(wide, copy=True)  # valid until the next read
 
     with torch.inference_mode():
         ends = end_tensors(config)
@@ -85,8 +84,8 @@ class _Layer:
 
     def _attention(self, x: Tensor) -> Tensor:
         spec, count = self._spec.attention, len(x)
-        comparisons = x @ self._qkv.T if self._bias is None else x @ self._qkv.T + self._bias
-        heads = comparisons.reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
+        qkv = x @ self._qkv.T if self._bias is None else x @ self._qkv.T + self._bias
+        heads = qkv.reshape(count, -1, spec.head_dim).transpose(0, 1)  # [H + 2K, T, D]
         q, k, v = torch.split(heads, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads])
         q, k = self._norm("q_norm", q), self._norm("k_norm", k)
         if spec.rotation is not None:

@@ -1,7 +1,7 @@
-"""How far two runs of the same requests are apart: bits, errors, likeliest tokens, divergence, tokens and texts.
+"""How far two runs of the same requests deviate: bits, errors, argmax, divergence, tokens and texts.
 
-Always: a row is compared only where both runs had chosen the same tokens up to it; after that they are rows of
-different texts, and are counted as such. A row that only one run has differs from what is not there.
+Always: rows are compared up to the first token that differs; later ones are of different texts and only counted. A row
+that only one run has counts as differing.
 """
 
 from dataclasses import dataclass
@@ -9,30 +9,30 @@ from typing import Any
 
 import numpy as np
 
-from chairlift.verify.output import Logits, Outputs, SampleOutput
+from chairlift.verify.output import Logits, Outputs, SampleOutput, log_softmax
 
 _NO_ROW: Logits = np.empty(0, np.float32)
 
 
 @dataclass(slots=True)
 class Deviation:
-    """Of pairs of rows, the first of each being what is expected."""
+    """Of pairs of rows, the expected one first."""
 
     num_rows: int = 0
     num_differing: int = 0  # in at least one bit
-    num_apart: int = 0  # rows of texts that had parted before
+    num_apart: int = 0  # rows after the first token that differs
     max_error: float = 0.0  # of a value
     max_spreads: float = 0.0  # the same in standard deviations of the expected row
     sum_error: float = 0.0  # of the mean error of each row
-    num_whole: int = 0  # rows that have every token of the vocabulary
-    num_same_top: int = 0  # of these, those with the same largest value
+    num_whole: int = 0  # rows over the whole vocabulary
+    num_same_top: int = 0  # of these, those with the same argmax
     sum_kl: float = 0.0  # of each row, in nats
     max_kl: float = 0.0
     num_tokens: int = 0
     num_other_tokens: int = 0
     num_texts: int = 0
     num_other_texts: int = 0
-    first: str = ""  # where the first difference is
+    first: str = ""  # difference
 
     @property
     def mean_error(self) -> float:
@@ -41,6 +41,10 @@ class Deviation:
     @property
     def mean_kl(self) -> float:
         return self.sum_kl / max(1, self.num_rows)
+
+    @property
+    def has_difference(self) -> bool:
+        return self.num_differing > 0 or self.num_other_texts > 0
 
     @property
     def same_top(self) -> float | None:
@@ -80,7 +84,7 @@ class Deviation:
         self.num_tokens += max(len(a), len(b))
         self.num_other_tokens += sum(x != y for x, y in zip(a, b, strict=False)) + abs(len(a) - len(b))
         self.num_other_texts += a != b
-        last = expected.num_prompt - 1 + same  # the row in which they part is the last of the same text
+        last = expected.num_prompt - 1 + same  # the row of the first token that differs still follows the same text
         for position in sorted(expected.rows.keys() | found.rows.keys()):
             pair = expected.rows.get(position, _NO_ROW), found.rows.get(position, _NO_ROW)
             has_both = all(row is not _NO_ROW for row in pair)
@@ -92,10 +96,21 @@ class Deviation:
             else:
                 self.num_apart += has_both
 
-    def add_outputs(self, expected: Outputs, found: Outputs) -> None:
+    @classmethod
+    def of(cls, expected: Outputs, found: Outputs) -> "Deviation":
+        deviation = cls()
         for key in expected:
             if key in found:
-                self.add_output(expected[key], found[key], f"prompt {key.case + 1}, sample {key.sample}")
+                deviation.add_output(expected[key], found[key], f"prompt {key.case + 1}, sample {key.sample}")
+        return deviation
+
+    def add(self, other: "Deviation") -> None:
+        for name in self.__dataclass_fields__:
+            mine, its = getattr(self, name), getattr(other, name)
+            if name == "first":
+                self.first = mine or its
+            else:
+                setattr(self, name, max(mine, its) if name.startswith("max_") else mine + its)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -117,17 +132,12 @@ class Deviation:
 
 
 def _divergence(expected: Logits, found: Logits) -> float:
-    """Kullback-Leibler, from what is expected to what was found."""
+    """Kullback-Leibler, from the expected to the found row."""
     with np.errstate(invalid="ignore"):
-        a, b = _log_softmax(expected), _log_softmax(found)
+        a, b = log_softmax(expected), log_softmax(found)
         terms = np.exp(a) * (a - b)
     kl = float(np.where(np.exp(a) == 0.0, 0.0, terms).sum())
     return max(0.0, kl) if kl == kl else float("inf")
-
-
-def _log_softmax(row: Logits) -> Logits:
-    shifted = row - row.max()
-    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
 def _finite(value: float) -> float | str:

@@ -1,6 +1,6 @@
-"""Runs requests through an engine on a script: who comes at which step and who goes before the end.
+"""Runs requests through an engine on a script: at which step each arrives, and after how many it is aborted.
 
-What is left is every sample's tokens and logits, and how often each thing happened that scheduling does.
+Returns every sample's tokens and logits, and how often the scheduler did what.
 """
 
 from collections import Counter
@@ -16,15 +16,15 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Runner
 from chairlift.core.request import FinishReason, Request
 from chairlift.runner.hooks import LogitsRecorder, LogitsRow, ShowsLogits
-from chairlift.verify.output import Keep, Outputs, SampleKey, SampleOutput, keep
+from chairlift.verify.output import Keep, Outputs, SampleOutput, Wanted, keep
 
 
 class ScriptedRequest(NamedTuple):
     """Samples of one prompt."""
 
     samples: tuple[Request, ...]
-    arrives: int = 0  # at this step
-    aborted_after: int | None = None  # so many steps later, if it has not ended
+    arrives: int = 0  # step
+    aborted_after: int | None = None  # steps
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class WorldResult:
 
 
 class OtherDepth:
-    """A runner that is given another number of plans before the first is collected."""
+    """A runner with another number of plans in flight."""
 
     def __init__(self, runner: Runner, depth: int) -> None:
         self.depth = depth
@@ -48,13 +48,9 @@ class OtherDepth:
 
 
 def drive(
-    engine: Engine,
-    runner: ShowsLogits,
-    script: Sequence[ScriptedRequest],
-    wanted: dict[RequestId, SampleKey],
-    keep: Keep = keep,
+    engine: Engine, runner: ShowsLogits, script: Sequence[ScriptedRequest], wanted: Wanted, keep: Keep = keep
 ) -> WorldResult:
-    """Until all have ended; keeps the answers of the wanted. `runner` is the one that the engine's work reaches."""
+    """Runs until all have ended and keeps the outputs of `wanted`. `runner` is the innermost one of the engine."""
     result = WorldResult()
     seen = LogitsRecorder(wanted)
     lengths = {request.id: len(request.prompt) for entry in script for request in entry.samples}
@@ -70,10 +66,8 @@ def drive(
     return result
 
 
-def _settle(
-    rows: list[LogitsRow], wanted: dict[RequestId, SampleKey], result: WorldResult, keep: Keep
-) -> list[LogitsRow]:
-    """Keeps the rows whose tokens are known; the others. Some stay so: of steps that ran while their text had ended."""
+def _settle(rows: list[LogitsRow], wanted: Wanted, result: WorldResult, keep: Keep) -> list[LogitsRow]:
+    """Keeps rows once their token is known and returns the others. Some never are: rows after the text had ended."""
     unsettled = []
     for found in rows:
         output = result.outputs[wanted[found.request]]
@@ -84,21 +78,19 @@ def _settle(
     return unsettled
 
 
-def _run(
-    engine: Engine, script: Sequence[ScriptedRequest], wanted: dict[RequestId, SampleKey], result: WorldResult
-) -> Iterator[None]:  # fmt: skip
+def _run(engine: Engine, script: Sequence[ScriptedRequest], wanted: Wanted, result: WorldResult) -> Iterator[None]:
     """Pauses after every step."""
-    coming = sorted(script, key=lambda entry: entry.arrives)
-    going: dict[int, list[RequestId]] = {}
+    arriving = sorted(script, key=lambda entry: entry.arrives)
+    aborting: dict[int, list[RequestId]] = {}
     chunks: Counter[RequestId] = Counter()
     step = 0
-    while coming or engine.has_work:
-        while coming and (coming[0].arrives <= step or not engine.has_work):
-            entry = coming.pop(0)
+    while arriving or engine.has_work:
+        while arriving and (arriving[0].arrives <= step or not engine.has_work):
+            entry = arriving.pop(0)
             engine.add(entry.samples)
             if entry.aborted_after is not None:
-                going.setdefault(step + entry.aborted_after, []).extend(request.id for request in entry.samples)
-        for request in going.pop(step, ()):
+                aborting.setdefault(step + entry.aborted_after, []).extend(request.id for request in entry.samples)
+        for request in aborting.pop(step, ()):
             result.happened["aborted"] += request in engine.scheduler.live
             engine.abort(request)
         for event in engine.step():
@@ -109,8 +101,8 @@ def _run(
     result.happened["prompts cut"] = sum(count > 1 for count in chunks.values())
 
 
-def _take(event: Event, wanted: dict[RequestId, SampleKey], result: WorldResult, chunks: Counter[RequestId]) -> None:
-    """Of the wanted; of neighbours it matters only that they fail or fork."""
+def _take(event: Event, wanted: Wanted, result: WorldResult, chunks: Counter[RequestId]) -> None:
+    """Counts events of the wanted; of neighbours only failures and forks."""
     happened = result.happened
     match event:
         case Finished(finish=FinishReason.ERROR):

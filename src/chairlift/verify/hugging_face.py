@@ -27,14 +27,12 @@ _GIB = 2**30
 
 
 def why_not(config: ModelConfig) -> str:
-    """The reason why it cannot be compared with; empty: it can."""
+    """Why it cannot be compared with; empty: it can."""
     if find_spec("transformers") is None:
         return "it is not installed"
     wanted, free = weight_bytes(config, 4, 4), hardware.free_memory(_CPU)
     if wanted > free * 0.8:
-        return (
-            f"transformers needs {wanted / _GIB:.0f} GiB for the model in float32, and {free / _GIB:.0f} GiB are free"
-        )
+        return f"transformers needs {wanted / _GIB:.0f} GiB for the model in float32, {free / _GIB:.0f} GiB are free"
     return ""
 
 
@@ -77,7 +75,7 @@ def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, round
     facts._attn_implementation = "eager"
     if file is not None:
         _complete(facts, config)
-    with import_module("transformers.initialization").no_init_weights():  # nothing is drawn that is replaced at once
+    with import_module("transformers.initialization").no_init_weights():
         reference = transformers.AutoModelForCausalLM.from_config(facts)
     names = BY_ARCHITECTURE[config.architecture].names
     weights = {}
@@ -92,7 +90,7 @@ def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, round
 
 
 def _complete(facts: Any, config: ModelConfig) -> None:
-    """What transformers leaves aside in a GGUF file: the size of heads, and scaling, which is a tensor there."""
+    """Adds what transformers does not read from a GGUF file: the size of heads, and scaling, a tensor there."""
     facts.head_dim = config.layers[0].attention.head_dim
     rotations = {layer.attention.rotation for layer in config.layers}
     if len(rotations) == 1 and (rotation := rotations.pop()) is not None:
@@ -101,14 +99,9 @@ def _complete(facts: Any, config: ModelConfig) -> None:
 
 def _rope(rotation: Rotation) -> dict[str, Any]:
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": rotation.theta}
-    scaling = rotation.scaling
-    if scaling is None:
-        return rope
-    rope |= {"rope_type": scaling.kind, "factor": scaling.factor}
-    if scaling.kind == "llama3":
-        rope |= {
-            "low_freq_factor": scaling.low_freq_factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "original_max_position_embeddings": scaling.original_max_len,
-        }
+    if (scaling := rotation.scaling) is not None:
+        rope |= {"rope_type": scaling.kind, "factor": scaling.factor}
+        if scaling.kind == "llama3":
+            rope |= {"low_freq_factor": scaling.low_freq_factor, "high_freq_factor": scaling.high_freq_factor}
+            rope["original_max_position_embeddings"] = scaling.original_max_len
     return rope

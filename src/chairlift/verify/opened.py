@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from chairlift.build import ResolvedModel, find_model, load, make_engine, rules_
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.ids import RequestId
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.runner.hooks import ShowsLogits
 from chairlift.runner.kv_cache import kv_bytes_per_block
@@ -20,22 +20,22 @@ from chairlift.runner.memory.sizing import limits_without_pool
 from chairlift.runner.start.load import Loaded
 from chairlift.telemetry.lines import Rules
 from chairlift.text.find import load_tokenizer
-from chairlift.verify.cases import Case, Prompt, fitted, prompts_of, random_prompts
+from chairlift.verify.cases import Case, Prompt, fitted, prompts_of, random_prompts, requests_of
 from chairlift.verify.drive import OtherDepth, ScriptedRequest, WorldResult, drive
-from chairlift.verify.output import Keep, Outputs, SampleKey, keep
+from chairlift.verify.output import Keep, Outputs, keep
 from chairlift.verify.tolerance import Tolerance, tolerance_of
 from chairlift.verify.worlds import World, again, limits_in, script_of
 
-_BATCH = {"cpu": 16, "cuda": 300}  # the largest where nobody says otherwise
+_BATCH = {"cpu": 16, "cuda": 300}  # the largest by default
 _HOST_BLOCKS = 128  # for blocks that are swapped out
 _GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSpec:
-    """What to run."""
+    """Which prompts to run, and how long."""
 
-    prompts: Sequence[Prompt] | None = None  # None: those that come along
+    prompts: Sequence[Prompt] | None = None  # None: the built-in ones
     num_prompts: int = 6  # of those
     num_tokens: int = 12
     seed: int = 0
@@ -82,18 +82,17 @@ class OpenedModel:
     def as_configured(self, cases: Sequence[Case], keep: Keep = keep) -> Outputs:
         """All cases at once under the settings' own rules."""
         engine = make_engine(self.loaded.runner, self.loaded.limits, rules_of(self.model.settings, self.loaded))
-        script, wanted = _script(cases)
-        return drive(engine, self.runner, script, wanted, keep).outputs
+        groups, wanted = requests_of(cases)
+        return drive(engine, self.runner, list(map(ScriptedRequest, groups)), wanted, keep).outputs
 
     def alone(self, cases: Sequence[Case]) -> Outputs:
-        """Each sample with the machine to itself."""
+        """One sample at a time."""
         outputs: Outputs = {}
-        script, wanted = _script(cases)
-        for entry in script:
-            for request in entry.samples:
-                engine = make_engine(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
-                me = {request.id: wanted[request.id]}
-                outputs |= drive(engine, self.runner, [ScriptedRequest((request,))], me).outputs
+        groups, wanted = requests_of(cases)
+        for request in chain(*groups):
+            engine = make_engine(self.loaded.runner, self.loaded.limits, Rules(prefix_cache=False))
+            key = {request.id: wanted[request.id]}
+            outputs |= drive(engine, self.runner, [ScriptedRequest((request,))], key).outputs
         return outputs
 
     def among(self, world: World, cases: Sequence[Case], rng: random.Random) -> WorldResult:
@@ -117,16 +116,6 @@ class OpenedModel:
             _use_graphs(loaded, True)
 
 
-def _script(cases: Sequence[Case]) -> tuple[list[ScriptedRequest], dict[RequestId, SampleKey]]:
-    script: list[ScriptedRequest] = []
-    wanted: dict[RequestId, SampleKey] = {}
-    for index, case in enumerate(cases):
-        requests = case.requests(index, 1 + len(wanted), case.params.max_tokens or 1)
-        wanted |= {request.id: key for key, request in requests.items()}
-        script.append(ScriptedRequest(tuple(requests.values())))
-    return script, wanted
-
-
 def has_graphs(loaded: Loaded) -> bool:
     return hasattr(loaded.runner, "uses_graphs")
 
@@ -143,24 +132,23 @@ def prompts_for(model: ResolvedModel, spec: PromptSpec) -> list[list[int]]:
     if spec.prompts is None and settings.load_format == "dummy":
         drawn = random_prompts(config.vocab_size, spec.num_prompts, spec.seed)
         return fitted(drawn, spec.num_tokens, max_model_len)
-    given = spec.prompts
-    if given is not None and not any(isinstance(prompt, str) for prompt in given):
-        return [list(prompt) for prompt in given if not isinstance(prompt, str)]
-    tokenizer = load_tokenizer(model.source, settings.tokenizer)
-    if given is not None:
-        return [tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in given]
-    return fitted(prompts_of(tokenizer.encode, spec.num_prompts), spec.num_tokens, max_model_len)
+    if spec.prompts is not None and not any(isinstance(prompt, str) for prompt in spec.prompts):
+        return [list(prompt) for prompt in spec.prompts if not isinstance(prompt, str)]
+    encode = load_tokenizer(model.source, settings.tokenizer).encode
+    if spec.prompts is not None:
+        return [encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in spec.prompts]
+    return fitted(prompts_of(encode, spec.num_prompts), spec.num_tokens, max_model_len)
 
 
 def with_room(settings: Settings, config: ModelConfig, cases: Sequence[Case]) -> Settings:
-    """Settings with memory for every world and no more, where they do not say; so that two models fit side by side."""
+    """Settings with memory for every world and no more, unless they name a size: two models must fit side by side."""
     device, size = hardware.pick_device(settings.device), settings.block_size
     limits = limits_without_pool(settings, config, device)
     batch = settings.max_running or min(_BATCH.get(device.type, 16), limits.max_running)
     num_tokens = max(case.params.max_tokens or 1 for case in cases)
     num_blocks = settings.num_blocks
     if num_blocks is None and settings.kv_memory is None:
-        # The cases, and neighbours whose prompts take two steps together.
+        # The cases, and neighbours with prompts of two steps in all.
         own = sum(case.params.n * -(-(len(case.prompt) + num_tokens) // size) for case in cases)
         num_blocks = own + -(-(2 * limits.max_step_tokens + batch * (num_tokens + size + 4)) // size)
     block_bytes = kv_bytes_per_block(config, size, torch.float32)  # the widest type

@@ -1,4 +1,4 @@
-"""What came of one sample of a request, wherever and in whatever company it was run: what runs are compared by."""
+"""The output of one sample of a request, from the engine or a server: what runs are compared by."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,32 +8,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chairlift.core.ids import RequestId
+
 Logits = NDArray[np.floating[Any]]
 
 
 class SampleKey(NamedTuple):
-    """Which sample of which case."""
-
     case: int
     sample: int
 
 
 class RowSummary(NamedTuple):
-    """What is left of a row that is not kept."""
+    """A row of logits that was not kept."""
 
     logprob: float  # of the token that was chosen from it
-    digest: str  # of its bits; empty: they were not seen
+    digest: str  # of its bits; empty: unknown, as over HTTP
 
 
 @dataclass(slots=True)
 class SampleOutput:
-    """rows[p] are the logits [vocab] that follow the token at position p, counted from 0 over prompt and output. What
-    comes over HTTP has log-probabilities in their place: of the chosen token, then of the likeliest ones."""
+    """rows[p] are the logits [vocab] that follow the token at position p, counted from 0 over prompt and output. Over
+    HTTP they are log-probabilities instead: of the chosen token, then of the most probable ones."""
 
     num_prompt: int
     tokens: list[int] = field(default_factory=list)
     rows: dict[int, Logits] = field(default_factory=dict)
-    summaries: dict[int, RowSummary] = field(default_factory=dict)  # by position, where they were asked for
+    summaries: dict[int, RowSummary] = field(default_factory=dict)  # by position
     is_served: bool = False  # came over HTTP
 
     def token_after(self, position: int) -> int:
@@ -43,8 +43,9 @@ class SampleOutput:
         return position + 1 - self.num_prompt < len(self.tokens)
 
 
+Wanted = dict[RequestId, SampleKey]  # the requests whose outputs are compared
 Outputs = dict[SampleKey, SampleOutput]
-Keep = Callable[[SampleOutput, int, Logits], None]  # what is done with a row once the token after it is known
+Keep = Callable[[SampleOutput, int, Logits], None]  # stores a row once the token after it is known
 
 
 def keep(output: SampleOutput, position: int, row: Logits) -> None:
@@ -52,14 +53,11 @@ def keep(output: SampleOutput, position: int, row: Logits) -> None:
 
 
 def summarise(output: SampleOutput, position: int, row: Logits) -> None:
-    output.summaries[position] = RowSummary(log_probability(row, output.token_after(position)), digest(row))
+    digest = hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()
+    logprob = log_softmax(row.astype(np.float64))[output.token_after(position)]
+    output.summaries[position] = RowSummary(float(logprob), digest)
 
 
-def log_probability(row: Logits, token: int) -> float:
-    wide = row.astype(np.float64)
-    top = wide.max()
-    return float(wide[token] - top - np.log(np.exp(wide - top).sum()))
-
-
-def digest(row: Logits) -> str:
-    return hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()
+def log_softmax(row: Logits) -> Logits:
+    shifted = row - row.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))

@@ -1,10 +1,10 @@
 """The engine's logits against references that compute each text whole and alone.
 
-The engine answers all requests at once, as it is configured. A reference then reads each prompt with the tokens that
-the engine chose, so that a near tie that falls the other way costs one row and not the rest of the text.
+The engine runs all requests at once, as it is configured. A reference then reads each prompt with the tokens that the
+engine chose: a near tie that falls the other way costs one row, not the rest of the text.
 """
 
-from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -18,12 +18,9 @@ from chairlift.verify.cases import check, greedy
 from chairlift.verify.deviation import Deviation
 from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
 from chairlift.verify.output import Logits, Outputs
-from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
+from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport, Watch
 from chairlift.verify.rounded import RoundedTensors
 from chairlift.verify.tolerance import Tolerance
-from chairlift.verify.watch import Watch, part
-
-Compute = Callable[[list[list[int]], list[int]], list[list[Logits]]]
 
 
 def against_reference(settings: Settings, spec: PromptSpec, watch: Watch) -> VerifyReport:
@@ -33,45 +30,41 @@ def against_reference(settings: Settings, spec: PromptSpec, watch: Watch) -> Ver
     cases = greedy(prompts_for(model, spec), spec.num_tokens)
     watch("loading", 0, 0)
     opened = OpenedModel.open(settings)
-    check(cases, opened.loaded.limits)
-    report, tolerance = VerifyReport("reference", opened.about()), opened.tolerance
     loaded = opened.loaded
+    check(cases, loaded.limits)
+    report = VerifyReport("reference", opened.about())
+
+    def tensors(device: str) -> TensorSource:
+        dtype, where = getattr(torch, loaded.dtype), torch.device(device)
+        source = open_tensors(settings, model.source, model.config, dtype, where, hardware.num_cpus())
+        is_rounded = loaded.quantize in ("int8", "int4")
+        return RoundedTensors(source, model.config.names, loaded.quantize) if is_rounded else source
+
     try:
         watch("the engine", 0, 0)
         outputs = opened.as_configured(cases)
-        prompts = [case.prompt for case in cases]
-        texts = [[*prompts[key.case], *output.tokens[:-1]] for key, output in outputs.items()]
+        texts = [[*cases[key.case].prompt, *output.tokens[:-1]] for key, output in outputs.items()]
         counts = [len(output.tokens) for output in outputs.values()]
-
-        def tensors(device: str) -> TensorSource:
-            dtype, where = getattr(torch, loaded.dtype), torch.device(device)
-            source = open_tensors(settings, model.source, model.config, dtype, where, hardware.num_cpus())
-            return (
-                RoundedTensors(source, model.config.names, loaded.quantize)
-                if loaded.quantize in ("int8", "int4")
-                else source
-            )
-
         own = dense.logits_of(
             model.config, tensors(loaded.device), loaded.dtype, loaded.device, texts, counts,
-            part(watch, "our reference"),
+            partial(watch, "our reference"),
         )  # fmt: skip
-        report.comparisons.append(_line("our own reference", outputs, own))
+        report.comparisons.append(_compared("our own reference", outputs, own))
         if reason := hugging_face.why_not(model.config):
             report.notes.append(f"not compared with transformers: {reason}")
         else:
             watch("transformers", 0, 0)
             other = hugging_face.logits_of(
-                model, lambda: tensors("cpu"), loaded.dtype, texts, counts, part(watch, "transformers")
+                model, lambda: tensors("cpu"), loaded.dtype, texts, counts, partial(watch, "transformers")
             )
-            report.comparisons.append(_line("transformers", outputs, other))
+            report.comparisons.append(_compared("transformers", outputs, other))
     except KeyboardInterrupt:
         report.is_partial = True
-    _judge(report, tolerance)
+    _judge(report, opened.tolerance)
     return report
 
 
-def _line(name: str, outputs: Outputs, expected: list[list[Logits]]) -> Comparison:
+def _compared(name: str, outputs: Outputs, expected: list[list[Logits]]) -> Comparison:
     deviation = Deviation()
     for output, rows in zip(outputs.values(), expected, strict=True):
         for row, position in zip(rows, sorted(output.rows), strict=True):
@@ -80,17 +73,14 @@ def _line(name: str, outputs: Outputs, expected: list[list[Logits]]) -> Comparis
 
 
 def _judge(report: VerifyReport, tolerance: Tolerance) -> None:
-    for comparison in report.comparisons:
-        found = comparison.deviation
-        if found.max_spreads > tolerance.spreads or found.mean_kl > tolerance.kl:
-            far = f"{found.max_spreads:.2g} spreads and a mean KL of {found.mean_kl:.2g}"
-            report.settle(Verdict.FAIL, f"{far} from {comparison.name}, more than {tolerance.in_words()}")
-            return
-    count = max((comparison.deviation.num_rows for comparison in report.comparisons), default=0)
-    if report.is_partial:
+    far = next((each for each in report.comparisons if not tolerance.holds(each.deviation)), None)
+    count = max((each.deviation.num_rows for each in report.comparisons), default=0)
+    if far is not None:
+        found = f"{far.deviation.max_spreads:.2g} spreads and a mean KL of {far.deviation.mean_kl:.2g}"
+        report.settle(Verdict.FAIL, f"{found} from {far.name}, more than {tolerance.in_words()}")
+    elif report.is_partial:
         report.settle(Verdict.NOTHING, f"interrupted; until then all {count:,} rows were within the tolerance")
     elif count < LEAST_ROWS:
-        why = f"{count} rows are too little, {LEAST_ROWS} is the least; give more --num-prompts or --tokens"
-        report.settle(Verdict.NOTHING, why)
+        report.settle_too_few(count, "rows")
     else:
         report.settle(Verdict.PASS, f"{count:,} rows within {tolerance.in_words()}")

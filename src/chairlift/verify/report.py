@@ -1,6 +1,6 @@
-"""What a verification found: a verdict with its reason, a table for people, JSON for programs."""
+"""The result of a verification: a verdict with its reason, as a table and as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -8,7 +8,9 @@ from typing import Any
 from chairlift.config.version import VERSION
 from chairlift.verify.deviation import Deviation
 
-LEAST_ROWS = 50  # fewer compared rows are too little to say anything
+Watch = Callable[[str, int, int], None]  # told the part that runs, and how much of how much is done; 0 of 0: unknown
+
+LEAST_ROWS = 50  # fewer compared rows prove nothing
 
 
 class Verdict(Enum):
@@ -25,8 +27,8 @@ class Verdict(Enum):
 class Comparison:
     name: str
     deviation: Deviation
-    happened: dict[str, int] = field(default_factory=dict)  # what the run went through
-    proof: str = ""  # which of it makes the line worth anything; empty: the run as such
+    happened: dict[str, int] = field(default_factory=dict)  # what the scheduler did, and how often
+    proof: str = ""  # what of it must have happened at least once; empty: nothing in particular
     is_control: bool = False
 
     @property
@@ -37,7 +39,7 @@ class Comparison:
 @dataclass(slots=True)
 class VerifyReport:
     against: str
-    about: dict[str, Any]  # of what: model, dtype, device, ...
+    about: dict[str, Any]  # model, dtype, device, ...
     comparisons: list[Comparison] = field(default_factory=list)
     verdict: Verdict = Verdict.NOTHING
     why: str = "interrupted before anything was compared"
@@ -48,16 +50,45 @@ class VerifyReport:
         self.verdict, self.why = verdict, why
         return self
 
+    def settle_batch(
+        self, is_exact: bool, has_control: bool, unit: str, too_far: str, within: str, no_control: str
+    ) -> None:
+        """The verdict on requests alone against among others; too_far is empty where all is within the tolerance."""
+        found, own = self.total, self.own
+        first = next((f"; first in {each.name}: {each.deviation.first}" for each in own if each.deviation.first), "")
+        rows = "rows" if unit == "rows" else f"{unit}' log-probabilities"
+        differing = f"{found.num_differing:,} of {found.num_rows:,} {rows}"
+        differing += f" and {found.num_other_texts} of {found.num_texts} texts"
+        if is_exact and found.has_difference:
+            self.settle(Verdict.FAIL, f"{differing} differ from the same request alone, in spite of --exact{first}")
+        elif too_far:
+            self.settle(Verdict.FAIL, f"{differing} differ, {too_far}")
+        elif self.is_partial:
+            self.settle(Verdict.NOTHING, f"interrupted; until then {differing} differed")
+        elif found.num_rows < LEAST_ROWS:
+            self.settle_too_few(found.num_rows, unit)
+        elif not has_control:
+            self.settle(Verdict.NOTHING, no_control)
+        elif found.has_difference:
+            self.settle(Verdict.PASS, f"{differing} differ from the same request alone, {within}")
+        else:
+            self.settle(Verdict.PASS, f"{found.num_rows:,} {unit} and {found.num_texts} texts, no bit differs")
+
+    def settle_too_few(self, count: int, unit: str, hint: str = "give more --num-prompts or --tokens") -> None:
+        self.settle(Verdict.NOTHING, f"{count} {unit} are too little, {LEAST_ROWS} is the least; {hint}")
+
+    @property
+    def own(self) -> list[Comparison]:
+        """Without controls."""
+        return [each for each in self.comparisons if not each.is_control]
+
     @property
     def total(self) -> Deviation:
         """Of everything but controls."""
-        return add_up([comparison.deviation for comparison in self.comparisons if not comparison.is_control])
-
-    @property
-    def first_difference(self) -> str:
-        return next(
-            (f"{x.name}: {x.deviation.first}" for x in self.comparisons if x.deviation.first and not x.is_control), ""
-        )
+        total = Deviation()
+        for each in self.own:
+            total.add(each.deviation)
+        return total
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,10 +104,9 @@ class VerifyReport:
             "notes": self.notes,
             "total": self.total.to_json(),
             "lines": [
-                {"name": comparison.name, "control": comparison.is_control, "reached": comparison.is_reached}
-                | {"happened": comparison.happened}
-                | comparison.deviation.to_json()
-                for comparison in self.comparisons
+                {"name": each.name, "control": each.is_control, "reached": each.is_reached, "happened": each.happened}
+                | each.deviation.to_json()
+                for each in self.comparisons
             ],
         }
 
@@ -84,27 +114,12 @@ class VerifyReport:
         about = ", ".join(str(value) for value in self.about.values() if value not in ("", None, False))
         shown = [f"{self.against}: {about}"]
         if self.comparisons:
-            own = [comparison for comparison in self.comparisons if not comparison.is_control]
+            own, controls = self.own, [each for each in self.comparisons if each.is_control]
             total = [Comparison("all", self.total)] if self.against == "batch" and len(own) > 1 else []
-            shown += [
-                "",
-                _table([*own, *total, *(comparison for comparison in self.comparisons if comparison.is_control)]),
-            ]
+            shown += ["", _table([*own, *total, *controls])]
         shown += ["", *self.notes]
         partial = "PARTIAL, " if self.is_partial else ""
         return "\n".join([*shown, f"{partial}{self.verdict.value}: {self.why}"])
-
-
-def add_up(parts: Sequence[Deviation]) -> Deviation:
-    total = Deviation()
-    for part in parts:
-        for name in Deviation.__dataclass_fields__:
-            mine, its = getattr(total, name), getattr(part, name)
-            if name == "first":
-                total.first = mine or its
-            else:
-                setattr(total, name, max(mine, its) if name.startswith("max_") else mine + its)
-    return total
 
 
 _HEADS = ("", "rows", "differing", "max error", "spreads", "mean error", "top-1", "mean KL", "tokens", "texts", "")

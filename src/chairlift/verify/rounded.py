@@ -1,4 +1,4 @@
-"""Tensors as an engine keeps them that rounds weights to 8 or 4 bits when it loads them: for its references."""
+"""Tensors rounded to 8 or 4 bits as the engine rounds them on loading: for its references."""
 
 from collections.abc import Collection
 

@@ -1,6 +1,6 @@
 """A running server: the same requests over HTTP, one after another or all at once, with log-probabilities.
 
-Any server with OpenAI's completions will do that takes prompts as token ids and gives ids back.
+Works with any server of OpenAI's completions that takes prompts as token ids and returns ids.
 """
 
 import json
@@ -17,14 +17,14 @@ from chairlift.core.errors import ChairliftError
 from chairlift.verify.cases import Case
 from chairlift.verify.output import Outputs, SampleKey, SampleOutput
 
-_TOP = 5  # likeliest tokens whose log-probabilities are compared too
+_TOP = 5  # most probable tokens, compared too
 _TIMEOUT_S = 600.0
 _SENT = ("max_tokens", "temperature", "top_p", "top_k", "seed", "n", "ignore_eos")
 
 
 class Served:
     def __init__(self, url: str) -> None:
-        """Asks the server who it is; one that cannot be asked is refused."""
+        """Asks the server for its model; raises if there is no answer."""
         self.url = url.rstrip("/").removesuffix("/v1")
         cards = self._ask("/v1/models").get("data") or [{}]
         self.model = str(cards[0].get("id", ""))
@@ -32,7 +32,7 @@ class Served:
         self.version = self._version()
 
     def _version(self) -> str:
-        """Of chairlift; empty for other servers, whose versions mean something else."""
+        """Of chairlift; empty for other servers."""
         try:
             name, _, version = str(self._ask("/").get("server", "")).partition(" ")
         except ChairliftError:
@@ -43,22 +43,17 @@ class Served:
         return [int(token) for token in self._ask("/tokenize", {"model": self.model, "prompt": text})["tokens"]]
 
     def alone(self, cases: Sequence[Case]) -> Outputs:
-        """Each sample by itself, nothing else of ours under way."""
-        answers: Outputs = {}
-        for index, case in enumerate(cases):
-            answers |= self._complete(index, case)
-        return answers
+        """One request at a time."""
+        return {key: output for each in enumerate(cases) for key, output in self._complete(*each).items()}
 
     def together(self, cases: Sequence[Case], rng: random.Random | None = None) -> Outputs:
-        """All at once, in any order that the source of chance gives."""
+        """All requests at once, in random order if `rng` is given."""
         order = list(enumerate(cases))
         if rng is not None:
             rng.shuffle(order)
-        answers: Outputs = {}
         with ThreadPoolExecutor(len(order)) as pool:
-            for found in pool.map(lambda each: self._complete(*each), order):
-                answers |= found
-        return answers
+            found = pool.map(lambda each: self._complete(*each), order)
+            return {key: output for outputs in found for key, output in outputs.items()}
 
     def _complete(self, index: int, case: Case) -> Outputs:
         body = {name: getattr(case.params, name) for name in _SENT} | {

@@ -1,8 +1,7 @@
-"""A stored baseline against now: whether a commit, a policy or a machine altered what comes out.
+"""A stored baseline against outputs of now: whether a commit, a policy or a machine altered them.
 
-Tokens are compared, the rows of logits in files with the contest's tolerance, the log-probabilities of all tokens with
-the same, and, where both sides saw the logits, the bits of every row by digest. A text that parts from the stored one
-is compared up to there.
+Compares tokens; rows of logits in files and the log-probabilities of all tokens, within the contest's tolerance; and
+where both sides have logits, the bits of every row by digest. All up to the first token that differs.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ class StoredCounts:
 
 
 def compare(folder: Path, baseline: Baseline, outputs: Outputs, report: VerifyReport) -> None:
-    """Adds a line and the verdict."""
+    """Adds the comparison and the verdict."""
     deviation, counts = Deviation(), StoredCounts()
     for stored in baseline.requests:
         key = SampleKey(stored.request, stored.sample)
@@ -60,7 +59,7 @@ def _compare_one(
             counts.files += 1
             counts.far_files += not contest.is_close(row, output.rows[int(position)])
     deviation.add_output(was, replace(output, rows={position: output.rows[position] for position in was.rows}))
-    # The row in which two texts part is the last of the same text, but its token is another.
+    # The row of the first token that differs still follows the same text, but its token is another.
     for i in range(same):
         before, now = stored.logprobs[i], output.summaries[first + i].logprob
         counts.logprobs += 1
@@ -84,17 +83,14 @@ def _judge(report: VerifyReport, deviation: Deviation, counts: StoredCounts) -> 
     ]
     if far:
         report.settle(Verdict.FAIL, ", ".join(far))
-    elif report.is_partial:
-        report.settle(Verdict.NOTHING, "interrupted; until then nothing was altered")
     elif counts.logprobs < LEAST_ROWS:
-        why = f"{counts.logprobs} tokens are too little, {LEAST_ROWS} is the least"
-        report.settle(Verdict.NOTHING, f"{why}; store more with --num-prompts or --tokens")
+        report.settle_too_few(counts.logprobs, "tokens", "store more with --num-prompts or --tokens")
     else:
         report.settle(Verdict.PASS, f"{deviation.num_texts} texts of {deviation.num_tokens:,} tokens, none altered")
 
 
 def compare_files(folder: Path, cases: Sequence[Case], outputs: Outputs, report: VerifyReport) -> None:
-    """With rows that the contest's own check stored: they have names and no index."""
+    """Compares with rows that the contest's own check stored: files without an index."""
     stored: dict[contest.Name, list[tuple[float, Path]]] = {}
     inside = folder / contest.FOLDER
     for path in sorted((inside if inside.is_dir() else folder).glob("*.npy")):
@@ -115,14 +111,11 @@ def compare_files(folder: Path, cases: Sequence[Case], outputs: Outputs, report:
     report.comparisons.append(Comparison("stored rows", deviation))
     num_stored, num_found = (sum(map(len, side.values())) for side in (stored, found))
     if deviation.num_rows == 0:
-        why = (
-            f"none of the {num_stored} stored rows is of these prompts; give the prompts they were made of (--prompts)"
-        )
-        report.settle(Verdict.NOTHING, why)
+        why = f"none of the {num_stored} stored rows is of these prompts"
+        report.settle(Verdict.NOTHING, f"{why}; give the prompts they were made of (--prompts)")
     elif num_far or deviation.num_rows != num_stored or num_stored != num_found:
         why = f"{num_far} of {deviation.num_rows} rows are off by more than {contest.ATOL:g}"
-        report.settle(
-            Verdict.FAIL, f"{why}; {num_stored} rows were stored, {num_found} were made, {deviation.num_rows} pair"
-        )
+        pairs = f"{num_stored} rows were stored, {num_found} were made, {deviation.num_rows} pair"
+        report.settle(Verdict.FAIL, f"{why}; {pairs}")
     else:
         report.settle(Verdict.PASS, f"{deviation.num_rows} rows within {contest.ATOL:g}")

@@ -1,10 +1,12 @@
-"""How far logits may be from a reference, by what they are computed in.
+"""How far logits may be from a reference, by dtype.
 
-Errors are measured in the spread of the expected row (the standard deviation of its logits), because models differ in
-scale and not in bits: an error of 0.05 spreads means the same for logits around 2 as for logits around 20.
+Errors are measured in spreads, the standard deviation of the expected row, because models differ in scale: an error of
+0.05 spreads means the same for logits around 2 as for logits around 20.
 """
 
 from dataclasses import dataclass
+
+from chairlift.verify.deviation import Deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,12 +14,15 @@ class Tolerance:
     spreads: float  # the largest error of any value
     kl: float  # the mean divergence, in nats
 
+    def holds(self, deviation: Deviation) -> bool:
+        return deviation.max_spreads <= self.spreads and deviation.mean_kl <= self.kl
+
     def in_words(self) -> str:
         return f"{self.spreads:g} spreads and a mean KL of {self.kl:g}"
 
 
 _BY_DTYPE = {
-    "float64": Tolerance(1e-3, 1e-6),  # the reference is never finer than what it is compared with
+    "float64": Tolerance(1e-3, 1e-6),  # the reference has float64 too
     "float32": Tolerance(1e-3, 1e-6),
     "float16": Tolerance(8e-2, 1e-3),
     "bfloat16": Tolerance(5e-1, 5e-3),

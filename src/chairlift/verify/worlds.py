@@ -1,22 +1,23 @@
-"""The company a request may be in: each world changes one thing that must not change a request's bits, and some more at
-random, and says how to know that it really happened.
+"""The worlds that a request may run in: each varies one thing that must not change a request's bits, some more at
+random, and names the event that proves it happened.
 """
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import Request
-from chairlift.verify.cases import Case
+from chairlift.verify.cases import Case, requests_of
 from chairlift.verify.drive import ScriptedRequest
-from chairlift.verify.output import SampleKey
+from chairlift.verify.output import Wanted
 
 _SIZES = (2, 7, 64, 300)
 _POLICIES = ("shortest-first", "longest-first", "mlfq:quantum=4", "fair-share", "longest-prefix", "similar-length")
-_SHORT_FIRST = "mlfq:quantum=4"  # who brings a long prompt steps off for one that brings a few tokens
+_SHORT_FIRST = "mlfq:quantum=4"  # preempts long prompts for short ones
 _PREFILLS = ("mixed", "prefill-first", "decode-first", "batched-prefill:size=3", "static")
 _BEAMS = 2
 _NEIGHBOUR = 1_000_000  # ids from here on are of neighbours
@@ -36,14 +37,14 @@ class World:
     depth: int = 0  # 0: the runner's own
     has_graphs: bool = True
     has_aborts: bool = False
-    has_beams: bool = False  # neighbours search
+    has_beams: bool = False  # neighbours run beam searches
     is_together: bool = False  # samples of a prompt share its blocks
-    is_interrupted: bool = False  # neighbours come for a moment and take the seats
-    is_spread: bool = False  # requests come one after another, in any order
+    is_interrupted: bool = False  # short neighbours arrive and preempt
+    is_spread: bool = False  # requests arrive one after another, in any order
 
 
 def worlds(max_batch: int, depth: int, has_graphs: bool, rng: random.Random) -> list[World]:
-    """All axes, the widest batch first: where bits differ at all, it is there that they do."""
+    """All axes, the widest batch first, where differences are most likely."""
     sizes = sorted({size for size in _SIZES if size < max_batch} | {max_batch}, reverse=True)
     few, some = min(4, max_batch), min(8, max_batch)
     found = [World(name=f"batch of {size}", batch=size, proof="full steps") for size in sizes]
@@ -64,7 +65,7 @@ def worlds(max_batch: int, depth: int, has_graphs: bool, rng: random.Random) -> 
         World(name="neighbours aborted", batch=some, has_aborts=True, proof="aborted", is_spread=True),
         World(name="beam searches beside", batch=some, has_beams=True, proof="neighbours forked"),
         World(name="samples together", batch=some, is_together=True, proof="forked"),
-        World(name=f"{3 - depth} step{'s' if depth == 1 else ''} under way", batch=some, depth=3 - depth),
+        World(name=f"{3 - depth} step{'s' if depth == 1 else ''} in flight", batch=some, depth=3 - depth),
         *([World(name="graphs off", batch=some, has_graphs=False)] if has_graphs else []),
     ]  # fmt: skip
 
@@ -78,21 +79,18 @@ def limits_in(world: World, limits: Limits) -> Limits:
 
 def script_of(
     world: World, cases: Sequence[Case], limits: Limits, rng: random.Random
-) -> tuple[list[ScriptedRequest], dict[RequestId, SampleKey]]:
-    """The cases among neighbours that fill the batch, and who of them is who."""
+) -> tuple[list[ScriptedRequest], Wanted]:
+    """The cases among neighbours that fill the batch, and the keys of the cases' requests."""
     num_tokens = max(case.params.max_tokens or 1 for case in cases)
-    # Of a size that lets them all be there before the first has ended.
+    # Short enough that all are admitted before the first has ended.
     longest = min(max(len(case.prompt) for case in cases), max(4, 2 * limits.max_step_tokens // world.batch))
-    script: list[ScriptedRequest] = []
-    wanted: dict[RequestId, SampleKey] = {}
     order = list(range(len(cases)))
     if world.is_spread:
         rng.shuffle(order)
-    for index in order:
-        requests = cases[index].requests(index, 1 + len(wanted), cases[index].params.max_tokens or 1)
-        wanted |= {request.id: key for key, request in requests.items()}
-        samples = tuple(requests.values())
-        script += map(ScriptedRequest, [samples] if world.is_together else [(request,) for request in samples])
+    groups, wanted = requests_of(cases, order)
+    if not world.is_together:
+        groups = [(request,) for request in chain(*groups)]
+    script = list(map(ScriptedRequest, groups))
     least = len(script) if world.has_aborts or world.has_beams else 4 * world.batch if world.is_interrupted else 0
     for i in range(max(least, world.batch - len(script))):
         if world.is_interrupted:
@@ -111,7 +109,7 @@ def script_of(
 
 
 def again(script: Sequence[ScriptedRequest]) -> list[ScriptedRequest]:
-    """The same under other ids: what is run first where the cache is to be warm."""
+    """The same under other ids: run first to warm the cache."""
     return [
         entry._replace(samples=tuple(replace(r, id=RequestId(r.id + 2 * _NEIGHBOUR)) for r in entry.samples))
         for entry in script

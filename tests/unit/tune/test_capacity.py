@@ -1,7 +1,7 @@
 import pytest
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.tune.capacity import arrivals_at, capacity, check_possible
+from chairlift.tune.capacity import arrivals_at, capacity, check_possible, last_arrival_s
 from chairlift.tune.evaluate import Evaluator
 from chairlift.tune.knobs import default_choice
 from fakes.tuned import KNOBS, work
@@ -46,3 +46,8 @@ def test_a_limit_that_one_request_alone_misses_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"tpot_p50=1ms: cannot be met: .* need 10"):
         check_possible(Evaluator(work(slo="ttft_p99=10s,tpot_p50=1ms")), CHOICE)
     check_possible(Evaluator(work(slo="ttft_p99=10s")), CHOICE)
+
+
+def test_a_closed_loop_has_no_last_arrival() -> None:
+    assert last_arrival_s(Evaluator(work(5, "trace", gap_s=1.0))) == 4.0
+    assert last_arrival_s(Evaluator(work(5, "closed:concurrency=2", gap_s=1.0))) == 0.0

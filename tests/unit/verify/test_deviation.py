@@ -25,7 +25,7 @@ def test_one_bit_is_a_difference() -> None:
     assert (deviation.num_differing, deviation.max_error) == (1, 0.0)
 
 
-def test_errors_likeliest_tokens_and_divergence_are_measured() -> None:
+def test_errors_argmax_and_divergence_are_measured() -> None:
     deviation = Deviation()
     deviation.add_row(row(0, 0), row(0, np.log(3)))
     assert deviation.max_error == pytest.approx(np.log(3))
@@ -54,8 +54,7 @@ def test_rows_after_texts_have_parted_are_not_compared() -> None:
     same, other = row(0, 1), row(1, 0)
     expected = SampleOutput(3, [5, 6, 7], {2: same, 3: same, 4: same})
     found = SampleOutput(3, [5, 9, 7], {2: same, 3: other, 4: other})
-    deviation = Deviation()
-    deviation.add_outputs({SampleKey(0, 0): expected}, {SampleKey(0, 0): found})
+    deviation = Deviation.of({SampleKey(0, 0): expected}, {SampleKey(0, 0): found})
     # The row in which they part is still of the same text.
     assert (deviation.num_rows, deviation.num_differing, deviation.num_apart) == (2, 1, 1)
     assert (deviation.num_other_tokens, deviation.num_tokens, deviation.num_other_texts) == (1, 3, 1)

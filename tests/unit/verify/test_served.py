@@ -22,7 +22,7 @@ SPEC = PromptSpec(num_prompts=4, num_tokens=8)
 
 
 class StandIn(ThreadingHTTPServer):
-    """Its log-probabilities change by `drift` while more than one request is under way."""
+    """Its log-probabilities change by `drift` while more than one request is in flight."""
 
     daemon_threads = True
     request_queue_size = 64

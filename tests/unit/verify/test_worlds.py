@@ -49,5 +49,5 @@ def test_every_world_reaches_what_it_is_for_and_changes_no_token(max_batch: int)
 def test_the_widest_batch_comes_first_and_graphs_only_where_there_are_any() -> None:
     names = [world.name for world in worlds(300, depth=2, has_graphs=False, rng=random.Random(0))]
     assert names[:4] == ["batch of 300", "batch of 64", "batch of 7", "batch of 2"]
-    assert "1 step under way" in names
+    assert "1 step in flight" in names
     assert "graphs off" not in names

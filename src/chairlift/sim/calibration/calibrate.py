@@ -1,10 +1,9 @@
 """Times a runner over a grid of steps and fits the cost model that predicts them.
 
-Every shape is run once to warm up and then timed several times, all shapes in turn, so that a machine whose speed
-drifts spoils none of them; the median counts. Up and down by size: a device that slows itself down under heavy steps
-meets them after others of their kind, as it does in a run, and not after light ones. What the engine itself needs for a
-scheduled request is timed on a simulated run and added, unless the runner takes the next plan while a step is under
-way.
+Every shape is run once to warm up and then timed several times, all shapes in turn, so that drifting speed affects all
+alike; the median counts. Up and down by size: a device that throttles under heavy steps meets them after their like, as
+in a run. The engine's own time per scheduled request is measured on a simulated run and added, unless the runner takes
+the next plan while a step is in flight.
 """
 
 import gc
@@ -38,7 +37,7 @@ from chairlift.workload.requests import requests_of
 
 _MAX_MOVED = 64  # blocks that a step copies when copying is timed
 _ROUNDS, _QUICK_ROUNDS = 9, 3
-_DEVICE_ROUNDS = 5  # of a device of its own, whose speed drifts less
+_DEVICE_ROUNDS = 5  # of a separate device: its speed drifts less
 _NUM_TIMED = 3  # steps in a row, of a runner that takes several at once,
 _ENOUGH_S = 0.025  # unless they take long
 
@@ -62,53 +61,51 @@ class Calibration:
 
 
 class Calibrator:
-    """Times its shapes round after round, whenever it is told to; the result takes in all rounds so far."""
+    """Times its shapes round after round; the result is of all rounds so far."""
 
     def __init__(self, runner: Runner, limits: Limits, num_host_blocks: int, is_quick: bool = False) -> None:
         self._runner = runner
         self._limits = limits
         self._max_row_pairs = runner.max_row_pairs if isinstance(runner, RowByRow) else 0
         self._is_warm = False
-        self._plans = [plan_of(step, limits) for step in grid(limits, is_quick)]
         self._num_moved = max(0, min(_MAX_MOVED, limits.num_blocks // 2 - 1, num_host_blocks))
-        self._moving = _moving(self._num_moved, limits) if self._num_moved else []
-        self._seconds: list[list[float]] = [[] for _ in (*self._plans, *self._moving)]
-        plans = [*self._plans, *self._moving]
-        self._order = sorted(range(len(plans)), key=lambda index: self._size(plans[index]))
+        plans = [plan_of(step, limits) for step in grid(limits, is_quick)]
+        self._shapes = [shape_of(plan, limits.block_size, self._max_row_pairs) for plan in plans]
+        self._plans = plans + (_moving(self._num_moved, limits) if self._num_moved else [])
+        self._seconds: list[list[float]] = [[] for _ in self._plans]
+        self._order = sorted(range(len(self._plans)), key=lambda index: self._size(self._plans[index]))
 
     def time(self, num_rounds: int, watch: Watch | None = None) -> None:
-        """Before the first round of all goes one that only warms up."""
-        plans = [*self._plans, *self._moving]
+        """The first call adds a round that only warms up."""
         num_rounds += not self._is_warm
         done = 0
         for _ in range(num_rounds):
             self._order.reverse()
             with _without_collector():
                 for index in self._order:
-                    seconds = step_s(self._runner, plans[index])
+                    seconds = step_s(self._runner, self._plans[index])
                     if self._is_warm:
                         self._seconds[index].append(seconds)
                     done += 1
                     if watch is not None:
-                        watch(done, num_rounds * len(plans))
+                        watch(done, num_rounds * len(self._plans))
             self._is_warm = True
 
     def _size(self, plan: StepPlan) -> tuple[bool, int]:
-        """Steps that wait for their launch, so that the device has little to do, by themselves."""
+        """Steps that wait for their launch apart: the device has little to do in them."""
         shape = shape_of(plan, self._limits.block_size, self._max_row_pairs)
         return self._max_row_pairs > 0 and shape.prompt_pairs > 0, shape.num_rows
 
     def result(self) -> Calibration:
-        size, count = self._limits.block_size, len(self._plans)
         medians = [statistics.median(each) for each in self._seconds]
-        shapes = [shape_of(plan, size, self._max_row_pairs) for plan in self._plans]
-        found = fit(shapes, medians[:count], self._max_row_pairs)
+        count = len(self._shapes)
+        found = fit(self._shapes, medians[:count], self._max_row_pairs)
         cost = found.cost
-        if self._runner.depth == 1:  # else the engine does its part while the device is at work
+        if self._runner.depth == 1:  # else the engine plans while the device runs
             cost = replace(cost, chunk_s=cost.chunk_s + host_s(self._limits))
-        if self._moving:
+        if self._num_moved:
             still, copied, swapped = medians[count:]
-            slots = self._num_moved * size
+            slots = self._num_moved * self._limits.block_size
             # A block is moved out and in again.
             cost = replace(
                 cost,
@@ -117,14 +114,14 @@ class Calibrator:
             )
         measured = tuple(
             {**shape._asdict(), "median_s": median, "min_s": min(each), "max_s": max(each)}
-            for shape, median, each in zip(shapes, medians, self._seconds, strict=False)
+            for shape, median, each in zip(self._shapes, medians, self._seconds, strict=False)
         )
         return Calibration(Fit(cost, found.errors), measured)
 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """A server, too, has it look for cycles seldom."""
+    """As in a server, which collects rarely."""
     gc.collect()
     gc.disable()
     try:
@@ -167,8 +164,8 @@ def profile_of(name: str, model: str, config: ModelConfig, loaded: Loaded, found
 
 
 def step_s(runner: Runner, plan: StepPlan) -> float:
-    """How long a step takes among others like it: where the runner takes several at once, they follow each other as
-    closely as in a run. There the first one brings what the device does not know yet, and does not count."""
+    """Seconds of a step among others like it: back to back, as in a run, where the runner takes several at once. The
+    first of these does not count: it uploads what the device lacks."""
     depth = runner.depth
     for _ in range(depth - 1):
         runner.submit(plan)

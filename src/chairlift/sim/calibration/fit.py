@@ -1,7 +1,7 @@
-"""A cost model from timed steps: least squares on the relative error, with no cost below zero.
+"""A cost model from timed steps: non-negative least squares on the relative error.
 
-The table of the matrix products is fitted as rises from one row count to the next, so it never falls. Steps that are
-off by more than a little count less the further they are off, so that one spoilt timing does not bend the rest.
+The table of the matrix products is fitted as rises from one row count to the next, so it never falls. Steps with errors
+above a little count less the larger these are, so that one outlier does not bend the rest.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """The step shapes that a calibration times: decodes, prompts, and both together, over rows and contexts.
 
-Decodes that share a step have contexts as uneven as they are in a run, where most are short and a few long: kernels cut
-contexts by the longest, and wait for it.
+Contexts of decodes in a step are uneven, most short and a few long, as in a run: kernels wait for the longest.
 """
 
 from dataclasses import dataclass
@@ -37,7 +36,10 @@ def grid(limits: Limits, is_quick: bool = False) -> list[StepSpans]:
     if is_quick:
         rows, batches = rows[::2] + rows[-1:], batches[::2] + batches[-1:]
     else:
-        rows, batches = _with_edges(rows), _with_middles(batches)
+        # Matrix products work in tiles, so that their cost rises by steps: a few more rows than a full tile.
+        rows = _with_more(rows, [count + count // 16 for count in rows if 128 <= count <= _LARGE])
+        # Steps of many decodes take most of the time of a run.
+        batches = _with_more(batches, [count + count // 2 for count in batches if count >= 128])
     steps = [_decodes(batch, context) for batch in batches for context in contexts]
     for count in rows:
         is_large = count >= _LARGE  # slow, and much alike
@@ -53,7 +55,7 @@ def grid(limits: Limits, is_quick: bool = False) -> list[StepSpans]:
 
 
 def _decodes(count: int, mean: int) -> StepSpans:
-    """With contexts of so many tokens on average."""
+    """With contexts of this mean."""
     if count < len(_SHARES):
         return (Span(mean - 1),) * count
     return tuple(Span(int(share * mean) - 1) for _, share in zip(range(count), cycle(_SHARES), strict=False))
@@ -64,16 +66,8 @@ def _powers(most: int) -> list[int]:
     return [*(1 << i for i in range((most - 1).bit_length())), most]
 
 
-def _with_edges(powers: list[int]) -> list[int]:
-    """And a few more than some of the larger ones: matrix products work in tiles, so that their cost rises by steps."""
-    edges = [count + count // 16 for count in powers if 128 <= count <= _LARGE]
-    return sorted({*powers, *(edge for edge in edges if edge < powers[-1])})
-
-
-def _with_middles(powers: list[int]) -> list[int]:
-    """And the middles between the larger ones: steps of many decodes are what most of the time goes into."""
-    middles = [count + count // 2 for count in powers if count >= 128]
-    return sorted({*powers, *(middle for middle in middles if middle < powers[-1])})
+def _with_more(powers: list[int], more: list[int]) -> list[int]:
+    return sorted({*powers, *(count for count in more if count < powers[-1])})
 
 
 def _fits(step: StepSpans, limits: Limits) -> bool:

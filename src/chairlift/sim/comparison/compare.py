@@ -1,4 +1,4 @@
-"""One workload under many settings, in the simulator, as rows that can be laid side by side."""
+"""One workload under many settings in the simulator, as rows of a table."""
 
 import csv
 import io
@@ -26,8 +26,8 @@ class Column(NamedTuple):
     digits: int
 
 
-def _spread(figure: str, share: str, scale: float) -> Callable[[Report], float]:
-    return lambda report: scale * getattr(getattr(report, figure), share)
+def _spread_ms(figure: str, share: str) -> Callable[[Report], float]:
+    return lambda report: 1e3 * getattr(getattr(report, figure), share)
 
 
 COLUMNS = (
@@ -35,7 +35,7 @@ COLUMNS = (
     Column("steps", "steps", lambda r: r.steps, 0),
     Column("requests_per_s", "req/s", lambda r: r.requests_per_s, 2),
     *(
-        Column(f"{figure}_{share}_ms", f"{figure} {share} ms", _spread(f"{figure}_s", share, 1e3), 2)
+        Column(f"{figure}_{share}_ms", f"{figure} {share} ms", _spread_ms(f"{figure}_s", share), 2)
         for figure in ("ttft", "tpot")
         for share in ("p50", "p90", "p99")
     ),
@@ -63,7 +63,7 @@ def compare(
 
 
 def shown_columns(rows: Sequence[VariantReport]) -> list[Column]:
-    """Without the figures that no row has, and those that nothing happened for in any row."""
+    """Without rare columns that are empty or zero in every row."""
     rare = ("goodput_per_s", "preemptions", "swaps", "cache_hit_tokens", "blocks_saved")
     return [column for column in COLUMNS if column.name not in rare or any(column.value(r.report) for r in rows)]
 

@@ -1,7 +1,7 @@
 """A comparison as charts, one for each figure, and the page and the picture that show them.
 
-Where the last setting that varies is a number (`max-running=64,128`, `prefill=delay:factor=0,delay:factor=0.5`), charts
-are curves over it, one for each combination of the others; else they are bars, one for each run.
+Charts are curves over the last setting that varies if it is a number (`max-running=64,128`,
+`prefill=delay:factor=0,delay:factor=0.5`), one for each combination of the others; else bars, one for each run.
 """
 
 import json
@@ -28,11 +28,11 @@ class Figure(NamedTuple):
 
 
 def figures(rows: Sequence[VariantReport]) -> list[Figure]:
-    """What is worth a chart: figures that differ between runs, percentiles of one figure together."""
+    """Figures that differ between runs, percentiles of one figure together."""
     found: dict[str, list[Column]] = {}
     for column in shown_columns(rows):
         values = {cell(column, row.report) for row in rows}
-        is_telling = len(values) > 1 and column.name != "requests_per_s"  # which the total time says already
+        is_telling = len(values) > 1 and column.name != "requests_per_s"  # follows from the total time
         if column.name == "total_s" or _share(column) or is_telling:
             found.setdefault(re.sub(r" p\d+ ms", ", ms", column.title), []).append(column)
     return [Figure(title, tuple(columns)) for title, columns in found.items()]
@@ -49,9 +49,8 @@ def axis_of(rows: Sequence[VariantReport]) -> tuple[str, list[float]] | None:
     if len(found) < len(rows) or len({(match[1], match[3]) for match in found}) > 1 or len(set(texts)) < 3:
         return None
     unit = f" ({found[0][3]})" if found[0][3] else ""
-    return f"{varied[-1].replace('_', '-')} {found[0][1] or ''}".strip(" =") + unit, [
-        float(match[2]) for match in found
-    ]
+    name = f"{varied[-1].replace('_', '-')} {found[0][1] or ''}".strip(" =") + unit
+    return name, [float(match[2]) for match in found]
 
 
 def charts(rows: Sequence[VariantReport]) -> list[Chart]:

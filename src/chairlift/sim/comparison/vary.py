@@ -1,4 +1,4 @@
-"""Which settings a comparison runs through: every combination of the values that `--vary NAME=VALUE,VALUE` gives.
+"""The variants of a comparison: every combination of the values of `--vary NAME=VALUE,VALUE`.
 
 A value may be a rule with parameters of its own (`policy=fcfs,fair-share:prompt=1,output=3`): a piece that is itself
 `key=value` belongs to the rule before it.
@@ -14,13 +14,13 @@ from chairlift.config.options import OPTIONS, resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 
-ARRIVALS = "arrivals"  # not a setting of the engine, but as often varied
+ARRIVALS = "arrivals"  # not a setting of the engine
 MAX_VARIANTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    varied: Mapping[str, str]  # in the order they were given
+    varied: Mapping[str, str]  # in the given order
     settings: Settings
     arrivals: str
 

@@ -1,11 +1,11 @@
-"""Replays a trace in the simulator: the engine on a virtual clock, with a runner that takes as long as the recorded one
-did and samples what it sampled. Every plan and every event must be the same again.
+"""Replays a trace in the simulator: the engine on a virtual clock, with a runner that takes the recorded time and
+samples the recorded tokens. Every plan and every event must be the same again.
 
-Whatever the first run was, live on a device or simulated, a replay needs no model: arrivals, durations and tokens come
-from the trace. Any difference is a decision that did not depend on these alone.
+A replay needs no model, of live and simulated runs alike: arrivals, durations and tokens come from the trace. Any
+difference is a decision that did not depend on these alone.
 
     line of the trace   add  plan  commit          plan ...
-    virtual clock        |----|------|--------------|      stands at each moment that was recorded, and nowhere else
+    virtual clock        |----|------|--------------|      stands at each recorded moment, and nowhere else
 """
 
 from collections import deque
@@ -46,7 +46,7 @@ class _Differs(Exception):
 
 
 def replay(trace: Trace, make: Callable[[Limits, Rules, Drafter | None], Scheduler] = make_scheduler) -> Replayed:
-    """On a new scheduler, made with the limits and rules that the trace names and the drafts that it has."""
+    """Runs a new scheduler with the trace's limits, rules and drafts."""
     script, header, difference = TraceScript(trace), trace.header, None
     drafter = _Drafts(script) if header.limits.max_drafts else None
     rerun = _Rerun(script, make(header.limits, header.rules, drafter), header.depth)
@@ -61,7 +61,7 @@ def replay(trace: Trace, make: Callable[[Limits, Rules, Drafter | None], Schedul
 
 
 class _Drafts:
-    """Drafts again what the next plan of the script has."""
+    """Drafts what the next recorded plan has."""
 
     def __init__(self, script: TraceScript) -> None:
         self._script = script
@@ -94,7 +94,7 @@ class _Rerun:
                     case Plan():
                         self._engine.step()
                     case _:
-                        raise ValueError("a step ended that was not under way")
+                        raise ValueError("a step ended that was not in flight")
             self.happened(self._engine.scheduler.take_events())
             raise _Differs(f"the event was {self._script.take_event()}, now it is None")
         except EndOfTrace:
@@ -104,7 +104,7 @@ class _Rerun:
         match self._script.peek():
             case RollBack(step=plan.step, message=message):
                 raise RunnerFull(message)
-            # If the next step was planned right away it makes no difference whether this one failed here or later.
+            # If the next step was planned right away it does not matter whether this one failed here or later.
             case Fail(step=plan.step, message=message) if isinstance(self._script.peek(1), Plan):
                 raise RunnerFailed(message)
         self._in_flight.append(plan)
@@ -118,7 +118,7 @@ class _Rerun:
                 raise RunnerFailed(message)
             case None:
                 raise EndOfTrace
-        raise ValueError("the oldest step that was under way did not end first")
+        raise ValueError("the oldest step in flight did not end first")
 
     def planned(self, plan: StepPlan | None, now: float) -> None:
         line = self._over(Plan, now)
@@ -149,15 +149,14 @@ class _Rerun:
             self.num_events += 1
 
     def _over(self, kind: type[T], now: float) -> T:
-        """What was recorded next, which has happened again; the clock goes on to what follows."""
+        """Takes the next recorded line, which has happened again, and advances the clock to the one after it."""
         line = self._script.peek()
         if line is None:
             raise EndOfTrace
         if not isinstance(line, kind) or line.at != now:
             raise ValueError("another thing was done, or at another time")
         self._script.take()
-        following = self._script.peek()
-        if following is not None:
+        if (following := self._script.peek()) is not None:
             self._clock.advance_to(following.at)
         return line
 
@@ -186,9 +185,7 @@ def _shown(plan: StepPlan | None) -> str:
 
 
 def _words(step: int, num_decoding: int, chunks: list[tuple[RequestId, int, int]]) -> str:
-    prompts = ", ".join(
-        f"{start}-{start + count} of request {request}" for request, start, count in chunks[num_decoding:]
-    )
-    # With drafts: how many.
+    prompts = ", ".join(f"{start}-{start + count} of request {id}" for id, start, count in chunks[num_decoding:])
+    # +n: with n drafts.
     decoding = " ".join(f"{request}" + f"+{count - 1}" * (count > 1) for request, _, count in chunks[:num_decoding])
-    return f"step {step} (decoding: {decoding or 'nobody'}; prompts: {prompts or 'none'})"
+    return f"step {step} (decoding: {decoding or 'none'}; prompts: {prompts or 'none'})"

@@ -1,6 +1,6 @@
-"""The lines of a trace as a script: what the scheduler was told and what it said, apart, each in order.
+"""The lines of a trace as a script: the scheduler's inputs and events, apart, each in order.
 
-Lines are read as they are wanted: no more are held than lie between the two.
+Lines are read on demand; only those between the next input and the next event are held.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ class TraceScript:
 
     @property
     def next_number(self) -> int:
-        """Of the next input, as far as it has been looked at."""
+        """Of the next input, if it was read already."""
         return self._inputs[0][0] if self._inputs else self.number
 
     def peek(self, ahead: int = 0) -> Input | None:
@@ -34,7 +34,7 @@ class TraceScript:
         return self._inputs[ahead][1]
 
     def take(self) -> Input:
-        """The next input, which is then over."""
+        """Removes the next input."""
         if self.peek() is None:
             raise EndOfTrace
         self.number, line = self._inputs.popleft()

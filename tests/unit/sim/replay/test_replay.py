@@ -147,8 +147,8 @@ def small_trace(path: Path, rules: Rules | None = None) -> Trace:
 def test_another_policy_is_noticed_at_the_first_plan_it_changes(tmp_path: Path) -> None:
     replayed = replay(small_trace(tmp_path / "trace.jsonl", Rules(policy="longest-first")))
     assert replayed.difference is not None
-    assert "the plan was step 1 (decoding: nobody; prompts: 0-8 of request 1)" in replayed.difference
-    assert "now it is step 1 (decoding: nobody; prompts: 0-8 of request 5)" in replayed.difference
+    assert "the plan was step 1 (decoding: none; prompts: 0-8 of request 1)" in replayed.difference
+    assert "now it is step 1 (decoding: none; prompts: 0-8 of request 5)" in replayed.difference
 
 
 def edited(path: Path, kind: str, **changes: object) -> Trace:
