@@ -109,7 +109,7 @@ def test_the_page_shows_its_picture_in_a_browser(tmp_path: Path) -> None:
     out, shot = tmp_path / "out", tmp_path / "page.png"
     tuning = Tuning(work(), KNOBS, HANG_S, num_workers=1, least=24)  # something is better than the defaults
     tuning.run(lambda text: None)
-    write(TuneReport(tuning, "small.jsonl", "made up", "as given"), out)
+    write(TuneReport(tuning, "small.jsonl", "synthetic", "as given"), out)
     shoot((out / "tune.html").as_uri(), shot, 1100, 1400)
     with Image.open(shot) as image:
         seen = image.convert("RGB").getcolors(1 << 24) or []

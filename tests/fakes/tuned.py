@@ -1,4 +1,4 @@
-"""A small thing to tune: a made-up device, a few dozen requests, and knobs that matter."""
+"""A small thing to tune: a synthetic device, a few dozen requests, and knobs that matter."""
 
 import random
 
@@ -11,7 +11,7 @@ from chairlift.tune.targets import Targets
 from chairlift.workload.item import Item
 
 PROFILE = Profile(
-    name="made up",
+    name="synthetic",
     model="small",
     device="paper",
     dtype="float32",

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.limits import Limits
 from chairlift.core.request import Request
 from chairlift.sim.profile import Profile
 from chairlift.sim.setup import make_scheduler, rules_of
@@ -81,7 +80,8 @@ class Evaluator:
         try:
             settings = with_choice(work.settings, choice)
             limits = profile.limits(settings)
-            self._check(limits)
+            if self._longest > min(limits.max_model_len, limits.max_pool_tokens + 1):
+                raise InvalidConfig(f"a request of {self._longest} tokens does not fit")
         except InvalidConfig as error:
             return Evaluation(choice, Point(0.0, math.inf), failure=str(error))
         scheduler = make_scheduler(limits, rules_of(settings, profile, limits))
@@ -95,10 +95,6 @@ class Evaluator:
             return Evaluation(choice, error.args[0])
         report = timeline.report()
         return Evaluation(choice, point_of(report, work.targets), report)
-
-    def _check(self, limits: Limits) -> None:
-        if self._longest > min(limits.max_model_len, limits.max_pool_tokens + 1):
-            raise InvalidConfig(f"a request of {self._longest} tokens does not fit")
 
 
 def point_of(report: Report, targets: Targets | None) -> Point:

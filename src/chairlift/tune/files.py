@@ -3,12 +3,10 @@
 import json
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from chairlift.config.options import DEFAULTS
-from chairlift.config.settings import Settings
 from chairlift.report import files
 from chairlift.report.frame import picture
 from chairlift.report.page import to_html, to_markdown
@@ -22,7 +20,9 @@ def yaml_of(report: TuneReport) -> str:
     tuning = report.tuning
     assert tuning.pick is not None
     turned = {} if tuning.is_default_fine else changes(tuning.pick.choice, tuning.knobs)
-    values = _given(with_choice(tuning.work.settings, turned))
+    settings = with_choice(tuning.work.settings, turned)
+    changed = {name: getattr(settings, name) for name, plain in DEFAULTS.items() if getattr(settings, name) != plain}
+    values = {name: str(value) if isinstance(value, Path) else value for name, value in changed.items()}
     words = report.verdict().replace("`", "")
     head = "".join(f"# {line}\n" for line in textwrap.wrap(f"{report.title}. {words}", 88, break_on_hyphens=False))
     return head + (yaml.safe_dump(values, sort_keys=False) if values else "")
@@ -39,8 +39,3 @@ def write(report: TuneReport, folder: Path) -> list[Path]:
         "tune.json": json.dumps(report.to_json(text), indent=1) + "\n",
     }
     return files.write(folder, contents)
-
-
-def _given(settings: Settings) -> dict[str, Any]:
-    values = {name: getattr(settings, name) for name, default in DEFAULTS.items() if getattr(settings, name) != default}
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}

@@ -19,6 +19,7 @@ from chairlift.tune.verify import Verification, Verified
 
 FORMAT, VERSION = "chairlift-tune", 1
 _MOST_SHOWN = 12  # of the front
+_HEAD = ("", "settings", "tokens/s", "total s", "latency mean s", "TTFT p50 / p99 s", "TPOT p50 / p99 ms", "steps")
 _LENGTH_AWARE = ("shortest-first", "longest-first", "similar-length")
 
 
@@ -96,7 +97,8 @@ class TuneReport:
         yield Heading("Throughput against latency")
         alt = "throughput against latency of all settings, and what matters"
         yield Charts(charts(tuning, self.verification), "tune.svg", alt)
-        yield Table(*_figures(self._shown_evaluations(), tuning))
+        runs = [(name, each.choice, each.report) for name, each in self._shown_evaluations() if each.report is not None]
+        yield Table(_HEAD, [(name, self._flags(choice), *_cells(report)) for name, choice, report in runs])
         if tuning.effects:
             yield Heading("What matters, and why")
             yield Paragraph(
@@ -249,17 +251,6 @@ def _counted(tuning: Tuning) -> str:
 
 def _rate(rate: float) -> str:
     return f"{rate:.3g} requests a second" if rate else "none"
-
-
-def _figures(rows: Sequence[tuple[str, Evaluation]], tuning: Tuning) -> tuple[Sequence[str], list[Sequence[str]]]:
-    head = (
-        "", "settings", "tokens/s", "total s", "latency mean s", "TTFT p50 / p99 s", "TPOT p50 / p99 ms", "steps",
-    )  # fmt: skip
-    return head, [
-        (name, f"`{shown(changes(each.choice, tuning.knobs))}`", *_cells(each.report))
-        for name, each in rows
-        if each.report is not None
-    ]
 
 
 def _cells(report: Report) -> Sequence[str]:

@@ -61,7 +61,8 @@ class Search:
     def run(self, choices: Iterable[Choice], is_whole: bool = False) -> None:
         """Tries the new ones; `is_whole`: to the end, even if others are better."""
         new = {self._key(choice): choice for choice in map(self._valid, choices)}
-        wanted = [choice for key, choice in new.items() if not self._is_known(key, is_whole)]
+        known = {key for key, each in self._tried.items() if each.is_whole or each.failure or not is_whole}
+        wanted = [choice for key, choice in new.items() if key not in known]
         rivals = [] if is_whole else [evaluation.point for evaluation in front(self._tried.values())]
         for evaluation in self.workers.evaluate(wanted, rivals, self._told):
             self.put(evaluation)
@@ -106,10 +107,6 @@ class Search:
         if self.goal.meets(evaluation) != self.goal.meets(than):
             return self.goal.meets(evaluation)
         return self.goal.gain(evaluation.point, than.point) > TOLERANCE / 5
-
-    def _is_known(self, key: tuple[Value, ...], is_whole: bool) -> bool:
-        evaluation = self._tried.get(key)
-        return evaluation is not None and (evaluation.is_whole or bool(evaluation.failure) or not is_whole)
 
     def _valid(self, choice: Choice) -> Choice:
         return valid(choice, self.knobs, self.workers.work.settings)
@@ -167,7 +164,8 @@ class _Sampler:
     def _new(self, is_known: Callable[[Choice], bool]) -> "tuple[Trial | None, Choice] | None":
         for _ in range(_TRIES):
             trial = self._study.ask(self._distributions)
-            choice = {name: self._value(name, value) for name, value in trial.params.items()}
+            params = trial.params
+            choice = {n: k.values[params[n]] if k.is_ordered else params[n] for n, k in self._knobs.items()}
             if not is_known(choice):
                 return trial, choice
             self._fail(trial)
@@ -196,16 +194,7 @@ class _Sampler:
         import optuna
 
         if not evaluation.failure:
-            params = {name: self._param(name, value) for name, value in evaluation.choice.items()}
-            trial = optuna.trial.create_trial(
-                params=params, distributions=self._distributions, values=list(evaluation.point)
-            )
+            choice, values = evaluation.choice, list(evaluation.point)
+            params = {n: k.values.index(choice[n]) if k.is_ordered else choice[n] for n, k in self._knobs.items()}
+            trial = optuna.trial.create_trial(params=params, distributions=self._distributions, values=values)
             self._study.add_trial(trial)
-
-    def _value(self, name: str, param: Value) -> Value:
-        knob = self._knobs[name]
-        return knob.values[int(param)] if knob.is_ordered else param
-
-    def _param(self, name: str, value: Value) -> Value:
-        knob = self._knobs[name]
-        return knob.values.index(value) if knob.is_ordered else value

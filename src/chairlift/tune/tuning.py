@@ -16,7 +16,7 @@ from chairlift.tune.effects import Effect, effects, simplified
 from chairlift.tune.evaluate import Evaluation, Evaluator, Work
 from chairlift.tune.goal import Goal, front, goal_of
 from chairlift.tune.knobs import Choice, Knob, default_choice
-from chairlift.tune.search import LEAST, PATIENCE, Search
+from chairlift.tune.search import LEAST, PATIENCE, Search, Watch
 from chairlift.tune.workers import Workers
 
 _SEARCH_SHARE, _POLISH_SHARE = 0.75, 0.15  # of the time there is; the rest is for what matters
@@ -27,7 +27,6 @@ _RAISE = 1.1  # times the default's capacity
 FINE = 0.05  # a gain below which nothing is worth changing: a simulation may be off by as much
 
 Say = Callable[[str], None]
-Watch = Callable[[Search], None]
 
 
 @dataclass(slots=True)
@@ -176,20 +175,14 @@ class Tuning:
         return self.goal.gain(self.pick.point, self.default.point)
 
     @property
-    def other_gain(self) -> float:
-        """In the figure that does not count: positive is better."""
-        assert self.default is not None and self.pick is not None
-        own = self.goal.other(self.pick.point)
-        return self.goal.other(self.default.point) / own - 1.0 if own > 0 else 0.0
-
-    @property
     def is_default_fine(self) -> bool:
         """Whether nothing found is worth changing the defaults for."""
         if self.pick is None or self.default is None or self.pick.choice == self.default.choice:
             return True
         if self.goal.meets(self.pick) != self.goal.meets(self.default):
             return False
-        return self.gain < FINE and (self.is_raised or self.other_gain < FINE)
+        other = replace(self.goal, is_throughput=not self.goal.is_throughput)
+        return self.gain < FINE and (self.is_raised or other.gain(self.pick.point, self.default.point) < FINE)
 
     @property
     def candidates(self) -> list[Evaluation]:

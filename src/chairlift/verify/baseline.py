@@ -127,11 +127,10 @@ def load(folder: Path) -> Baseline:
 
 
 def _check(path: Path, stored: StoredSample) -> None:
-    where, count = f"{path}: request {stored.request}, sample {stored.sample}", len(stored.tokens)
-    if len(stored.logprobs) != count or len(stored.digests) not in (0, count):
-        raise InvalidConfig(
-            f"{where}: {count} tokens, {len(stored.logprobs)} logprobs and {len(stored.digests)} digests"
-        )
+    where = f"{path}: request {stored.request}, sample {stored.sample}"
+    count, logprobs, digests = len(stored.tokens), len(stored.logprobs), len(stored.digests)
+    if logprobs != count or digests not in (0, count):
+        raise InvalidConfig(f"{where}: {count} tokens, {logprobs} logprobs and {digests} digests")
     for position, name in stored.files.items():
         if not position.isdigit() or Path(name).name != name:
             raise InvalidConfig(

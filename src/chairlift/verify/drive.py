@@ -33,18 +33,18 @@ class WorldResult:
     happened: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(slots=True)
 class OtherDepth:
     """A runner with another number of plans in flight."""
 
-    def __init__(self, runner: Runner, depth: int) -> None:
-        self.depth = depth
-        self._runner = runner
+    runner: Runner
+    depth: int
 
     def submit(self, plan: StepPlan) -> None:
-        self._runner.submit(plan)
+        self.runner.submit(plan)
 
     def collect(self) -> StepResult:
-        return self._runner.collect()
+        return self.runner.collect()
 
 
 def drive(

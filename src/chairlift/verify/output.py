@@ -43,7 +43,7 @@ class SampleOutput:
         return position + 1 - self.num_prompt < len(self.tokens)
 
 
-Wanted = dict[RequestId, SampleKey]  # the requests whose outputs are compared
+Wanted = dict[RequestId, SampleKey]  # the requests to compare
 Outputs = dict[SampleKey, SampleOutput]
 Keep = Callable[[SampleOutput, int, Logits], None]  # stores a row once the token after it is known
 

@@ -126,15 +126,13 @@ _HEADS = ("", "rows", "differing", "max error", "spreads", "mean error", "top-1"
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:
-    cells = [_HEADS, *(_cells(comparison) for comparison in comparisons)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(_joined(row, widths) for row in cells)
-
-
-def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
-    name, *numbers, last = row
-    padded = [number.rjust(width) for number, width in zip(numbers, widths[1:-1], strict=True)]
-    return "  ".join([name.ljust(widths[0]), *padded, last]).rstrip()
+    cells = [_HEADS, *map(_cells, comparisons)]
+    first, *widths, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *numbers, last in cells:
+        padded = map(str.rjust, numbers, widths)
+        lines.append("  ".join([name.ljust(first), *padded, last]).rstrip())
+    return "\n".join(lines)
 
 
 def _cells(comparison: Comparison) -> tuple[str, ...]:

@@ -56,12 +56,8 @@ class Served:
             return {key: output for outputs in found for key, output in outputs.items()}
 
     def _complete(self, index: int, case: Case) -> Outputs:
-        body = {name: getattr(case.params, name) for name in _SENT} | {
-            "model": self.model,
-            "prompt": list(case.prompt),
-            "logprobs": _TOP,
-            "return_token_ids": True,
-        }
+        body = {name: getattr(case.params, name) for name in _SENT}
+        body |= {"model": self.model, "prompt": list(case.prompt), "logprobs": _TOP, "return_token_ids": True}
         choices = self._ask("/v1/completions", body)["choices"]
         return {SampleKey(index, int(c["index"])): self._answer(case.prompt, c) for c in choices}
 

@@ -5,7 +5,7 @@ where both sides have logits, the bits of every row by digest. All up to the fir
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
@@ -18,35 +18,34 @@ from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyRepor
 
 
 @dataclass(slots=True)
-class StoredCounts:
-    files: int = 0
-    far_files: int = 0
-    logprobs: int = 0
-    far_logprobs: int = 0
-    digests: int = 0
-    other_digests: int = 0
+class Agreement:
+    """Whether each stored value agrees with its value of now."""
+
+    files: list[bool] = field(default_factory=list)
+    logprobs: list[bool] = field(default_factory=list)
+    digests: list[bool] = field(default_factory=list)
 
 
 def compare(folder: Path, baseline: Baseline, outputs: Outputs, report: VerifyReport) -> None:
     """Adds the comparison and the verdict."""
-    deviation, counts = Deviation(), StoredCounts()
+    deviation, agree = Deviation(), Agreement()
     for stored in baseline.requests:
         key = SampleKey(stored.request, stored.sample)
         if key not in outputs:
             raise InvalidConfig(f"{folder}: request {stored.request} has no sample {stored.sample} in its params")
-        _compare_one(folder, stored, outputs[key], deviation, counts)
+        _compare_one(folder, stored, outputs[key], deviation, agree)
     report.comparisons.append(Comparison("stored rows", deviation))
     report.notes.append(
-        f"{counts.files - counts.far_files} of {counts.files} stored rows and "
-        f"{counts.logprobs - counts.far_logprobs:,} of {counts.logprobs:,} log-probabilities within {contest.ATOL:g}; "
-        + (f"{counts.digests - counts.other_digests:,} of {counts.digests:,} rows are the same in every bit"
-           if counts.digests else "bits were not seen on both sides")
+        f"{sum(agree.files)} of {len(agree.files)} stored rows and "
+        f"{sum(agree.logprobs):,} of {len(agree.logprobs):,} log-probabilities within {contest.ATOL:g}; "
+        + (f"{sum(agree.digests):,} of {len(agree.digests):,} rows are the same in every bit"
+           if agree.digests else "bits were not seen on both sides")
     )  # fmt: skip
-    _judge(report, deviation, counts)
+    _judge(report, deviation, agree)
 
 
 def _compare_one(
-    folder: Path, stored: StoredSample, output: SampleOutput, deviation: Deviation, counts: StoredCounts
+    folder: Path, stored: StoredSample, output: SampleOutput, deviation: Deviation, agree: Agreement
 ) -> None:
     first = len(stored.prompt) - 1
     pairs = list(zip(stored.tokens, output.tokens, strict=False))
@@ -56,35 +55,30 @@ def _compare_one(
         if int(position) <= first + same and int(position) in output.rows:
             row = contest.read(folder / contest.FOLDER / name)
             was.rows[int(position)] = row
-            counts.files += 1
-            counts.far_files += not contest.is_close(row, output.rows[int(position)])
+            agree.files.append(contest.is_close(row, output.rows[int(position)]))
     deviation.add_output(was, replace(output, rows={position: output.rows[position] for position in was.rows}))
     # The row of the first token that differs still follows the same text, but its token is another.
     for i in range(same):
         before, now = stored.logprobs[i], output.summaries[first + i].logprob
-        counts.logprobs += 1
-        counts.far_logprobs += not abs(before - now) <= contest.ATOL + contest.RTOL * abs(before)
+        agree.logprobs.append(abs(before - now) <= contest.ATOL + contest.RTOL * abs(before))
     for i, stored_digest in enumerate(stored.digests[: same + 1]):
         summary = output.summaries.get(first + i)
         if summary is not None and summary.digest:
-            counts.digests += 1
-            counts.other_digests += stored_digest != summary.digest
+            agree.digests.append(stored_digest == summary.digest)
 
 
-def _judge(report: VerifyReport, deviation: Deviation, counts: StoredCounts) -> None:
-    far = [
-        f"{count:,} of {total:,} {what}"
-        for count, total, what in (
-            (deviation.num_other_texts, deviation.num_texts, "texts are others"),
-            (counts.far_files, counts.files, f"stored rows are off by more than {contest.ATOL:g}"),
-            (counts.far_logprobs, counts.logprobs, f"log-probabilities are off by more than {contest.ATOL:g}"),
-        )
-        if count
-    ]
+def _judge(report: VerifyReport, deviation: Deviation, agree: Agreement) -> None:
+    off = f"are off by more than {contest.ATOL:g}"
+    facts = (
+        (deviation.num_other_texts, deviation.num_texts, "texts are others"),
+        (agree.files.count(False), len(agree.files), f"stored rows {off}"),
+        (agree.logprobs.count(False), len(agree.logprobs), f"log-probabilities {off}"),
+    )
+    far = [f"{count:,} of {total:,} {what}" for count, total, what in facts if count]
     if far:
         report.settle(Verdict.FAIL, ", ".join(far))
-    elif counts.logprobs < LEAST_ROWS:
-        report.settle_too_few(counts.logprobs, "tokens", "store more with --num-prompts or --tokens")
+    elif len(agree.logprobs) < LEAST_ROWS:
+        report.settle_too_few(len(agree.logprobs), "tokens", "store more with --num-prompts or --tokens")
     else:
         report.settle(Verdict.PASS, f"{deviation.num_texts} texts of {deviation.num_tokens:,} tokens, none altered")
 

@@ -1,7 +1,7 @@
 """The subject of a stored run or a comparison with one: the engine here, or a server, as it is configured."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
@@ -11,20 +11,6 @@ from chairlift.verify.contest import EVERY
 from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
 from chairlift.verify.output import Outputs, RowSummary
 from chairlift.verify.served import Served
-
-
-class Subject(Protocol):
-    model: str
-    dtype: str  # empty: unknown
-    version: str
-
-    def about(self) -> dict[str, Any]: ...
-
-    def cases(self, spec: PromptSpec) -> list[Case]: ...
-
-    def outputs(self, cases: Sequence[Case]) -> Outputs:
-        """All at once: a summary of every row, and the rows that a baseline holds."""
-        ...
 
 
 class LocalSubject:
@@ -39,6 +25,7 @@ class LocalSubject:
         return greedy(prompts_for(self.opened.model, spec), spec.num_tokens)
 
     def outputs(self, cases: Sequence[Case]) -> Outputs:
+        """All at once: a summary of every row, and the rows that a baseline holds."""
         check(cases, self.opened.loaded.limits)
         num_rows = sum(case.params.n * (1 + (case.params.max_tokens or 1) // EVERY) for case in cases)
         check_memory(num_rows, self.opened.model.config.vocab_size)
@@ -46,7 +33,7 @@ class LocalSubject:
 
 
 class ServedSubject(Served):
-    dtype = ""
+    dtype = ""  # unknown
 
     def about(self) -> dict[str, Any]:
         return {"model": self.model, "url": self.url}
@@ -66,3 +53,6 @@ class ServedSubject(Served):
             output.summaries = {position: RowSummary(float(row[0]), "") for position, row in output.rows.items()}
             output.rows = {}
         return outputs
+
+
+Subject = LocalSubject | ServedSubject

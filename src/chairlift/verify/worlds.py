@@ -96,12 +96,11 @@ def script_of(
         if world.is_interrupted:
             neighbour = _neighbour(i, 3, 2, limits, rng)
             script.append(ScriptedRequest((neighbour,), arrives=2 + rng.randrange(2 * num_tokens)))
-            continue
-        if world.has_beams:
+        elif world.has_beams:
             script.append(ScriptedRequest(_search(_BEAMS * i, longest, num_tokens, limits, rng)))
-            continue
-        aborted_after = rng.randrange(1, num_tokens) if world.has_aborts and num_tokens > 1 else None
-        script.append(ScriptedRequest((_neighbour(i, longest, num_tokens, limits, rng),), aborted_after=aborted_after))
+        else:
+            steps = rng.randrange(1, num_tokens) if world.has_aborts and num_tokens > 1 else None
+            script.append(ScriptedRequest((_neighbour(i, longest, num_tokens, limits, rng),), aborted_after=steps))
     if world.is_spread:
         script = [entry._replace(arrives=rng.randrange(num_tokens)) for entry in script]
     rng.shuffle(script)

@@ -24,7 +24,7 @@ def test_time_passes_when_a_step_is_collected() -> None:
     assert clock.now() == 2.0
 
 
-def test_steps_under_way_are_done_one_after_the_other() -> None:
+def test_steps_in_flight_are_done_one_after_the_other() -> None:
     clock = VirtualClock()
     runner = SimRunner(SECOND, 4, clock, depth=2)
     runner.submit(plan(1))

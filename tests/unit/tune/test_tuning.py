@@ -28,7 +28,7 @@ def batch() -> Tuning:
 
 
 def found(tuning: Tuning, **more: object) -> TuneReport:
-    return TuneReport(tuning, "small.jsonl", "made up", "as given", **more)  # type: ignore[arg-type]
+    return TuneReport(tuning, "small.jsonl", "synthetic", "as given", **more)  # type: ignore[arg-type]
 
 
 def test_the_pick_beats_the_default_with_no_knob_too_many(batch: Tuning) -> None:

@@ -36,7 +36,7 @@ def compared(folder: Path, model: Path, spec: PromptSpec = SPEC, **options: Any)
 
 
 def changed(stored: Path, to: Path, **changes: Any) -> Path:
-    """A copy whose index has other entries."""
+    """A copy with other entries in its index."""
     (to / "file_npy").mkdir(parents=True)
     for path in (stored / "file_npy").iterdir():
         (to / "file_npy" / path.name).write_bytes(path.read_bytes())

@@ -48,10 +48,7 @@ Watch = Callable[[int, int], None]  # steps done, of how many
 class RowByRow(Protocol):
     """A runner that computes short prompt chunks row by row, in steps that are captured once and launched in one go."""
 
-    @property
-    def max_row_pairs(self) -> int:
-        """Tokens times context of the longest of them."""
-        ...
+    max_row_pairs: int  # tokens times context of the longest of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,12 +73,16 @@ def cell(column: Column, report: Report) -> str:
     return "" if value is None else f"{value:.{column.digits}f}"
 
 
-def to_text(rows: Sequence[VariantReport]) -> str:
+def table(rows: Sequence[VariantReport]) -> list[tuple[str, ...]]:
+    """The titles, then a line for each row."""
     shown = shown_columns(rows)
-    lines = [("", *(column.title for column in shown))]
-    lines += [(row.variant.label, *(cell(column, row.report) for column in shown)) for row in rows]
+    titles = ("", *(column.title for column in shown))
+    return [titles, *((row.variant.label, *(cell(column, row.report) for column in shown)) for row in rows)]
+
+
+def to_text(rows: Sequence[VariantReport]) -> str:
     first = max(len(row.variant.label) for row in rows)
-    return "\n".join(columns(*line, first=first, width=13) for line in lines)
+    return "\n".join(columns(*line, first=first, width=13) for line in table(rows))
 
 
 def to_csv(rows: Sequence[VariantReport]) -> str:

@@ -8,13 +8,12 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from chairlift.report import files, page
 from chairlift.report.chart import PlotSeries, PlotStyle, bars, plot
 from chairlift.report.frame import Chart, picture
 from chairlift.report.page import Charts, Table
-from chairlift.sim.comparison.compare import Column, VariantReport, cell, shown_columns, to_csv, to_json
+from chairlift.sim.comparison.compare import Column, VariantReport, cell, shown_columns, table, to_csv, to_json
 
 _SPREADS = ("p50", "p90", "p99")
 _LOOKS = ("dotted", "dashed", "")
@@ -22,20 +21,15 @@ _WIDE = 30.0  # times the smallest value: from there on the axis is logarithmic
 _MOST_TICKS = 8  # of a setting's own values
 
 
-class Figure(NamedTuple):
-    title: str
-    columns: tuple[Column, ...]  # one, or the percentiles of one figure
-
-
-def figures(rows: Sequence[VariantReport]) -> list[Figure]:
-    """Figures that differ between runs, percentiles of one figure together."""
+def figures(rows: Sequence[VariantReport]) -> dict[str, list[Column]]:
+    """Figures that differ between runs by title: one column, or the percentiles of one figure."""
     found: dict[str, list[Column]] = {}
     for column in shown_columns(rows):
         values = {cell(column, row.report) for row in rows}
         is_telling = len(values) > 1 and column.name != "requests_per_s"  # follows from the total time
         if column.name == "total_s" or _share(column) or is_telling:
             found.setdefault(re.sub(r" p\d+ ms", ", ms", column.title), []).append(column)
-    return [Figure(title, tuple(columns)) for title, columns in found.items()]
+    return found
 
 
 def axis_of(rows: Sequence[VariantReport]) -> tuple[str, list[float]] | None:
@@ -55,29 +49,29 @@ def axis_of(rows: Sequence[VariantReport]) -> tuple[str, list[float]] | None:
 
 def charts(rows: Sequence[VariantReport]) -> list[Chart]:
     axis = axis_of(rows)
-    return [_curves(rows, figure, *axis) if axis else _bars(rows, figure) for figure in figures(rows)]
+    return [_curves(rows, *figure, *axis) if axis else _bars(rows, *figure) for figure in figures(rows).items()]
 
 
-def _bars(rows: Sequence[VariantReport], figure: Figure) -> Chart:
-    values = {_share(column): [column.value(row.report) or 0.0 for row in rows] for column in figure.columns}
-    return bars(figure.title, [row.variant.label for row in rows], values)
+def _bars(rows: Sequence[VariantReport], title: str, columns: list[Column]) -> Chart:
+    values = {_share(column): [column.value(row.report) or 0.0 for row in rows] for column in columns}
+    return bars(title, [row.variant.label for row in rows], values)
 
 
-def _curves(rows: Sequence[VariantReport], figure: Figure, name: str, values: list[float]) -> Chart:
+def _curves(rows: Sequence[VariantReport], title: str, columns: list[Column], name: str, values: list[float]) -> Chart:
     groups: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(", ".join(list(row.variant.varied.values())[:-1]), []).append(i)
-    looks = _LOOKS[-len(figure.columns) :]
+    looks = _LOOKS[-len(columns) :]
     series = []
     for hue, (group, members) in enumerate(groups.items()):
-        for look, column in zip(looks, figure.columns, strict=True):
+        for look, column in zip(looks, columns, strict=True):
             points = [(values[i], column.value(rows[i].report) or 0.0) for i in members]
             series.append(PlotSeries(points, "" if look else group, PlotStyle.LINE, hue, look))
             series.append(PlotSeries(points, hue=hue, look="large"))
     distinct = sorted(set(values))
     is_log = 0 < _WIDE * distinct[0] < distinct[-1]
     ticks = distinct if len(distinct) <= _MOST_TICKS else ()
-    title = figure.title + ": p50 dotted, p90 dashed, p99" * (len(looks) > 1)
+    title += ": p50 dotted, p90 dashed, p99" * (len(looks) > 1)
     return plot(title, series, name, from_zero="y", is_log=is_log, ticks=ticks)
 
 
@@ -86,10 +80,8 @@ def _share(column: Column) -> str:
 
 
 def to_html(rows: Sequence[VariantReport], title: str) -> str:
-    columns = shown_columns(rows)
-    lines = [(row.variant.label, *(cell(column, row.report) for column in columns)) for row in rows]
-    table = Table(("", *(column.title for column in columns)), lines)
-    return page.to_html(title, [Charts(charts(rows)), table])
+    titles, *lines = table(rows)
+    return page.to_html(title, [Charts(charts(rows)), Table(titles, lines)])
 
 
 def write(rows: Sequence[VariantReport], title: str, folder: Path) -> list[Path]:

@@ -123,7 +123,9 @@ class _Rerun:
     def planned(self, plan: StepPlan | None, now: float) -> None:
         line = self._over(Plan, now)
         if (None if plan is None else digest(plan)) != (line.digest or None):
-            raise _Differs(f"the plan was {_recorded(line)}, now it is {_shown(plan)}")
+            chunks = [] if plan is None else [(c.request.id, c.start, c.count) for c in plan.chunks]
+            now_it_is = "nothing" if plan is None else _shown(plan.step, plan.num_decoding, chunks)
+            raise _Differs(f"the plan was {_shown(line.step, line.num_decoding, line.chunks)}, now it is {now_it_is}")
         self.num_steps += plan is not None
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
@@ -174,17 +176,9 @@ def _result(plan: StepPlan, line: Commit) -> StepResult:
     return StepResult(plan.step, line.tokens, offers, prompt_scores, line.failed, more)
 
 
-def _recorded(line: Plan) -> str:
-    return "nothing" if line.step is None else _words(line.step, line.num_decoding, line.chunks)
-
-
-def _shown(plan: StepPlan | None) -> str:
-    if plan is None:
+def _shown(step: int | None, num_decoding: int, chunks: list[tuple[RequestId, int, int]]) -> str:
+    if step is None:
         return "nothing"
-    return _words(plan.step, plan.num_decoding, [(c.request.id, c.start, c.count) for c in plan.chunks])
-
-
-def _words(step: int, num_decoding: int, chunks: list[tuple[RequestId, int, int]]) -> str:
     prompts = ", ".join(f"{start}-{start + count} of request {id}" for id, start, count in chunks[num_decoding:])
     # +n: with n drafts.
     decoding = " ".join(f"{request}" + f"+{count - 1}" * (count > 1) for request, _, count in chunks[:num_decoding])

@@ -33,12 +33,9 @@ class TraceScript:
                 return None
         return self._inputs[ahead][1]
 
-    def take(self) -> Input:
-        """Removes the next input."""
-        if self.peek() is None:
-            raise EndOfTrace
-        self.number, line = self._inputs.popleft()
-        return line
+    def take(self) -> None:
+        """Removes the input that was peeked at."""
+        self.number, _ = self._inputs.popleft()
 
     def take_event(self) -> Event:
         while not self._events:

@@ -116,7 +116,7 @@ def test_a_step_takes_as_long_as_it_does_among_others(monkeypatch: pytest.Monkey
 
 
 class SleepyLedger(LedgerRunner):
-    """Blocks that hold nothing yet may be read: a calibration computes the middles of texts that nobody began."""
+    """Blocks that hold nothing yet may be read: a calibration computes the middles of texts without beginnings."""
 
     def __init__(self, num_blocks: int, block_size: int, vocab_size: int, num_host_blocks: int) -> None:
         super().__init__(num_blocks, block_size, vocab_size, 1, num_host_blocks)

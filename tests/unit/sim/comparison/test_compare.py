@@ -79,7 +79,7 @@ def test_charts_are_curves_when_the_last_setting_is_a_number() -> None:
 
 
 def test_percentiles_of_a_figure_share_a_chart() -> None:
-    found = {chart.title: len(chart.columns) for chart in figures(rows("policy=fcfs,longest-first"))}
+    found = {title: len(columns) for title, columns in figures(rows("policy=fcfs,longest-first")).items()}
     assert found["ttft, ms"] == found["tpot, ms"] == 3
     assert found["total s"] == 1
     assert "cached tok" not in found

@@ -97,7 +97,7 @@ def test_a_live_run_on_a_model_is_planned_the_same_in_a_replay(tmp_path: Path, r
 
 
 def made_as(world: Callable[[], World]) -> Callable[[Limits, Rules, Drafter | None], Scheduler]:
-    """The scheduler of such a world, whose rules a header cannot name."""
+    """The scheduler of such a world, with rules that a header cannot name."""
     return lambda _, __, drafter: replace(world(), drafter=drafter).scheduler
 
 
