@@ -35,11 +35,11 @@ from steps import Row, busy, host, steps
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec, ModelConfig
-from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.one_row.product import one_row
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.sampling.sample import draw
-from chairlift.runner.cuda.sampling.sampling_rows import DRAW_WIDTH
+from chairlift.runner.cuda.sampling.rows import DRAW_WIDTH
+from chairlift.runner.cuda.sampling.sampler import draw
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention
@@ -145,7 +145,7 @@ class Paged:
         return CudaBatch(
             tokens=nothing, positions=last, slots=slots, starts=nothing, contexts=nothing, tables=self._tables,
             num_decodes=0, max_context=0, logit_rows=nothing, table_rows=rows,
-            tiling=tiling(len(last), longest, self._spec.has_groups),
+            tiling=choose_tiling(len(last), longest, self._spec.has_groups),
             tiles=self._tiles() if is_prompt else None, short_positions=nothing if is_prompt else last,
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.live.clock import WallClock
-from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.fp8 import Fp8Weight
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
@@ -161,7 +161,7 @@ def _batch(texts: Tensor, tables: Tensor, start: int, n: int, is_tiled: bool, ha
         max_context=start + n,
         logit_rows=owners[:0],
         table_rows=owners.int(),
-        tiling=tiling(count * n, start + n, has_groups),
+        tiling=choose_tiling(count * n, start + n, has_groups),
         tiles=torch.tensor(tiles, dtype=torch.int32, device=device) if is_tiled else None,
         short_positions=torch.full_like(positions, -1).int() if is_tiled else positions.int(),
     )

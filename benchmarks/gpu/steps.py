@@ -27,8 +27,8 @@ from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.policy import Policy
 from chairlift.core.ports import Runner
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.runner.cuda.step.host import Host
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.step.host import HostPart
+from chairlift.runner.cuda.step.input import StepInput
 
 Row = dict[str, Any]
 Kernel = tuple[int, int, str]  # start and end in ns, name
@@ -205,15 +205,15 @@ def host(config: ModelConfig) -> list[Row]:
         scheduler.watch = watch
         return scheduler
 
-    input_of = Host.input_of
+    input_of = HostPart.input_of
 
-    def timed_input_of(host: Host, plan: StepPlan) -> StepInput:
+    def timed_input_of(host: HostPart, plan: StepPlan) -> StepInput:
         began = time.perf_counter()
         step = input_of(host, plan)
         watch.add("of which the step input", plan.step, began)
         return step
 
-    with patch.object(Host, "input_of", timed_input_of):
+    with patch.object(HostPart, "input_of", timed_input_of):
         drain(gpu.engine(Fcfs(), lengths, TimedRunner(gpu.runner, watch), timed))
     times = {kind: [ms for step, ms in each if step in watch.many] for kind, each in watch.times.items()}
     parts = ("schedule", "prepare and launch", "collect", "commit")

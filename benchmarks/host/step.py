@@ -20,7 +20,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.step.host import HostPart
 
 BLOCK_SIZE = 16
 WARM = 16  # steps before the clock starts
@@ -35,7 +35,7 @@ class World:
             max_step_tokens=4 * running,
         )  # fmt: skip
         self._scheduler = Scheduler(limits, Fcfs(), has_prefix_index=has_prefix_index)
-        self._host = Host(2 * running + 15, 256, BLOCK_SIZE)
+        self._host = HostPart(2 * running + 15, 256, BLOCK_SIZE)
         self._crowd = running * (1 + is_changing)
         self._outputs = (32, 96) if is_changing else (steps + WARM + 8,) * 2
         self._rng = random.Random(0)

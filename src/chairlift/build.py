@@ -18,7 +18,7 @@ from chairlift.live.clock import WallClock
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.live.wire.switchboard import Switchboard
-from chairlift.runner.cuda.start.preload import wake
+from chairlift.runner.cuda.start.preload import preload
 from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.metrics.engine import EngineMetrics
@@ -68,7 +68,7 @@ def load(model: ResolvedModel) -> "Loaded":
     """Loads the weights and warms the runner up."""
     let_threads_sleep()
     if model.settings.device != "cpu":
-        wake()
+        preload()
     from chairlift.runner.start.load import load_runner
 
     gc.freeze()  # imports are permanent: spares the many collections of memory measurement

@@ -9,8 +9,8 @@ from torch import Tensor
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
-from chairlift.runner.cuda.step.host import Host
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.step.host import HostPart
+from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.ops import Ops
 from chairlift.runner.sampling.sampler import Chosen, choose, shape_logits
 from chairlift.runner.sampling.table import Changes, Samples, SamplingTable
@@ -52,7 +52,7 @@ def step_of(requests: list[Request], length: int) -> StepInput:
     """Each computes the last of this many tokens; row i of the logits is request i's, and so is row i of the device."""
     blocks = [BlockId(0)] * length
     chunks = [Chunk(r, length - 1, 1, range(length), length, blocks, length, (r,)) for r in requests]
-    return Host(len(requests), length, 1).input_of(StepPlan(1, tuple(chunks), (), len(chunks), len(chunks)))
+    return HostPart(len(requests), length, 1).input_of(StepPlan(1, tuple(chunks), (), len(chunks), len(chunks)))
 
 
 def uniform(seed: int, sample_index: int, position: int, attempt: int = 0) -> float:

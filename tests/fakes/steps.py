@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec, Rotation
-from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
@@ -56,7 +56,7 @@ class Case:
         self.cuda = CudaBatch(
             **parts | narrow,  # type: ignore[arg-type]
             table_rows=owners.int(),
-            tiling=tiling(len(owners), longest, heads != kv_heads),
+            tiling=choose_tiling(len(owners), longest, heads != kv_heads),
             tiles=torch.tensor(tiles, dtype=torch.int32) if tiles else None,
             short_positions=short.int(),
         )

@@ -16,9 +16,9 @@ from torch import Tensor
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.ops import CudaBatch
-from chairlift.runner.cuda.step.device import Device
-from chairlift.runner.cuda.step.in_flight import Answer
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.step.device import DevicePart
+from chairlift.runner.cuda.step.in_flight import StepOutput
+from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import OnLayer, nothing
 from chairlift.runner.ops import Batch
@@ -66,7 +66,7 @@ class NoEvent:
     def synchronize(self) -> None: ...
 
 
-def told(answer: Answer) -> object:
+def told(answer: StepOutput) -> object:
     """As JSON has it."""
     return json.loads(json.dumps([answer.tokens, sorted(answer.scores.items()), answer.prompt_scores]))
 
@@ -86,8 +86,8 @@ def read(path: Path) -> Iterator[StepInput]:
 @torch.inference_mode()
 def main(limits: Limits, path: Path) -> None:
     torch.cuda.Event = NoEvent  # type: ignore[assignment,misc]
-    device = Device(TextModel(config_of(limits)), cache_of(limits), CPU, limits)  # type: ignore[arg-type]
-    print(json.dumps([told(device.launch(step, uses_graphs=False).answer()) for step in read(path)]))
+    device = DevicePart(TextModel(config_of(limits)), cache_of(limits), CPU, limits)  # type: ignore[arg-type]
+    print(json.dumps([told(device.launch(step, uses_graphs=False).output()) for step in read(path)]))
 
 
 if __name__ == "__main__":

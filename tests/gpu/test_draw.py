@@ -20,7 +20,7 @@ COUNT = 64
 @pytest.mark.parametrize("vocab", [1000, 32000, 128256, 262144])
 @pytest.mark.parametrize("is_coarse", [False, True])
 def test_rows_get_the_samplers_tokens_together_and_alone(vocab: int, is_coarse: bool) -> None:
-    from chairlift.runner.cuda.sampling.sample import draw
+    from chairlift.runner.cuda.sampling.sampler import draw
 
     rng = random.Random(vocab)
     requests = [

@@ -17,10 +17,10 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.runner.cuda.attention.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels
+from chairlift.runner.cuda.step.host import HostPart
+from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
-from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.kernels import make_ops, make_runner
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.ops import Batch
@@ -54,19 +54,19 @@ class Steps:
     """Steps over shuffled blocks, answered by FlashInfer and by torch."""
 
     def __init__(self, kv_heads: int, is_whole: bool = True, window: int = 0) -> None:
-        from chairlift.runner.cuda.attention.flash import Planner
+        from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
 
         self.spec = AttentionSpec(
             num_heads=HEADS, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window
         )
-        self.host, self.tables = Host(63, 64, 16), torch.zeros(64, 64, dtype=torch.int32, device="cuda")
+        self.host, self.tables = HostPart(63, 64, 16), torch.zeros(64, 64, dtype=torch.int32, device="cuda")
         self.num_steps = 0
         self.rng = random.Random(1)
         shape = (2000, kv_heads, 16, DIM)
         self.keys, self.values = (torch.randn(shape, device="cuda", dtype=DTYPE) for _ in range(2))
-        kernels = FlashKernels(Shape.of(self.spec, 16, DTYPE), torch.device("cuda"), is_whole)
+        kernels = FlashKernels(AttentionShape.of(self.spec, 16, DTYPE), torch.device("cuda"), is_whole)
         kernels.compile()
-        self.planner = Planner(kernels, self.tables, 4096, 64)
+        self.planner = FlashPlanner(kernels, self.tables, 4096, 64)
 
     def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, StepInput]:
         chunks = []
@@ -166,7 +166,7 @@ def make(config: ModelConfig, attention: str) -> Runner:
     kernels = "torch" if attention == "torch" else "triton"
     model = build_model(config, make_ops(kernels, 1), DummyTensors(), DTYPE, device, config.max_model_len)
     kv = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, DTYPE, device)
-    shape = Shape.of(config.layers[0].attention, 16, DTYPE)
+    shape = AttentionShape.of(config.layers[0].attention, 16, DTYPE)
     flash = None
     if attention in ("flashinfer", "auto"):
         flash = FlashKernels(shape, device, is_whole=attention == "flashinfer")

@@ -10,8 +10,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
-from chairlift.runner.cuda.attention import flash_kernels
-from chairlift.runner.cuda.attention.flash_kernels import FlashKernels, Shape
+from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels, why_not_flashinfer
 from chairlift.runner.cuda.start.toolchain import why_not_triton_compiles
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
@@ -104,14 +103,15 @@ def pick_attention(
 ) -> FlashKernels | None:  # fmt: skip
     """FlashInfer's kernels, compiled or being compiled; None: our own kernels compute all attention."""
     if kernels == "triton":
-        why_not = "" if name == "triton" else flash_kernels.why_not(dtype, kv_dtype, config)
+        why_not = "" if name == "triton" else why_not_flashinfer(dtype, kv_dtype, config)
     else:
         why_not = f"it is for the triton kernels, on a GPU, and the {kernels} ones are used; use --attention auto"
     if name != "auto" and why_not:
         raise InvalidConfig(f"attention {name}: {why_not}")
     if name == "triton" or why_not:
         return None
-    flash = FlashKernels(Shape.of(config.layers[0].attention, block_size, dtype), device, is_whole=name == "flashinfer")
+    shape = AttentionShape.of(config.layers[0].attention, block_size, dtype)
+    flash = FlashKernels(shape, device, is_whole=name == "flashinfer")
     if flash.is_whole:
         flash.compile()
     elif torch.cuda.get_device_capability() in FASTER_ON:

@@ -16,21 +16,21 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from chairlift.config.model import ACTIVATIONS
 from chairlift.runner.cuda.attention.paged import combine_kernel, partial_kernel, single_kernel
-from chairlift.runner.cuda.exact.attention import exact_prompt_kernel, exact_rows_kernel, join_kernel
-from chairlift.runner.cuda.exact.kernels import product_kernel, weigh_kernel
-from chairlift.runner.cuda.exact.one_row import exact_one_row_kernel
+from chairlift.runner.cuda.exact.attention_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
+from chairlift.runner.cuda.exact.kernels import product_kernel, log_sum_exp_kernel
+from chairlift.runner.cuda.exact.one_row_kernel import exact_one_row_kernel
 from chairlift.runner.cuda.kernels import activate_kernel, add_rms_norm_kernel, cap_kernel, rotate_store_kernel
-from chairlift.runner.cuda.sampling.argmax import likeliest_kernel
-from chairlift.runner.cuda.one_row.attention import attend_kernel
+from chairlift.runner.cuda.sampling.argmax import argmax_kernel
+from chairlift.runner.cuda.one_row.attention_kernel import attend_kernel
 from chairlift.runner.cuda.one_row.product_kernel import gated_kernel, one_row_kernel
-from chairlift.runner.cuda.attention.pages import list_pages_kernel
+from chairlift.runner.cuda.flashinfer.pages import list_pages_kernel
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
 INTEGERS |= {"sample_rows", "tokens", "last"}
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
-NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "nobody": "i32", "num_rows": "i32"}
+NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -43,7 +43,7 @@ def check(kernel, options=None, **constants):
     fixed = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
     compiled = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options=options)
-    if constants.get("IS_EARLY"):
+    if constants.get("IS_DEPENDENT"):
         before, _, after = compiled.asm["ptx"].partition("griddepcontrol.wait")
         assert "griddepcontrol.launch_dependents" in before + after, kernel
         assert after and not re.search(r"\\b(st|atom|red)\\.\\S*global", before), kernel
@@ -57,46 +57,46 @@ def check_order(kernel, warps, **constants):
     assert "fma." not in compiled.asm["ptx"], kernel
 
 heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
-early = {"IS_EARLY": int(sys.argv[1]) >= 90}
+dependent = {"IS_DEPENDENT": int(sys.argv[1]) >= 90}
 for is_split in (False, True):
-    cut = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split}
-    check(single_kernel, **heads, **cut, TILE=8)
-    check(partial_kernel, **heads, **cut, KV_HEADS=8, GROUP=16, TILE=64)
+    split_options = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split}
+    check(single_kernel, **heads, **split_options, TILE=8)
+    check(partial_kernel, **heads, **split_options, KV_HEADS=8, GROUP=16, TILE=64)
 check(combine_kernel, HEADS=32, DIM=128, SPLIT=128)
 for has_cap in (False, True):
     check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap)
 check(list_pages_kernel, BLOCK=64)
-check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, **early)
-check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **early)
-check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=False, HAS_GAIN=True, residual=None, **early)
+check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=True, **dependent)
+check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=True, HAS_GAIN=False, gain=None, **dependent)
+check(add_rms_norm_kernel, BLOCK=4096, HAS_RESIDUAL=False, HAS_GAIN=True, residual=None, **dependent)
 for activation in ACTIVATIONS:
     check(activate_kernel, BLOCK=1024, ACTIVATION=activation)
 check(cap_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None}
     check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains)
-row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024, **early}
+row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024, **dependent}
 check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
 check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)
-check(likeliest_kernel, TILE=16384)
+check(argmax_kernel, TILE=16384)
 for activation in ACTIVATIONS:
-    check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024, ACTIVATION=activation, **early)
+    check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024, ACTIVATION=activation, **dependent)
 for split in (16, 128):
-    cut = {"SPLIT": split, "NUM_SPLITS": 32, "TILE": 16, "HAS_CAP": split == 128}
-    check(attend_kernel, **heads, **cut, HAS_NORM=False, q_gain=None, k_gain=None, **early)
+    split_options = {"SPLIT": split, "NUM_SPLITS": 32, "TILE": 16, "HAS_CAP": split == 128}
+    check(attend_kernel, **heads, **split_options, HAS_NORM=False, q_gain=None, k_gain=None, **dependent)
 for has_cap in (False, True):
     exact = {**heads, "KV_HEADS": 8, "SPLIT": 64, "TILE": 32, "HAS_CAP": has_cap}
     for is_whole in (False, True):
         check_order(exact_rows_kernel, 1 if is_whole else 2, **exact, GROUP=16, IS_WHOLE=is_whole)
     check_order(exact_prompt_kernel, 4, **exact, QUERIES=64)
-    check_order(exact_one_row_kernel, 4, **exact, GROUP=16, **early)
+    check_order(exact_one_row_kernel, 4, **exact, GROUP=16, **dependent)
 check_order(join_kernel, 1, HEADS=32, DIM=128, SPLIT=64)
 for is_even in (False, True):
     ends = {"STRETCH": 128, "IS_FULL": is_even, "IS_EVEN": is_even}
-    check(product_kernel, OUTPUTS=128, NUM_FULL=96, ROWS=16, ACTIVATION="", **early, **ends)
+    check(product_kernel, OUTPUTS=128, NUM_FULL=96, ROWS=16, ACTIVATION="", **dependent, **ends)
     for activation in ("", *ACTIVATIONS):
-        check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, ACTIVATION=activation, **early, **ends)
-check(weigh_kernel, TILE=4096)
+        check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, ACTIVATION=activation, **dependent, **ends)
+check(log_sum_exp_kernel, TILE=4096)
 """
 
 

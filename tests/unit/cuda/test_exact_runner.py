@@ -15,7 +15,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.attention import tiling
-from chairlift.runner.cuda.exact import attend as exact_attend
+from chairlift.runner.cuda.exact import attention as exact_attention
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.step import layout
@@ -65,7 +65,7 @@ class Event_:
 @pytest.fixture
 def short_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few dozen keys have stretches to be joined, and a prompt of some tokens has tiles of queries."""
-    for module in (exact_attend, tiling):
+    for module in (exact_attention, tiling):
         monkeypatch.setattr(module, "EXACT_SPLIT", 32)
         monkeypatch.setattr(module, "EXACT_TILE", 16)
     monkeypatch.setattr(layout, "MAX_ROW_PAIRS", 200)

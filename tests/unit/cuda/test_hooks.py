@@ -11,7 +11,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.step.graph_key import Keys
+from chairlift.runner.cuda.step.graph_key import GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.hooks import LogitsRecorder, ShowsLogits
 from chairlift.runner.kv_cache import KvCache
@@ -40,7 +40,7 @@ def test_both_runners_show_the_same_rows(monkeypatch: pytest.MonkeyPatch, is_pad
     monkeypatch.setattr(torch.cuda, "Event", Event_)
     monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
     if not is_padded:
-        monkeypatch.setattr(Keys, "rung", lambda *_: None)
+        monkeypatch.setattr(GraphKeys, "rung", lambda *_: None)
     expected, found = rows_of(TorchRunner), rows_of(CudaRunner)
     assert expected.keys() <= found.keys()  # a step that is under way when its request ends is shown too
     assert len(expected) > 50

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chairlift.config.model import ACTIVATIONS
-from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.one_row.product import one_row
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.layout import QUERIES
@@ -38,7 +38,7 @@ def test_decodes_and_short_prompts_are_answered_row_by_row(
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (50, 0.0), (200, 0.0), (50, 0.7)])
 @pytest.mark.parametrize("num_decodes", [1, 14])
 def test_long_contexts_are_split_and_joined(kv_heads: int, window: int, cap: float, num_decodes: int) -> None:
-    split = tiling(num_decodes + 3, 300, kv_heads != 2).split
+    split = choose_tiling(num_decodes + 3, 300, kv_heads != 2).split
     spans = [(2 * split + 40, 1)] + [(split - 1, 1)] * (num_decodes - 1) + [(split, 3)]
     check(Case(spans, 2, kv_heads, dim=16, size=16), window, cap=cap)
 

@@ -28,12 +28,12 @@ from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.runner.cuda.attention.tiling import Tiling
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.sampling.sample import Sampling
+from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.cuda.step.batch import CudaBatch
-from chairlift.runner.cuda.step.device_memory import StepMemory
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import Keys
+from chairlift.runner.cuda.step.graph_key import GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
+from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory.measure import measure_footprint
 from chairlift.runner.model import OnLayer, nothing
@@ -94,7 +94,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def is_padded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether steps are laid out to be captured."""
     if not request.param:
-        monkeypatch.setattr(Keys, "rung", lambda *_: None)
+        monkeypatch.setattr(GraphKeys, "rung", lambda *_: None)
     return bool(request.param)
 
 
@@ -178,7 +178,7 @@ def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.
     monkeypatch.setattr(CudaRunner, "submit", submit)
     for owner, name in (
         (KvCache, "move_blocks"), (StepMemory, "send"), (Forward, "hidden"), (Forward, "choose"),
-        (Sampling, "choose"),
+        (CudaSampler, "choose"),
     ):  # fmt: skip
         may_fail(owner, name)
     got, kinds = run(CudaRunner, GROUPS, preemption)

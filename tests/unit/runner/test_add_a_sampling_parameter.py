@@ -17,7 +17,7 @@ import torch
 import chairlift
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
-from chairlift.runner.cuda.sampling.sample import Sampling
+from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.native import ops as native
 from chairlift.runner.torch.ops import TorchOps
 from fakes.http_world import HttpWorld
@@ -50,7 +50,7 @@ for vocab in (40, 700):
     if os.environ.get("TRITON_INTERPRET") == "1" and vocab == 40:
         on_device, last = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int64)
         history = torch.zeros(1, 1, dtype=torch.int32)
-        sampling = Sampling(torch.zeros(count, 1, dtype=torch.int32), history, last)
+        sampling = CudaSampler(torch.zeros(count, 1, dtype=torch.int32), history, last)
         sampling.choose(step_of(requests, 1), batch.clone(), on_device)
         assert on_device.tolist() == last.tolist() == tokens
 """

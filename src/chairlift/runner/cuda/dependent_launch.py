@@ -1,11 +1,9 @@
-"""Kernels that are launched before the one ahead has finished (programmatic dependent launch), on GPUs that can: Hopper
-and later.
+"""Programmatic dependent launch: a kernel starts before the previous one has finished, on Hopper and later.
 
-A step of a single row is hundreds of kernels of a few microseconds, of which one goes into starting each. Such a kernel
-says early that the next may be launched, and waits itself before it touches what others wrote.
+A step of a single row is hundreds of kernels of a few microseconds, of which one goes into starting each.
 
-Always: a kernel launched with `early()` calls `await_others` before it reads what any other kernel of the step may have
-written and before it writes; once it returns, all kernels ahead have finished. Without `early()` both do nothing.
+Always: a kernel launched with `dependent()` calls `wait_for_previous` before it reads what another kernel of the step
+may have written and before it writes; all previous kernels have finished then. Elsewhere both functions do nothing.
 Without torch: kernels are compiled by processes that do not wait for it.
 """
 
@@ -14,26 +12,26 @@ import triton.language as tl
 from triton import knobs
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from chairlift.runner.cuda.start.target import arch
+from chairlift.runner.cuda.target import arch
 
 _HOPPER = 90
 
 
-def early(is_wanted: bool) -> dict[str, bool]:
+def dependent(is_wanted: bool) -> dict[str, bool]:
     """Options of a launch."""
-    is_early = is_wanted and not knobs.runtime.interpret and arch() >= _HOPPER
-    return {"IS_EARLY": True, "launch_pdl": True} if is_early else {"IS_EARLY": False}
+    is_dependent = is_wanted and not knobs.runtime.interpret and arch() >= _HOPPER
+    return {"IS_DEPENDENT": True, "launch_pdl": True} if is_dependent else {"IS_DEPENDENT": False}
 
 
 @triton.jit
-def let_next_begin(IS_EARLY: tl.constexpr):
+def launch_dependents(IS_DEPENDENT: tl.constexpr):
     """The next kernel is launched when all programs have said so or ended."""
-    if IS_EARLY:
+    if IS_DEPENDENT:
         gdc_launch_dependents()
 
 
 @triton.jit
-def await_others(IS_EARLY: tl.constexpr):
+def wait_for_previous(IS_DEPENDENT: tl.constexpr):
     """Until all kernels ahead have finished and what they wrote can be read."""
-    if IS_EARLY:
+    if IS_DEPENDENT:
         gdc_wait()

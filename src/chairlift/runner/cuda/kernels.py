@@ -7,7 +7,7 @@ Triton's interpreter too, which is how they are tested without a GPU.
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.dependent_launch import await_others, let_next_begin
+from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 
 E4M3_MAX = tl.constexpr(448.0)
 _MAX_WARPS = 16
@@ -23,7 +23,7 @@ def whole_row(width: int) -> dict[str, int]:
 @triton.jit
 def add_rms_norm_kernel(
     x, residual, gain, out, width, eps, factor,
-    BLOCK: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_GAIN: tl.constexpr, IS_EARLY: tl.constexpr,
+    BLOCK: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_GAIN: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """residual += factor * x; out = residual / rms(residual) * gain. One row a program.
 
@@ -33,8 +33,8 @@ def add_rms_norm_kernel(
     mask = columns < width
     if HAS_GAIN:
         gains = tl.load(gain + columns, mask=mask, other=0.0)
-    let_next_begin(IS_EARLY)
-    await_others(IS_EARLY)
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     summed = tl.load(x + row * width + columns, mask=mask, other=0.0).to(tl.float32)
     if HAS_RESIDUAL:
         summed *= factor

@@ -9,9 +9,9 @@ from torch import Tensor
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.cuda.attention.paged import combine_kernel, group, partial_kernel, single_kernel
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
-from chairlift.runner.cuda.dependent_launch import early
-from chairlift.runner.cuda.exact import attend as exact_attend
-from chairlift.runner.cuda.exact.product import ExactWeight, Found
+from chairlift.runner.cuda.dependent_launch import dependent
+from chairlift.runner.cuda.exact import attention as exact_attention
+from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials
 from chairlift.runner.cuda.exact.trial import can_fuse
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
@@ -20,7 +20,7 @@ from chairlift.runner.cuda.kernels import (
     rotate_store_kernel,
     whole_row,
 )
-from chairlift.runner.cuda.one_row.attend import attend_one_row
+from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
@@ -64,11 +64,11 @@ class CudaOps:
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
-        self._found = Found()
+        self._trials = ProductTrials()
         self._fused: dict[AttentionSpec, bool] = {}  # whether a single row is answered by one kernel
         self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
 
-    def settle(
+    def choose_kernels(
         self, attentions: Sequence[Attention], dtype: torch.dtype, block_size: int, width: int, device: torch.device
     ) -> None:
         """Chooses the kernels of single rows, for these layers, before any step; width: of block tables."""
@@ -83,7 +83,7 @@ class CudaOps:
                 self._fused[spec] = not spec.has_qk_norm
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        return ExactWeight(matrix, bias, self._found) if self._exact else CudaWeight(matrix, bias)
+        return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         out = torch.empty_like(x)
@@ -102,14 +102,14 @@ class CudaOps:
         width = x.shape[-1]
         add_rms_norm_kernel[(len(x),)](
             x, residual, gain, out, width, eps, factor,
-            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, **whole_row(width), **early(len(x) == 1),
+            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, **whole_row(width), **dependent(len(x) == 1),
         )  # fmt: skip
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         assert isinstance(batch, CudaBatch)
         if len(qkv) == 1 and self._counters is not None and self._fused[attention.spec]:
             if self._exact and batch.tiles is None:
-                return exact_attend.attend_one_row(qkv, attention, keys, values, batch, self._counters)
+                return exact_attention.attend_one_row(qkv, attention, keys, values, batch, self._counters)
             if not self._exact and is_one_row(qkv) and batch.planned is None:
                 return attend_one_row(qkv, attention, keys, values, batch, self._counters)
         q = self.rotate_and_store(qkv, attention, keys, values, batch)
@@ -138,8 +138,8 @@ class CudaOps:
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
         if self._exact:
             if batch.tiles is not None:
-                exact_attend.attend_prompts(q, keys, values, batch.tables, batch.tiles, spec, out)
-            exact_attend.attend_rows(
+                exact_attention.attend_prompts(q, keys, values, batch.tables, batch.tiles, spec, out)
+            exact_attention.attend_rows(
                 q, keys, values, batch.tables, batch.table_rows, batch.short_positions, batch.tiling, spec, out
             )
             return out

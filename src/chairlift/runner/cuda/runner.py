@@ -18,9 +18,9 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
-from chairlift.runner.cuda.attention.flash_kernels import FlashKernels
-from chairlift.runner.cuda.step.device import Device, See
-from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
+from chairlift.runner.cuda.step.device import DevicePart, OnLogits
+from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.in_flight import InFlight
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
 from chairlift.runner.hooks import LogitsHook
@@ -42,8 +42,8 @@ class CudaRunner:
         """exact: of a model whose operations are."""
         if limits.max_drafts:
             raise InvalidConfig("drafts are not checked on a GPU")
-        self.device = Device(model, kv, device, limits, flash, exact)
-        self.host = Host(self.device.num_rows, self.device.table_width, kv.block_size)
+        self.device = DevicePart(model, kv, device, limits, flash, exact)
+        self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size)
         self._steps: deque[tuple[StepPlan, InFlight]] = deque()
         self.on_logits: LogitsHook | None = None
         self.uses_graphs = True  # off: every step runs eagerly, as it does where its shape was never captured
@@ -52,7 +52,7 @@ class CudaRunner:
     def submit(self, plan: StepPlan) -> None:
         try:
             step = self.host.input_of(plan)
-            self._steps.append((plan, self.device.launch(step, self.uses_graphs, self._see(plan))))
+            self._steps.append((plan, self.device.launch(step, self.uses_graphs, self._on_logits(plan))))
         except (RuntimeError, MemoryError, triton.TritonError) as error:
             self.host.forget_tables()
             _wait()
@@ -60,7 +60,7 @@ class CudaRunner:
 
     def collect(self) -> StepResult:
         plan, step = self._steps.popleft()
-        tokens, scores, prompt_scores = step.answer()
+        tokens, scores, prompt_scores = step.output()
         prompts = dict(zip(prompt_targets(plan), prompt_scores, strict=True)) if prompt_scores else {}
         is_fine = min(tokens, default=0) >= 0
         requests = _sampled(plan) if scores or not is_fine else []
@@ -77,7 +77,7 @@ class CudaRunner:
         """Launches all that the plan takes and asks for no result: on a device without memory there is none."""
         self.device.compute(self.host.input_of(plan), uses_graphs=False)
 
-    def _see(self, plan: StepPlan) -> See | None:
+    def _on_logits(self, plan: StepPlan) -> OnLogits | None:
         seen = self.on_logits
         if seen is None:
             return None

@@ -12,7 +12,7 @@ tensors from free ones and never joins two. So all pieces count for which no ear
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
-from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS
 from chairlift.runner.cuda.step.ladder import ladder
 from chairlift.runner.memory.measure import NUM_GRAPHS, Footprint, largest_count
@@ -56,8 +56,8 @@ def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_deco
         spec, inner = layer.attention, layer.feed_forward.width
         q = spec.num_heads * spec.head_dim
         qkv = q + 2 * spec.num_kv_heads * spec.head_dim
-        cut = tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
-        parts = 4 * num_decodes * spec.num_heads * cut.num_splits * (spec.head_dim + 2) * (cut.num_splits > 1)
+        tiling = choose_tiling(num_decodes, 1 << (limits.max_model_len - 1).bit_length(), spec.has_groups)
+        parts = 4 * num_decodes * spec.num_heads * tiling.num_splits * (spec.head_dim + 2) * (tiling.num_splits > 1)
         widths = (*[max(config.hidden_size, q)] * 4, qkv, 2 * inner * (2 * inner > qkv), inner * (inner > qkv))
         kinds.append((_rounded(parts), *(_rounded(num_tokens * width * itemsize) for width in widths)))
     return [max(pieces) for pieces in zip(*kinds, strict=True)]

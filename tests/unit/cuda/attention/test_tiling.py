@@ -1,13 +1,13 @@
 import pytest
 
-from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.attention.tiling import choose_tiling
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
 @pytest.mark.parametrize("num_rows", [1, 16, 17, 127, 128, 512])
 @pytest.mark.parametrize("max_context", [0, 1, 64, 65, 512, 513, 5000])
 def test_the_splits_cover_the_context_and_none_is_empty(num_rows: int, max_context: int, has_groups: bool) -> None:
-    split, num_splits, tile, _ = tiling(num_rows, max_context, has_groups)
+    split, num_splits, tile, _ = choose_tiling(num_rows, max_context, has_groups)
     assert split % tile == 0
     assert num_splits >= 1
     assert (num_splits - 1) * split < max(1, max_context) <= num_splits * split
@@ -16,20 +16,24 @@ def test_the_splits_cover_the_context_and_none_is_empty(num_rows: int, max_conte
 @pytest.mark.parametrize("has_groups", [False, True])
 @pytest.mark.parametrize("num_rows", [1, 16, 112, 512, 4096, 100_000])
 def test_one_long_context_among_many_rows_takes_no_more_memory_than_among_few(num_rows: int, has_groups: bool) -> None:
-    split, num_splits, tile, _ = tiling(num_rows, 1 << 17, has_groups)
+    split, num_splits, tile, _ = choose_tiling(num_rows, 1 << 17, has_groups)
     assert num_rows * num_splits <= max(1 << 16, num_rows)
     assert split % tile == 0 and split * num_splits == 1 << 17
 
 
 def test_few_rows_are_split_finer_than_many() -> None:
-    assert tiling(1, 4096, False).split < tiling(64, 4096, False).split < tiling(256, 4096, False).split
-    assert tiling(256, 512, False).split < tiling(512, 512, False).split < tiling(512, 8192, False).split
+    assert split(1, 4096) < split(64, 4096) < split(256, 4096)
+    assert split(256, 512) < split(512, 512) < split(512, 8192)
+
+
+def split(num_rows: int, max_context: int) -> int:
+    return choose_tiling(num_rows, max_context, has_groups=False).split
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
 def test_exact_cuts_differ_in_who_walks_them_and_not_in_where_they_begin(has_groups: bool) -> None:
     few, many, short = (
-        tiling(rows, context, has_groups, exact=True) for rows, context in ((1, 512), (512, 512), (1, 64))
+        choose_tiling(rows, context, has_groups, exact=True) for rows, context in ((1, 512), (512, 512), (1, 64))
     )
     assert few[0] == many[0] == short[0] and few.tile == many.tile == short.tile
     assert (few.num_splits, many.num_splits, short.num_splits) == (8, 1, 1)
@@ -37,5 +41,9 @@ def test_exact_cuts_differ_in_who_walks_them_and_not_in_where_they_begin(has_gro
 
 
 def test_exact_long_contexts_of_some_rows_are_split_where_few_programs_would_walk_them() -> None:
-    assert tiling(40, 4096, True, exact=True).num_splits == 64
-    assert tiling(40, 512, True, exact=True).num_splits == tiling(40, 4096, False, exact=True).num_splits == 1
+    assert choose_tiling(40, 4096, True, exact=True).num_splits == 64
+    assert (
+        choose_tiling(40, 512, True, exact=True).num_splits
+        == choose_tiling(40, 4096, False, exact=True).num_splits
+        == 1
+    )

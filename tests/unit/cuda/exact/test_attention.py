@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
-from chairlift.runner.cuda.attention.tiling import EXACT_SPLIT, EXACT_TILE, tiling
+from chairlift.runner.cuda.attention.tiling import EXACT_SPLIT, EXACT_TILE, choose_tiling
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
@@ -58,11 +58,11 @@ class Texts:
             tiles += [(low + i, min(QUERIES, count - i), first + i, text) for i in range(0, count, QUERIES)]
             low += count
         nothing = positions[:0]
-        cut = tiling(1, int(positions.max()) + 1, False, exact=True)
+        tiling = choose_tiling(1, int(positions.max()) + 1, False, exact=True)
         batch = CudaBatch(
             tokens=nothing, positions=positions, slots=nothing, starts=nothing, contexts=nothing, tables=self.tables,
             num_decodes=0, max_context=0, logit_rows=nothing, table_rows=owners.int(),
-            tiling=cut._replace(num_splits=1) if is_whole else cut,
+            tiling=tiling._replace(num_splits=1) if is_whole else tiling,
             tiles=torch.tensor(tiles, dtype=torch.int32) if tiled else None,
             short_positions=nothing if tiled else positions,
         )  # fmt: skip

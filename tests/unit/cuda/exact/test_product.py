@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chairlift.config.model import ACTIVATIONS
 from chairlift.runner.cuda.exact import product as exact_product
-from chairlift.runner.cuda.exact.product import ExactWeight, Found, Tile, first_equal, gated, padded, product
+from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials, Tile, first_equal, gated, padded, product
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.ladder import ladder
 
@@ -37,7 +37,7 @@ def test_any_tile_gives_a_row_the_same_bits(shape: tuple[int, int], dtype: torch
 def test_a_weight_multiplies_and_adds_its_bias(has_bias: bool) -> None:
     matrix, x = torch.randn(70, 100), torch.randn(3, 100)
     bias = torch.randn(70) if has_bias else None
-    weight = ExactWeight(matrix, bias, Found())
+    weight = ExactWeight(matrix, bias, ProductTrials())
     want = torch.nn.functional.linear(x, matrix, bias)
     torch.testing.assert_close(weight.linear(x), want)
     torch.testing.assert_close(weight.logits(x), want)
@@ -45,7 +45,7 @@ def test_a_weight_multiplies_and_adds_its_bias(has_bias: bool) -> None:
 
 
 def test_no_rows_give_no_rows() -> None:
-    weight = ExactWeight(torch.randn(70, 100).to(torch.bfloat16), None, Found())
+    weight = ExactWeight(torch.randn(70, 100).to(torch.bfloat16), None, ProductTrials())
     got = weight.logits(torch.empty(0, 100, dtype=torch.bfloat16))
     assert got.shape == (0, 70) and got.dtype is torch.float32
 
@@ -84,7 +84,7 @@ def test_the_activation_inside_the_product_changes_no_bit(
     shape: tuple[int, int], num_rows: int, activation: str
 ) -> None:
     matrix, x = torch.randn(shape).to(torch.bfloat16), torch.randn(num_rows, shape[1]).to(torch.bfloat16)
-    weight = ExactWeight(matrix, None, Found())
+    weight = ExactWeight(matrix, None, ProductTrials())
     want = CudaOps(exact=True).activate(weight.linear(x), activation)
     assert want.abs().max() > 0
     assert torch.equal(gated(x, matrix, activation), want)
@@ -93,7 +93,8 @@ def test_the_activation_inside_the_product_changes_no_bit(
 
 def test_what_the_kernel_of_a_few_rows_does_not_take_is_activated_apart() -> None:
     matrix, bias = torch.randn(12, 16).to(torch.bfloat16), torch.randn(12).to(torch.bfloat16)
-    for weight, num_rows in ((ExactWeight(matrix, bias, Found()), 1), (ExactWeight(matrix, None, Found()), 17)):
+    for own_bias, num_rows in ((bias, 1), (None, 17)):
+        weight = ExactWeight(matrix, own_bias, ProductTrials())
         x = torch.randn(num_rows, 16).to(torch.bfloat16)
         assert torch.equal(weight.gated(x, "silu", lambda product, _: -product), -weight.linear(x))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from chairlift.config.model import uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.cuda.attention import tiling
-from chairlift.runner.cuda.exact import attend as exact_attend
+from chairlift.runner.cuda.exact import attention as exact_attention
 from chairlift.runner.cuda.exact import trial as exact_trial
 from chairlift.runner.cuda.exact.trial import can_fuse
 from chairlift.runner.cuda.ops import CudaOps
@@ -38,7 +38,7 @@ SHAPE: dict[str, Any] = {
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stretches, of which the second is not full."""
-    for module in (exact_attend, tiling):
+    for module in (exact_attention, tiling):
         monkeypatch.setattr(module, "EXACT_SPLIT", 16)
         monkeypatch.setattr(module, "EXACT_TILE", 8)
     monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 19)
@@ -76,7 +76,7 @@ def test_one_kernel_for_a_single_token_is_left_out_where_it_differs(
 
 @pytest.mark.slow
 def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = exact_attend.attend_one_row
+    attend = exact_attention.attend_one_row
 
     def attend_and_spoil(
         qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: CudaBatch, counters: Tensor

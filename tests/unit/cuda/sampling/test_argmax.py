@@ -3,7 +3,7 @@ import os
 import pytest
 import torch
 
-from chairlift.runner.cuda.sampling.argmax import likeliest_kernel
+from chairlift.runner.cuda.sampling.argmax import argmax_kernel
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
@@ -21,6 +21,6 @@ def test_the_first_of_the_largest_is_chosen_and_kept_and_none_where_it_is_not_a_
     logits[6, 5] = 1.0
     sample_rows = torch.tensor([3, 0, 1, 2, 4, 5, -1], dtype=torch.int32)
     tokens, last = torch.full((7,), -9), torch.full((8,), -9)
-    likeliest_kernel[(7,)](logits, sample_rows, tokens, last, 100, 7, TILE=32)
+    argmax_kernel[(7,)](logits, sample_rows, tokens, last, 100, 7, TILE=32)
     assert tokens.tolist() == [70, 40, 0, -1, -1, -1, 5]
     assert last.tolist() == [40, 0, 0, 70, 0, 0, -9, 5]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.sampling.draw import draw_kernel
-from chairlift.runner.cuda.sampling.sampling_rows import DRAW_WIDTH
+from chairlift.runner.cuda.sampling.rows import DRAW_WIDTH
 from chairlift.runner.sampling.sampler import CANDIDATES
 from chairlift.runner.sampling.table import MAX_ATTEMPTS
 from chairlift.runner.torch.ops import TorchOps

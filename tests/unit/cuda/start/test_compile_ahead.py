@@ -15,8 +15,7 @@ import triton
 from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.start import compile_ahead
-from chairlift.runner.cuda.start import dry_run as rehearsal
+from chairlift.runner.cuda.start import compile_ahead, dry_run
 from chairlift.runner.cuda.start.compile_ahead import CompileAhead
 from chairlift.runner.kernels import make_runner
 from chairlift.runner.weights.assemble import WeightFormat
@@ -32,14 +31,14 @@ FAIL = "import sys; sys.exit('no C compiler')"
 
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What a start is said to launch; each rehearsal is written down in `told`."""
+    """What a start is said to launch; each dry_run is written down in `told`."""
     asked: list[str] = []
 
     def kernels_of_start(*_: Any) -> list[str]:
-        asked.append("rehearsed")
+        asked.append("dry run")
         return ["a kernel"]
 
-    monkeypatch.setattr(rehearsal, "kernels_of_start", kernels_of_start)
+    monkeypatch.setattr(dry_run, "kernels_of_start", kernels_of_start)
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     monkeypatch.setattr(compile_ahead, "triton_key", lambda: "")
     let_it(monkeypatch, KEEP, tmp_path)
@@ -79,13 +78,13 @@ def test_a_compiler_that_fails_is_told_of_and_asked_again(
     assert len(told) == 2
 
 
-def test_a_rehearsal_that_fails_fails_no_start(
+def test_a_dry_run_that_fails_fails_no_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> list[str]:
         raise NotImplementedError("an operation that nobody has thought of")
 
-    monkeypatch.setattr(rehearsal, "kernels_of_start", fail)
+    monkeypatch.setattr(dry_run, "kernels_of_start", fail)
     with caplog.at_level(logging.WARNING):
         start()
     assert "nobody has thought of" in caplog.text

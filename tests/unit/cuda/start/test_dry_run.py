@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 from chairlift.config.model import uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner import kernels
-from chairlift.runner.cuda.start import dry_run as rehearsal
+from chairlift.runner.cuda.start import dry_run
 from chairlift.runner.weights.assemble import WeightFormat
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -37,14 +37,14 @@ MAKE = partial(kernels.make_runner, "triton")
 OPS = kernels.make_ops("triton", 1)
 ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, WeightFormat(), LIMITS, TARGET
 """
-TELL = WORLD + "import json; json.dump(rehearsal.kernels_of_start(*ARGUMENTS), sys.stdout)"
+TELL = WORLD + "import json; json.dump(dry_run.kernels_of_start(*ARGUMENTS), sys.stdout)"
 COMPILE = """
 import json, sys
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from chairlift.runner.cuda.start import compiler
 
-driver.set_active(compiler.Absent(GPUTarget("cuda", 90, 32)))
+driver.set_active(compiler.DriverStub(GPUTarget("cuda", 90, 32)))
 for data in json.load(sys.stdin):
     compiler.compile_kernel(data)
 print("torch" in sys.modules)
@@ -59,12 +59,12 @@ found = []
 knobs.compilation.listener = lambda **told: found.append((told["src"].name, told["cache_hit"]))
 launch = lambda kernel, grid: lambda *args, **options: kernel.warmup(*args, grid=grid, **options)
 with (
-    patch.object(JITFunction, "__getitem__", launch), patch.object(rehearsal, "_note", lambda noted, asked: False),
-    patch.object(rehearsal, "_NO_GPU", 0),
+    patch.object(JITFunction, "__getitem__", launch), patch.object(dry_run, "_note", lambda noted, asked: False),
+    patch.object(dry_run, "_NO_GPU", 0),
 ):
-    rehearsal.kernels_of_start(*ARGUMENTS)
+    dry_run.kernels_of_start(*ARGUMENTS)
 import json
-json.dump([found, rehearsal.kernels_of_start(*ARGUMENTS)], sys.stdout)
+json.dump([found, dry_run.kernels_of_start(*ARGUMENTS)], sys.stdout)
 """
 )
 
@@ -94,10 +94,10 @@ class Graph:
 
 torch.cuda.Event, Graphs._capture = Event, capture
 CPU = torch.device("cpu")
-told = rehearsal.kernels_of_start(*ARGUMENTS)
-with torch.inference_mode(), rehearsal._noting(TARGET) as launched, rehearsal._Idle():
-    empty = rehearsal._Empty(BF16)
-    model = Assembly(CONFIG, OPS, empty, BF16, CPU, WeightFormat(), rehearsal._Nowhere(list)).build(2048)
+told = dry_run.kernels_of_start(*ARGUMENTS)
+with torch.inference_mode(), dry_run._noting(TARGET) as launched, dry_run._ShapesOnly():
+    empty = dry_run._EmptyWeights(BF16)
+    model = Assembly(CONFIG, OPS, empty, BF16, CPU, WeightFormat(), dry_run._NoTransfer(list)).build(2048)
     make = lambda limits: MAKE(model, KvCache(CONFIG, limits.num_blocks, 16, BF16, CPU), CPU, limits)
     measure_footprint(make, LIMITS, 1, lambda: 0, lambda: None)
     limits = replace(LIMITS, num_blocks=64)
@@ -136,7 +136,7 @@ def test_a_start_and_its_first_requests_launch_what_was_told(tmp_path: Path, kv_
 def test_a_start_finds_all_of_its_kernels_compiled(tmp_path: Path, kv_heads: str) -> None:
     told = run(TELL, tmp_path, kv_heads)
     names = {json.loads(kernel)["name"].rpartition(".")[2] for kernel in json.loads(told)}
-    assert {"draw_kernel", "prefill_kernel", "combine_kernel", "one_row_kernel", "remember_kernel"} <= names
+    assert {"draw_kernel", "prefill_kernel", "combine_kernel", "one_row_kernel", "resolve_tokens_kernel"} <= names
     assert run(COMPILE, tmp_path, order=told).split() == ["False"]
     launched, told_again = json.loads(run(LAUNCH, tmp_path, kv_heads))
     assert {name for name, _ in launched} == names

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.runner.cuda.start import preload as wake
+from chairlift.runner.cuda.start import preload
 
 
 class Driver:
@@ -25,7 +25,7 @@ class Driver:
 
 def calls(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> list[str]:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: driver)
-    wake._wake()
+    preload._preload()
     return driver.calls
 
 
@@ -42,4 +42,4 @@ def test_no_driver_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    wake._wake()
+    preload._preload()

@@ -1,21 +1,21 @@
 import pytest
 
 from chairlift.core.limits import Limits
-from chairlift.runner.cuda.attention.tiling import tiling
-from chairlift.runner.cuda.step.graph_key import Key, Keys
+from chairlift.runner.cuda.attention.tiling import choose_tiling
+from chairlift.runner.cuda.step.graph_key import GraphKey, GraphKeys
 
 
-def make_keys(max_running: int, max_model_len: int) -> Keys:
+def make_keys(max_running: int, max_model_len: int) -> GraphKeys:
     limits = Limits(
         vocab_size=9, max_model_len=max_model_len, block_size=4, num_blocks=9, max_running=max_running,
         max_step_tokens=max_running,
     )  # fmt: skip
-    return Keys(limits, has_groups=True, exact=False)
+    return GraphKeys(limits, has_groups=True, exact=False)
 
 
 @pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
 def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
-    wanted = {(rung, tiling(rung, 1 << (n - 1).bit_length(), True), rung)
+    wanted = {(rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), rung)
               for rung in (1, 2, 4, 8) for n in range(1, min(longest, 4096) + 1)}  # fmt: skip
     assert set(make_keys(6, longest).likely) == wanted
 
@@ -34,9 +34,9 @@ def test_a_step_is_padded_to_the_next_rung_and_not_beyond_the_last() -> None:
 
 
 def test_samples_are_padded_to_half_of_the_tokens_or_all() -> None:
-    keys, cut = make_keys(6, 100), tiling(8, 64, True)
+    keys, tiling = make_keys(6, 100), choose_tiling(8, 64, True)
     assert [keys.of(8, num_samples, 40) for num_samples in (0, 4, 5, 8)] == [
-        Key(8, cut, 4), Key(8, cut, 4), Key(8, cut, 8), Key(8, cut, 8)
+        GraphKey(8, tiling, 4), GraphKey(8, tiling, 4), GraphKey(8, tiling, 8), GraphKey(8, tiling, 8)
     ]  # fmt: skip
     assert keys.of(1, 0, 1).num_samples == keys.of(1, 1, 1).num_samples == 1
 

@@ -3,9 +3,9 @@ import pytest
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.step import layout as layout_module
-from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
-from chairlift.runner.cuda.step.request_slots import Rows
+from chairlift.runner.cuda.step.request_rows import RequestRows
 from fakes.requests import make_request, make_samples
 from fakes.world import random_world
 
@@ -23,7 +23,7 @@ def plan(*chunks: Chunk, step: int = 1) -> StepPlan:
 
 
 def test_tokens_positions_and_slots_follow_the_block_table() -> None:
-    step = Host(8, 256, block_size=4).input_of(plan(chunk(1, 5, 1, [7, 3]), chunk(2, 0, 3, [9])))
+    step = HostPart(8, 256, block_size=4).input_of(plan(chunk(1, 5, 1, [7, 3]), chunk(2, 0, 3, [9])))
     tokens, refs, positions, slots, table_rows, logit_rows, sample_rows, short = (c.tolist() for c in step.columns)
     assert tokens == [105, 100, 101, 102]
     assert refs == [-1] * 4
@@ -35,7 +35,7 @@ def test_tokens_positions_and_slots_follow_the_block_table() -> None:
 
 
 def test_a_token_that_is_still_on_the_device_is_named_by_its_row() -> None:
-    host = Host(8, 256, block_size=4)
+    host = HostPart(8, 256, block_size=4)
     host.input_of(plan(chunk(5, 0, 1, [2])))
     step = host.input_of(plan(chunk(1, 5, 1, [7, 3], known=5), step=2))
     assert step.columns.tokens.tolist() == [0]
@@ -43,7 +43,7 @@ def test_a_token_that_is_still_on_the_device_is_named_by_its_row() -> None:
 
 
 def test_only_new_blocks_travel_unless_the_table_was_replaced() -> None:
-    host, first = Host(8, 64, 4), chunk(1, 5, 1, [7, 3])
+    host, first = HostPart(8, 64, 4), chunk(1, 5, 1, [7, 3])
     host.input_of(plan(first))
     longer = first._replace(start=8, blocks=[7, 3, 4], num_blocks=3, tokens=list(range(9)), num_tokens=9)
     assert host.input_of(plan(longer, step=2)).updates.tolist() == [[0, 2, 4]]
@@ -54,21 +54,21 @@ def test_only_new_blocks_travel_unless_the_table_was_replaced() -> None:
 
 
 def test_after_a_step_that_failed_whole_tables_travel_again() -> None:
-    host, one = Host(8, 64, 4), chunk(1, 5, 1, [7, 3])
+    host, one = HostPart(8, 64, 4), chunk(1, 5, 1, [7, 3])
     host.input_of(plan(one))
     host.forget_tables()
     assert host.input_of(plan(one, step=2)).updates.tolist() == [[0, 0, 7], [0, 1, 3]]
 
 
 def test_another_scheduler_may_use_ids_and_versions_again() -> None:
-    host = Host(8, 64, 4)
+    host = HostPart(8, 64, 4)
     host.input_of(plan(chunk(1, 5, 1, [7, 3]), step=9))
     for _ in range(2):
         assert host.input_of(plan(chunk(1, 5, 1, [5, 6]))).updates.tolist() == [[0, 0, 5], [0, 1, 6]]
 
 
 def test_the_row_that_was_not_planned_for_longest_goes_to_another() -> None:
-    rows, arrivals = Rows(2, 9), []
+    rows, arrivals = RequestRows(2, 9), []
     one, two, three = (make_request(id, range(1)) for id in (1, 2, 3))
     rows.begin(1, ())
     a, b = rows.of(one, arrivals), rows.of(two, arrivals)
@@ -84,7 +84,7 @@ def test_a_long_prompt_is_cut_into_tiles_of_queries() -> None:
     count = 200
     assert count * count > MAX_ROW_PAIRS
     long = chunk(2, 0, count, list(range(50)))
-    step = Host(4, 64, block_size=4).input_of(plan(chunk(1, 5, 1, [51, 52]), long))
+    step = HostPart(4, 64, block_size=4).input_of(plan(chunk(1, 5, 1, [51, 52]), long))
     assert step.tiles.tolist() == [[1, 64, 0, 1], [65, 64, 64, 1], [129, 64, 128, 1], [193, 8, 192, 1]]
     assert step.columns.short.tolist() == [5, *[-1] * count]  # the other kernel leaves those rows alone
     assert step.columns.positions.tolist() == [5, *range(count)]
@@ -93,11 +93,11 @@ def test_a_long_prompt_is_cut_into_tiles_of_queries() -> None:
 def test_rows_behind_the_last_that_no_tile_answers_are_not_walked() -> None:
     count = 200
     one, long = chunk(1, 5, 1, [7, 3]), chunk(2, 0, count, list(range(20, 20 + count)))
-    both = Host(8, 256, block_size=4).input_of(plan(one, long))
+    both = HostPart(8, 256, block_size=4).input_of(plan(one, long))
     assert (both.num_short, both.max_context) == (1, 6)
-    alone = Host(8, 256, block_size=4).input_of(plan(long))
+    alone = HostPart(8, 256, block_size=4).input_of(plan(long))
     assert (alone.num_short, alone.max_context) == (0, 0)
-    behind = Host(8, 256, block_size=4).input_of(plan(long, chunk(3, 0, 3, [9])))
+    behind = HostPart(8, 256, block_size=4).input_of(plan(long, chunk(3, 0, 3, [9])))
     assert (behind.num_short, behind.max_context) == (count + 3, 3)
 
 
@@ -108,7 +108,7 @@ def test_decodes_by_columns_are_laid_out_as_chunks_are(monkeypatch: pytest.Monke
     monkeypatch.setattr(layout_module, "QUERIES", 2)
     world = random_world(seed)
     num_rows = 2 * world.limits.max_running
-    by_columns, by_chunks = (Host(num_rows, world.limits.num_blocks, world.limits.block_size) for _ in range(2))
+    by_columns, by_chunks = (HostPart(num_rows, world.limits.num_blocks, world.limits.block_size) for _ in range(2))
     submit = world.runner.submit
 
     def lay_out_and_submit(plan: StepPlan) -> None:
@@ -123,5 +123,5 @@ def test_decodes_by_columns_are_laid_out_as_chunks_are(monkeypatch: pytest.Monke
 def test_a_decode_of_several_samples_keeps_a_row_for_each() -> None:
     lead, sibling = make_samples(1, range(3), 2)
     two = Chunk(lead, 2, 1, [0, 1, 2], 3, [BlockId(5)], 1, (lead, sibling))
-    columns = Host(4, 64, 4).input_of(StepPlan(1, (chunk(7, 5, 1, [7, 3]), two), (), 2, 2)).columns
+    columns = HostPart(4, 64, 4).input_of(StepPlan(1, (chunk(7, 5, 1, [7, 3]), two), (), 2, 2)).columns
     assert (columns.logit_rows.tolist(), columns.sample_rows.tolist()) == ([0, 1, 1], [0, 1, 2])

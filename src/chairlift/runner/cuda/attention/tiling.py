@@ -22,7 +22,7 @@ class Tiling(NamedTuple):
     warps: int
 
 
-def tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool = False) -> Tiling:
+def choose_tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool = False) -> Tiling:
     """has_groups: several query heads share keys and values."""
     if exact:
         is_split = num_rows <= _FEW or (has_groups and num_rows <= 4 * _FEW and max_context > _LONG)

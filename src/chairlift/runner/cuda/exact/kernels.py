@@ -6,7 +6,7 @@ Always: what is computed of a row is computed in one order, whatever shares the 
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.dependent_launch import await_others, let_next_begin
+from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import activated
 
 
@@ -14,7 +14,7 @@ from chairlift.runner.cuda.kernels import activated
 def product_kernel(
     x, weight, out, num_rows, num_outputs, width,
     OUTPUTS: tl.constexpr, NUM_FULL: tl.constexpr, ROWS: tl.constexpr, STRETCH: tl.constexpr,
-    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, ACTIVATION: tl.constexpr, IS_EARLY: tl.constexpr,
+    IS_FULL: tl.constexpr, IS_EVEN: tl.constexpr, ACTIVATION: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """x [num_rows, width], weight [num_outputs, width] -> out [num_rows, num_outputs]
 
@@ -26,8 +26,8 @@ def product_kernel(
     ACTIVATION, unless it is empty: weight [2 * num_outputs, width] -> activation(first half of the product) * second
     half, as `activate_kernel` has it. Half of a program's lines are of the first half, the others go with them.
     """
-    let_next_begin(IS_EARLY)
-    await_others(IS_EARLY)
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     num_blocks = tl.cdiv(num_rows, ROWS)
     program = tl.program_id(0)  # those of the same weights follow each other
     rows = program % num_blocks * ROWS + tl.arange(0, ROWS)
@@ -75,7 +75,7 @@ def _load(places, is_line, is_column, IS_FULL: tl.constexpr, IS_EVEN: tl.constex
 
 
 @triton.jit
-def weigh_kernel(logits, norms, vocab, TILE: tl.constexpr):
+def log_sum_exp_kernel(logits, norms, vocab, TILE: tl.constexpr):
     """norms[row]: the logarithm of the sum of its exponentials."""
     row = tl.program_id(0).to(tl.int64)
     x = logits + row * vocab

@@ -5,8 +5,8 @@ a time, from first to last. A library's product is faster for many rows and ofte
 promises it. So for each kind of matrix and each number of rows it is tried on random numbers against ours before it is
 used, and used only where all bits are equal.
 
-Always: all ways that a kind of matrix is multiplied by give the same bits. Library products run with row counts that
-have been tried, and rows of zeros make up what is missing.
+Always: all products of a kind of matrix give the same bits. Library products run with row counts that have been tried;
+rows of zeros are added up to the next one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +19,12 @@ import triton
 from torch import Tensor
 from triton import knobs
 
-from chairlift.runner.cuda.dependent_launch import early
+from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact.kernels import product_kernel
-from chairlift.runner.cuda.start.target import shared_memory
+from chairlift.runner.cuda.target import shared_memory
 
 Activate = Callable[[Tensor, str], Tensor]  # as `CudaOps.activate`
-Way = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
+Multiply = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
 
 _FEW = 16  # rows up to which ours is the fastest
 _TRIED = 1 << 18  # numbers that must be equal, of a matrix that has enough of them
@@ -32,10 +32,10 @@ _MAX_TRIALS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProductTrials:
     """What trials have shown, by shape, numbers and place of a matrix and more."""
 
-    ways: dict[tuple[object, ...], Way] = field(default_factory=dict)
+    products: dict[tuple[object, ...], Multiply] = field(default_factory=dict)
     gates: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
 
@@ -65,12 +65,12 @@ _UNCUT = Tile(64, 64, 16, 32, 4, 2)  # for float32, which the tensor cores do no
 
 
 class ExactWeight:
-    """`found` is shared by the matrices of a model, as those of one shape need one trial."""
+    """`trials` is shared by the matrices of a model, as those of one shape need one trial."""
 
-    def __init__(self, matrix: Tensor, bias: Tensor | None, found: Found) -> None:
+    def __init__(self, matrix: Tensor, bias: Tensor | None, trials: ProductTrials) -> None:
         self._matrix = matrix.contiguous()
         self._bias = bias
-        self._found = found
+        self._trials = trials
 
     def linear(self, x: Tensor) -> Tensor:
         return self._multiply(x, x.dtype)
@@ -80,9 +80,9 @@ class ExactWeight:
         if self._bias is not None or len(x) > _FEW or x.dtype is torch.float32:
             return activate(self.linear(x), activation)
         kind = (self._matrix.shape, self._matrix.dtype, activation)
-        if kind not in self._found.gates:
-            self._found.gates[kind] = not self._matrix.is_cuda or self._can_be_gated(activation, activate)
-        if self._found.gates[kind]:
+        if kind not in self._trials.gates:
+            self._trials.gates[kind] = not self._matrix.is_cuda or self._can_be_gated(activation, activate)
+        if self._trials.gates[kind]:
             return gated(x, self._matrix, activation)
         return activate(self.linear(x), activation)
 
@@ -104,11 +104,11 @@ class ExactWeight:
         if not num_rows:  # a step that only cuts a prompt short of its end wants no logits
             return torch.empty(0, len(self._matrix), dtype=dtype, device=x.device)
         kind = (self._matrix.shape, self._matrix.dtype, self._matrix.device.type, dtype, count)
-        if (way := self._found.ways.get(kind)) is None:
-            way = self._found.ways[kind] = find(self._matrix, dtype, count)
+        if (multiply := self._trials.products.get(kind)) is None:
+            multiply = self._trials.products[kind] = find(self._matrix, dtype, count)
         if count > num_rows:
             x = torch.nn.functional.pad(x, (0, 0, 0, count - num_rows))
-        out = way(x.contiguous(), self._matrix, dtype)[:num_rows]
+        out = multiply(x.contiguous(), self._matrix, dtype)[:num_rows]
         return out if self._bias is None else out.add_(self._bias)
 
 
@@ -118,24 +118,24 @@ def padded(num_rows: int) -> int:
     return -(-num_rows // step) * step
 
 
-def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
-    """The fastest way that gives the bits of our own product with its smallest tile."""
-    ways = [by_tile(_tile(num_rows, matrix))]
+def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Multiply:
+    """The fastest product that gives the bits of our own product with its smallest tile."""
+    candidates = [by_tile(_tile(num_rows, matrix))]
     if not matrix.is_cuda:  # nothing is computed there in earnest, and there is no library to try
-        return ways[0]
+        return candidates[0]
     if num_rows > _FEW:
-        ways.insert(0, by_library)
-    return first_equal(ways, matrix, dtype, num_rows)
+        candidates.insert(0, by_library)
+    return first_equal(candidates, matrix, dtype, num_rows)
 
 
-def first_equal(ways: Sequence[Way], matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Way:
+def first_equal(candidates: Sequence[Multiply], matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Multiply:
     smallest = by_tile(_UNCUT if matrix.dtype is torch.float32 else _FEW_ROWS)
     num_trials = min(_MAX_TRIALS, -(-_TRIED // (num_rows * len(matrix))))
     samples = [_numbers(trial, num_rows, matrix) for trial in range(num_trials)]
     wanted = [smallest(x, matrix, dtype) for x in samples]
-    for way in ways:
-        if all(torch.equal(way(x, matrix, dtype), want) for x, want in zip(samples, wanted, strict=True)):
-            return way
+    for multiply in candidates:
+        if all(torch.equal(multiply(x, matrix, dtype), want) for x, want in zip(samples, wanted, strict=True)):
+            return multiply
     return smallest
 
 
@@ -152,7 +152,7 @@ def _tile(num_rows: int, matrix: Tensor) -> Tile:
     return _FEW_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEW_ROWS
 
 
-def by_tile(tile: Tile) -> Way:
+def by_tile(tile: Tile) -> Multiply:
     return lambda x, matrix, dtype: product(x, matrix, dtype, tile)
 
 
@@ -201,5 +201,5 @@ def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, activation: str 
         OUTPUTS=tile.outputs, NUM_FULL=num_full, ROWS=tile.rows, STRETCH=tile.stretch, IS_FULL=is_full,
         IS_EVEN=width % tile.stretch == 0, ACTIVATION=activation, num_warps=tile.warps,
         num_stages=tile.num_stages(x.element_size()),
-        **early(num_rows == 1),
+        **dependent(num_rows == 1),
     )  # fmt: skip

@@ -7,7 +7,7 @@ takes whichever it meets. Here a row is one program's, and of equals the first b
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.exact.kernels import weigh_kernel
+from chairlift.runner.cuda.exact.kernels import log_sum_exp_kernel
 from chairlift.runner.sampling.scores import count_above
 
 _TILE = 4096
@@ -17,7 +17,7 @@ def measure(logits: Tensor, tokens: Tensor, num_top: int) -> Tensor:
     """As `scores.measure`."""
     num_rows, vocab = logits.shape
     norms = torch.empty(num_rows, 1, dtype=torch.float32, device=logits.device)
-    weigh_kernel[(num_rows,)](logits, norms, vocab, TILE=_TILE, num_warps=8)
+    log_sum_exp_kernel[(num_rows,)](logits, norms, vocab, TILE=_TILE, num_warps=8)
     own = logits.gather(-1, tokens[:, None])
     ranks = count_above(logits, own) + 1
     ids = _first_of_largest(logits, min(num_top, vocab))

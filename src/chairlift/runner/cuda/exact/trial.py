@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.cuda.attention.tiling import Tiling, tiling
-from chairlift.runner.cuda.exact.attend import attend_one_row, attend_prompts, attend_rows
+from chairlift.runner.cuda.attention.tiling import Tiling, choose_tiling
+from chairlift.runner.cuda.exact.attention import attend_one_row, attend_prompts, attend_rows
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention, Batch
@@ -27,7 +27,7 @@ _MANY = 1 << 20  # rows, so that a program walks all of one's context
 _log = logging.getLogger(__name__)
 
 
-class RotatesAndStores(Protocol):
+class RotateAndStore(Protocol):
     def rotate_and_store(
         self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
     ) -> Tensor: ...
@@ -37,7 +37,7 @@ class Trial:
     """A text of random numbers in a cache of its own; every token is a query."""
 
     def __init__(
-        self, ops: RotatesAndStores, attention: Attention, dtype: torch.dtype, block_size: int, width: int,
+        self, ops: RotateAndStore, attention: Attention, dtype: torch.dtype, block_size: int, width: int,
         device: torch.device,
     ) -> None:  # fmt: skip
         """width: of block tables, which kernels are compiled for."""
@@ -62,21 +62,23 @@ class Trial:
         self._apart[0, :, 0] = torch.arange(count, device=device)
         self._positions, self._rows = self._apart[:, :, 0].contiguous()
         self._counters = torch.zeros(spec.num_kv_heads, dtype=torch.int32, device=device)
-        batch = self._batch(self._positions, self._rows, tiling(1, 1, False, exact=True))
+        batch = self._batch(self._positions, self._rows, choose_tiling(1, 1, False, exact=True))
         self._q = ops.rotate_and_store(self._qkv, attention, self._keys, self._values, batch)
 
-    def _batch(self, positions: Tensor, rows: Tensor, cut: Tiling) -> CudaBatch:
+    def _batch(self, positions: Tensor, rows: Tensor, tiling: Tiling) -> CudaBatch:
         nothing = positions[:0]
         return CudaBatch(
             tokens=nothing, positions=positions, slots=positions, starts=nothing, contexts=nothing,
             tables=self._tables, num_decodes=0, max_context=0, logit_rows=nothing, table_rows=rows,
-            tiling=cut, tiles=None, short_positions=nothing,
+            tiling=tiling, tiles=None, short_positions=nothing,
         )  # fmt: skip
 
     def by_rows(self, num_rows: int) -> Tensor:
         """Each token by itself, cut as it is among so many."""
-        out, cut = self._out(), tiling(num_rows, self._count, self._spec.has_groups, exact=True)
-        attend_rows(self._q, self._keys, self._values, self._tables, self._rows, self._positions, cut, self._spec, out)
+        out, tiling = self._out(), choose_tiling(num_rows, self._count, self._spec.has_groups, exact=True)
+        attend_rows(
+            self._q, self._keys, self._values, self._tables, self._rows, self._positions, tiling, self._spec, out
+        )
         return out
 
     def by_tiles(self) -> Tensor:
@@ -89,10 +91,10 @@ class Trial:
     def fused(self, at: int) -> Tensor:
         """One token by the kernel that rotates and stores too."""
         position, row = self._apart[:, at, :1]
-        cut = tiling(1, 1 << at.bit_length(), self._spec.has_groups, exact=True)
+        tiling = choose_tiling(1, 1 << at.bit_length(), self._spec.has_groups, exact=True)
         # A copy, so that a kernel which waits lies between two of these, as in steps: they read keys before they wait.
         qkv = self._qkv[at : at + 1].clone()
-        batch = self._batch(position, row, cut)
+        batch = self._batch(position, row, tiling)
         return attend_one_row(qkv, self._attention, self._keys, self._values, batch, self._counters)
 
     def is_fused_equal(self, wanted: Tensor) -> bool:
@@ -109,7 +111,7 @@ class Trial:
 
 @torch.inference_mode()
 def can_fuse(
-    ops: RotatesAndStores, attention: Attention, dtype: torch.dtype, block_size: int, width: int, device: torch.device
+    ops: RotateAndStore, attention: Attention, dtype: torch.dtype, block_size: int, width: int, device: torch.device
 ) -> bool:
     """Whether a single token may be answered by one kernel. Where others differ nothing is exact, which is refused."""
     trial = Trial(ops, attention, dtype, block_size, width, device)

@@ -5,7 +5,7 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.dependent_launch import early
+from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.one_row.product_kernel import gated_kernel, one_row_kernel
 
 _DTYPES = (torch.bfloat16, torch.float16)
@@ -23,7 +23,7 @@ def one_row(x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, 
     one_row_kernel[(triton.cdiv(num_outputs, _OUTPUTS),)](
         x, matrix, scales, bias, out, num_outputs,
         WIDTH=width, OUTPUTS=_OUTPUTS, STRETCH=_stretch(width),
-        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=4, **early(True),
+        HAS_SCALES=scales is not None, HAS_BIAS=bias is not None, num_warps=4, **dependent(True),
     )  # fmt: skip
     return out
 
@@ -34,7 +34,7 @@ def gated(x: Tensor, matrix: Tensor, activation: str) -> Tensor:
     out = torch.empty(1, num_outputs, dtype=x.dtype, device=x.device)
     gated_kernel[(num_outputs,)](
         x, matrix, out, num_outputs, WIDTH=width, OUTPUTS=1, STRETCH=_stretch(width), ACTIVATION=activation,
-        num_warps=4, **early(True),
+        num_warps=4, **dependent(True),
     )  # fmt: skip
     return out
 

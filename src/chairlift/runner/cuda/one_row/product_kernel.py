@@ -7,7 +7,7 @@ Without torch: kernels are compiled by processes that do not wait for it.
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.dependent_launch import await_others, let_next_begin
+from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import activated
 
 
@@ -15,11 +15,11 @@ from chairlift.runner.cuda.kernels import activated
 def one_row_kernel(
     x, weight, scales, bias, out, num_outputs,
     WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, HAS_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr,
-    IS_EARLY: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """x [WIDTH], weight [num_outputs, WIDTH], scales, bias [num_outputs] -> out [num_outputs]"""
-    let_next_begin(IS_EARLY)
-    await_others(IS_EARLY)
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
     total = _multiply(x, weight, outputs, is_output, WIDTH, OUTPUTS, STRETCH)
@@ -34,11 +34,11 @@ def one_row_kernel(
 def gated_kernel(
     x, weight, out, num_outputs,
     WIDTH: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr, ACTIVATION: tl.constexpr,
-    IS_EARLY: tl.constexpr,
+    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """x [WIDTH], weight [2 * num_outputs, WIDTH] -> activation(first half of products) * second half [num_outputs]"""
-    let_next_begin(IS_EARLY)
-    await_others(IS_EARLY)
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     rows = tl.arange(0, 2 * OUTPUTS)  # the two of an output side by side
     outputs = tl.program_id(0) * OUTPUTS + rows // 2
     total = _multiply(x, weight, outputs + rows % 2 * num_outputs, outputs < num_outputs, WIDTH, 2 * OUTPUTS, STRETCH)

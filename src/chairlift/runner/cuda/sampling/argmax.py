@@ -6,9 +6,9 @@ import triton.language as tl
 
 
 @triton.jit
-def likeliest_kernel(logits, sample_rows, tokens, last, vocab, nobody, TILE: tl.constexpr):
+def argmax_kernel(logits, sample_rows, tokens, last, vocab, spare, TILE: tl.constexpr):
     """One row a program. tokens[row]: the first of the largest, -1 where some logit or the largest is not a number;
-    last[sample_rows[row]]: the same, but 0 for -1; padding has -1 there and goes to `nobody`."""
+    last[sample_rows[row]]: the same, but 0 for -1; padding has -1 there and goes to `spare`."""
     row = tl.program_id(0).to(tl.int64)
     tops = tl.full([TILE], float("-inf"), tl.float32)
     firsts = tl.zeros([TILE], tl.int32)
@@ -26,4 +26,4 @@ def likeliest_kernel(logits, sample_rows, tokens, last, vocab, nobody, TILE: tl.
     token = tl.where(is_number, first, -1)
     keeper = tl.load(sample_rows + row)
     tl.store(tokens + row, token.to(tl.int64))
-    tl.store(last + tl.where(keeper >= 0, keeper, nobody), tl.maximum(token, 0).to(tl.int64))
+    tl.store(last + tl.where(keeper >= 0, keeper, spare), tl.maximum(token, 0).to(tl.int64))

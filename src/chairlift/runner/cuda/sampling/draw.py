@@ -20,7 +20,7 @@ def draw_kernel(
     WIDTH: tl.constexpr, CANDIDATES: tl.constexpr, ATTEMPTS: tl.constexpr, PIVOTS: tl.constexpr, TILE: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row of `draws` a program (sampling_rows.py): tokens[row] and last[keeper]; -1 and 0 where logits are not
+    """One row of `draws` a program (rows.py): tokens[row] and last[keeper]; -1 and 0 where logits are not
     numbers."""
     own = draws + tl.program_id(0) * WIDTH
     row = tl.load(own).to(tl.int64)

@@ -9,9 +9,9 @@ import triton.language as tl
 
 
 @triton.jit(do_not_specialize=["count"])
-def remember_kernel(known, refs, slots, last, tokens, history, count, BLOCK: tl.constexpr):
+def resolve_tokens_kernel(known, refs, slots, last, tokens, cached_tokens, count, BLOCK: tl.constexpr):
     """tokens: what each row of the step computes, where it is not known what its request sampled last; and into its
-    slot of the history with it. Padding has no slot."""
+    slot of the cached_tokens with it. Padding has no slot."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_row = rows < count
     ref = tl.load(refs + rows, mask=is_row, other=-1)
@@ -19,18 +19,18 @@ def remember_kernel(known, refs, slots, last, tokens, history, count, BLOCK: tl.
     token = tl.where(ref >= 0, tl.load(last + ref, mask=ref >= 0, other=0).to(tl.int32), token)
     tl.store(tokens + rows, token.to(tl.int64), mask=is_row)
     slot = tl.load(slots + rows, mask=is_row, other=-1)
-    tl.store(history + slot, token, mask=slot >= 0)
+    tl.store(cached_tokens + slot, token, mask=slot >= 0)
 
 
 @triton.jit(do_not_specialize=["penalties"])
 def count_kernel(
-    penalties, tables, history, counts, table_width, vocab,
+    penalties, tables, cached_tokens, counts, table_width, vocab,
     WIDTH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """counts [penalised rows, vocab], 0 before: 2 for each time a token is in the output, 1 if it is in the prompt."""
-    ask = penalties + tl.program_id(0) * WIDTH
-    tokens, places, is_there = _said(ask, tables, history, table_width, SIZE, BLOCK)
-    is_prompt = places < tl.load(ask + 3)
+    penalty = penalties + tl.program_id(0) * WIDTH
+    tokens, places, is_there = _context(penalty, tables, cached_tokens, table_width, SIZE, BLOCK)
+    is_prompt = places < tl.load(penalty + 3)
     own = counts + tl.program_id(0).to(tl.int64) * vocab + tokens
     tl.atomic_or(own, 1, mask=is_there & is_prompt, sem="relaxed")
     tl.atomic_add(own, 2, mask=is_there & (is_prompt == 0), sem="relaxed")
@@ -38,19 +38,19 @@ def count_kernel(
 
 @triton.jit(do_not_specialize=["penalties"])
 def penalise_kernel(
-    logits, penalties, tables, history, counts, table_width, vocab,
+    logits, penalties, tables, cached_tokens, counts, table_width, vocab,
     WIDTH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Changes the logits of tokens that were counted, and takes the counts away: who finds one, changes the logit."""
-    ask = penalties + tl.program_id(0) * WIDTH
-    tokens, _, is_there = _said(ask, tables, history, table_width, SIZE, BLOCK)
+    penalty = penalties + tl.program_id(0) * WIDTH
+    tokens, _, is_there = _context(penalty, tables, cached_tokens, table_width, SIZE, BLOCK)
     own = counts + tl.program_id(0).to(tl.int64) * vocab + tokens
     count = tl.atomic_xchg(own, 0, mask=is_there, sem="relaxed")
     is_mine = is_there & (count > 0)
-    repetition = tl.load(ask + 4).to(tl.float32, bitcast=True)
-    presence = tl.load(ask + 5).to(tl.float32, bitcast=True)
-    frequency = tl.load(ask + 6).to(tl.float32, bitcast=True)
-    place = logits + tl.load(ask).to(tl.int64) * vocab + tokens
+    repetition = tl.load(penalty + 4).to(tl.float32, bitcast=True)
+    presence = tl.load(penalty + 5).to(tl.float32, bitcast=True)
+    frequency = tl.load(penalty + 6).to(tl.float32, bitcast=True)
+    place = logits + tl.load(penalty).to(tl.int64) * vocab + tokens
     value = tl.load(place, mask=is_mine, other=0.0)
     value = tl.where(value > 0, tl.div_rn(value, repetition), value * repetition)
     times = (count >> 1).to(tl.float32)  # in the output
@@ -59,13 +59,13 @@ def penalise_kernel(
 
 
 @triton.jit
-def _said(ask, tables, history, table_width, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _context(penalty, tables, cached_tokens, table_width, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     """A stretch of what a penalised request has said: (tokens, their places, which are there)."""
     places = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_there = places < tl.load(ask + 2)
-    table = tables + tl.load(ask + 1).to(tl.int64) * table_width
+    is_there = places < tl.load(penalty + 2)
+    table = tables + tl.load(penalty + 1).to(tl.int64) * table_width
     blocks = tl.load(table + places // SIZE, mask=is_there, other=0).to(tl.int64)
-    tokens = tl.load(history + blocks * SIZE + places % SIZE, mask=is_there, other=0)
+    tokens = tl.load(cached_tokens + blocks * SIZE + places % SIZE, mask=is_there, other=0)
     return tokens, places, is_there
 
 

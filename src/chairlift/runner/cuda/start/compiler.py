@@ -19,7 +19,7 @@ from triton.runtime import driver
 from chairlift.config.processors import num_processors
 
 
-class Absent:
+class DriverStub:
     """In the place of a GPU's driver, it says what Triton asks while it compiles."""
 
     def __init__(self, target: GPUTarget, device: int = 0) -> None:
@@ -71,7 +71,7 @@ def _read_once() -> None:
 
 def main() -> None:
     order = json.load(sys.stdin)
-    driver.set_active(Absent(GPUTarget(*order["target"])))
+    driver.set_active(DriverStub(GPUTarget(*order["target"])))
     kernels: list[str] = order["kernels"]
     _read_once()
     num_processes = min(len(kernels) + 1, num_processors())

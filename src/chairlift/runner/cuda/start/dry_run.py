@@ -23,7 +23,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.start.compiler import Absent
+from chairlift.runner.cuda.start.compiler import DriverStub
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory import measure
 from chairlift.runner.model import Decoder
@@ -47,8 +47,8 @@ def kernels_of_start(
     config = replace(config, layers=config.kinds_of_layers)
     ops = deepcopy(ops)  # what they may learn about a device they would learn about none
     limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
-    with _noting(target) as noted, _Idle():
-        weights = Assembly(config, ops, _Empty(dtype), dtype, _CPU, weight_format, _Nowhere(list))
+    with _noting(target) as noted, _ShapesOnly():
+        weights = Assembly(config, ops, _EmptyWeights(dtype), dtype, _CPU, weight_format, _NoTransfer(list))
         kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, _CPU)
         runner = make_runner(weights.build(limits.max_model_len), kv, _CPU, limits)
         assert isinstance(runner, CudaRunner)
@@ -58,7 +58,7 @@ def kernels_of_start(
     return list(noted)
 
 
-class _Empty:
+class _EmptyWeights:
     """Weights that hold nothing."""
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -75,12 +75,12 @@ class _Empty:
         return torch.empty(shape, dtype=self._dtype)
 
 
-class _Nowhere(Transfer):
+class _NoTransfer(Transfer):
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Touches neither."""
 
 
-class _Idle(TorchFunctionMode):
+class _ShapesOnly(TorchFunctionMode):
     """What takes long, or takes numbers that nobody has computed, gives something of the right shape."""
 
     _SHAPES: Mapping[Any, Callable[..., Tensor]] = {
@@ -101,7 +101,7 @@ def _noting(target: GPUTarget) -> Iterator[dict[str, None]]:
     noted: dict[str, None] = {}
     before = knobs.runtime.jit_cache_hook
     knobs.runtime.jit_cache_hook = lambda **asked: _note(noted, asked["compile"])
-    driver.set_active(Absent(target, _NO_GPU))
+    driver.set_active(DriverStub(target, _NO_GPU))
     try:
         yield noted
     finally:

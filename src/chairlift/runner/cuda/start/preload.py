@@ -7,12 +7,12 @@ import ctypes
 import threading
 
 
-def wake() -> None:
+def preload() -> None:
     """Begins, beside whatever comes next."""
-    threading.Thread(target=_wake, name="wake", daemon=True).start()
+    threading.Thread(target=_preload, name="preload", daemon=True).start()
 
 
-def _wake() -> None:
+def _preload() -> None:
     """Of the first GPU that is visible, which is the one that torch takes; its context stays for good."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")

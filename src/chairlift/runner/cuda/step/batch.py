@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from chairlift.runner.cuda.attention.flash import Planned
 from chairlift.runner.cuda.attention.tiling import Tiling
+from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.ops import Batch
 
 
@@ -18,4 +18,4 @@ class CudaBatch(Batch):
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
     # int32 [up to T]: positions of the first rows again, -1 where others answer: the tiles, or who has planned
     short_positions: Tensor
-    planned: Planned | None = None  # rows that FlashInfer answers
+    planned: FlashPlan | None = None  # rows that FlashInfer answers

@@ -4,7 +4,7 @@
 
 A step travels in one copy and runs as a captured graph where its shape allows: decodes and short prompts, padded to a
 rung of a ladder. Long prompts run eagerly. What requests ask beyond the argmax is done after the logits, on the device
-too (sampling.py). Only a step that scores the tokens of a prompt waits, and one with a filter that has no kernel.
+too (sampler.py). Only a step that scores the tokens of a prompt waits, and one with a filter that has no kernel.
 
 Always: step inputs are carried out in order on one stream. Knows nothing of plans or requests.
 """
@@ -15,27 +15,27 @@ import torch
 from torch import Tensor
 
 from chairlift.core.limits import Limits
-from chairlift.runner.cuda.attention.flash import Planned, Planner
-from chairlift.runner.cuda.attention.flash_kernels import FlashKernels
 from chairlift.runner.cuda.exact import scores as exact_scores
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
+from chairlift.runner.cuda.flashinfer.planner import FlashPlan, FlashPlanner
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.sampling.sample import Sampling
-from chairlift.runner.cuda.step.device_memory import StepMemory
+from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import Keys
+from chairlift.runner.cuda.step.graph_key import GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
-from chairlift.runner.cuda.step.in_flight import Computed, InFlight, WayBack
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.step.in_flight import DeviceOutput, InFlight, Readback
+from chairlift.runner.cuda.step.input import StepInput
+from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine.to_device import to_device
 from chairlift.runner.model import Decoder
 from chairlift.runner.sampling.scores import measure
 from chairlift.runner.torch.step_result import Scores, score_prompts
 
-See = Callable[[Tensor], None]  # is shown logits, a row for each sample and perhaps more, before they are changed
+OnLogits = Callable[[Tensor], None]  # is shown logits, a row for each sample and perhaps more, before they are changed
 
 
-class Device:
+class DevicePart:
     def __init__(
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False,
@@ -45,25 +45,25 @@ class Device:
         self._model = model
         if isinstance(model.ops, CudaOps):
             attentions = [layer.attention for layer in model.layers]
-            model.ops.settle(attentions, model.dtype, kv.block_size, width, device)
+            model.ops.choose_kernels(attentions, model.dtype, kv.block_size, width, device)
         self._measure = exact_scores.measure if exact else measure
         self._kv = kv
         self._device = device
-        self._keys = Keys(limits, any(layer.attention.has_groups for layer in model.config.layers), exact)
+        self._keys = GraphKeys(limits, any(layer.attention.has_groups for layer in model.config.layers), exact)
         most = max(limits.max_step_tokens, self._keys.max_tokens)
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
         self._memory = memory = StepMemory(self.num_rows + 1, width, most, device)
-        self._planner = None if flash is None else Planner(flash, memory.tables, most, self._keys.max_tokens)
+        self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_tokens)
         self._forward = Forward(self._model, kv, memory)
         self._graphs = Graphs(self._forward, memory, self._keys.max_tokens, limits.vocab_size)
-        self._sampling = Sampling(memory.tables, kv.tokens, memory.last, self._measure)
-        self._way_back = WayBack(most, device)
+        self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
+        self._readback = Readback(most, device)
 
-    def launch(self, step: StepInput, uses_graphs: bool, see: See | None = None) -> InFlight:
+    def launch(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> InFlight:
         self._kv.move_blocks(step.swap_outs, step.swap_ins, step.copies)
-        return self._way_back.send(step, self.compute(step, uses_graphs, see))
+        return self._readback.send(step, self.compute(step, uses_graphs, on_logits))
 
-    def compute(self, step: StepInput, uses_graphs: bool, see: See | None = None) -> Computed:
+    def compute(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> DeviceOutput:
         """Launches all that the step takes but block moves."""
         num_padded = self._rung(step)
         self._memory.send(step, num_padded)
@@ -77,18 +77,18 @@ class Device:
             # FlashInfer splits as it likes.
             key = self._keys.of(num_padded, step.num_samples, 1 if planned is not None else step.max_context)
             logits, tokens = (self._graphs if uses_graphs else self._forward).run(key, planned)
-        if see is not None:
-            see(logits)
-        return Computed(tokens, self._sampling.choose(step, logits, tokens), prompt_scores)
+        if on_logits is not None:
+            on_logits(logits)
+        return DeviceOutput(tokens, self._sampling.choose(step, logits, tokens), prompt_scores)
 
     def capture_one(self) -> bool:
         """Captures one more of the steps that are likely to come; False when there is none."""
         return self._planner is None and self._graphs.capture_one(self._keys.likely)
 
     def dry_run_likely(self) -> None:
-        """Launches what `capture_one` captures: of each cut one step of a single token, which has kernels of its own,
-        and one of several."""
-        for key in {(key.cut, key.num_tokens == 1): key for key in self._keys.likely}.values():
+        """Launches what `capture_one` captures, for each tiling: a step of one token, which has kernels of its own, and
+        one of several."""
+        for key in {(key.tiling, key.num_tokens == 1): key for key in self._keys.likely}.values():
             with self._memory.padding(key.num_tokens):
                 self._forward.run(key, None)
 
@@ -100,10 +100,10 @@ class Device:
             return None
         return self._keys.rung(max(step.num_tokens, step.num_samples))
 
-    def _hidden(self, step: StepInput, planned: Planned | None) -> Tensor:
+    def _hidden(self, step: StepInput, planned: FlashPlan | None) -> Tensor:
         """Of a step that is not captured."""
         tiles = None
         if len(step.tiles) and planned is None:  # else FlashInfer answers them
             tiles = to_device(step.tiles, self._device)
-        cut = self._keys.cut(step.num_short, step.max_context)
-        return self._forward.hidden(step.num_tokens, step.num_short, cut, tiles, planned)
+        tiling = self._keys.tiling_of(step.num_short, step.max_context)
+        return self._forward.hidden(step.num_tokens, step.num_short, tiling, tiles, planned)

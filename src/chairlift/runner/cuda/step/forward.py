@@ -8,13 +8,13 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.attention.flash import Planned
 from chairlift.runner.cuda.attention.tiling import Tiling
-from chairlift.runner.cuda.sampling.argmax import likeliest_kernel
-from chairlift.runner.cuda.sampling.penalties import remember_kernel
+from chairlift.runner.cuda.flashinfer.planner import FlashPlan
+from chairlift.runner.cuda.sampling.argmax import argmax_kernel
+from chairlift.runner.cuda.sampling.penalties import resolve_tokens_kernel
 from chairlift.runner.cuda.step.batch import CudaBatch
-from chairlift.runner.cuda.step.device_memory import StepMemory
-from chairlift.runner.cuda.step.graph_key import Key
+from chairlift.runner.cuda.step.graph_key import GraphKey
+from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
 
@@ -28,19 +28,19 @@ class Forward:
         self._kv = kv
         self._memory = memory
 
-    def run(self, key: Key, planned: Planned | None) -> tuple[Tensor, Tensor]:
+    def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """A step that is captured or could be -> (logits, tokens) of its samples."""
-        hidden = self.hidden(key.num_tokens, key.num_tokens, key.cut, None, planned)
+        hidden = self.hidden(key.num_tokens, key.num_tokens, key.tiling, None, planned)
         return self.choose(hidden, key.num_samples)
 
     def hidden(
-        self, num_tokens: int, num_short: int, cut: Tiling, tiles: Tensor | None, planned: Planned | None
+        self, num_tokens: int, num_short: int, tiling: Tiling, tiles: Tensor | None, planned: FlashPlan | None
     ) -> Tensor:
         """What the head reads, of every token; num_short: rows up to the last that is answered by itself."""
         columns, last = self._memory.columns, self._memory.last
         known, refs, positions, slots, table_rows, _, _, short = columns[:, :num_tokens]
         tokens = torch.empty(num_tokens, dtype=torch.int64, device=last.device)
-        remember_kernel[(triton.cdiv(num_tokens, _REMEMBERED),)](
+        resolve_tokens_kernel[(triton.cdiv(num_tokens, _REMEMBERED),)](
             known, refs, slots, last, tokens, self._kv.tokens, num_tokens, BLOCK=_REMEMBERED
         )
         if planned is not None and planned.high - planned.low < num_tokens:
@@ -58,7 +58,7 @@ class Forward:
             max_context=0,
             logit_rows=nothing,
             table_rows=table_rows,
-            tiling=cut,
+            tiling=tiling,
             tiles=tiles,
             short_positions=short[:num_short],
             planned=planned,
@@ -72,7 +72,7 @@ class Forward:
         logits = self._model.logits(wanted)
         last = self._memory.last
         tokens = torch.empty(num_samples, dtype=torch.int64, device=last.device)
-        likeliest_kernel[(num_samples,)](
+        argmax_kernel[(num_samples,)](
             logits, sample_rows, tokens, last, logits.shape[1], len(last) - 1, TILE=_TILE, num_warps=32
         )
         return logits, tokens

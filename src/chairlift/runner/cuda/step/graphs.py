@@ -13,10 +13,10 @@ import torch
 import triton
 from torch import Tensor
 
-from chairlift.runner.cuda.attention.flash import Planned
-from chairlift.runner.cuda.step.device_memory import StepMemory
+from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import Key
+from chairlift.runner.cuda.step.graph_key import GraphKey
+from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.torch.runner import failure
 
 _log = logging.getLogger(__name__)
@@ -28,14 +28,14 @@ class Graphs:
     def __init__(self, forward: Forward, memory: StepMemory, max_samples: int, vocab_size: int) -> None:
         self._forward = forward
         self._memory = memory
-        self._captured: dict[Key, Graph] = {}
+        self._captured: dict[GraphKey, Graph] = {}
         self._can_capture = True
         self._pool: Any = None  # of memory
         self._side: torch.cuda.Stream | None = None  # on which they are captured
         # If each kept its own, they would take gigabytes.
         self._logits = torch.empty(max_samples, vocab_size, dtype=torch.float32, device=memory.last.device)
 
-    def run(self, key: Key, planned: Planned | None) -> tuple[Tensor, Tensor]:
+    def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """(logits, tokens) of the step that is in the memory. It is captured first if none with this key was."""
         if key not in self._captured and self._can_capture:
             self._capture(key, planned)
@@ -45,7 +45,7 @@ class Graphs:
         graph.replay()
         return logits, tokens
 
-    def capture_one(self, keys: Iterable[Key]) -> bool:
+    def capture_one(self, keys: Iterable[GraphKey]) -> bool:
         """The first that is not captured; False where there is none or it cannot be."""
         key = next((key for key in keys if key not in self._captured), None)
         if key is None or not self._can_capture:
@@ -54,7 +54,7 @@ class Graphs:
             self._capture(key, None)
         return key in self._captured
 
-    def _capture(self, key: Key, planned: Planned | None) -> None:
+    def _capture(self, key: GraphKey, planned: FlashPlan | None) -> None:
         """Where there is no memory for it nothing is captured, now or later: the steps run all the same."""
         stream = torch.cuda.current_stream()
         # Always the same: libraries keep memory for every stream that they have seen.

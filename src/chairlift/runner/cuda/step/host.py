@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from chairlift.core.plan import BlockCopy, StepPlan
-from chairlift.runner.cuda.sampling.sampling_rows import sampling_rows
+from chairlift.runner.cuda.sampling.rows import sampling_rows
 from chairlift.runner.cuda.step.columns import Words
+from chairlift.runner.cuda.step.input import StepInput, words
 from chairlift.runner.cuda.step.layout import Notes, lay_out
-from chairlift.runner.cuda.step.request_slots import Rows
-from chairlift.runner.cuda.step.step_input import StepInput, words
+from chairlift.runner.cuda.step.request_rows import RequestRows
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.sampling.table import SamplingTable
 
@@ -21,10 +21,10 @@ _NO_MOVES = words((), 2)
 _NO_SCORES = words((), 3), np.zeros(0, np.int32)
 
 
-class Host:
+class HostPart:
     def __init__(self, num_rows: int, table_width: int, block_size: int) -> None:
         """Of the device: its rows, and the blocks of each in the block tables."""
-        self._rows = Rows(num_rows, table_width)
+        self._rows = RequestRows(num_rows, table_width)
         self._table = SamplingTable(num_rows)
         self._block_size = block_size
 

@@ -1,6 +1,6 @@
 """Steps in flight: what a device part launched for a step input, and its answer once the device has come to it.
 
-Always: nothing is waited for but by `answer`. Tokens and what is told of them travel to pinned memory behind the step,
+Always: nothing is waited for but by `output`. Tokens and what is told of them travel to pinned memory behind the step,
 beside the next one.
 """
 
@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from chairlift.core.score import TokenScore
-from chairlift.runner.cuda.step.pinned import in_turns
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.step.input import StepInput
+from chairlift.runner.cuda.step.pinned import pinned_ring
 from chairlift.runner.machine.to_device import on_host
 from chairlift.runner.sampling.scores import to_scores
 from chairlift.runner.torch.runner import device_lost_on_error
 from chairlift.runner.torch.step_result import Scores
 
 
-class Answer(NamedTuple):
+class StepOutput(NamedTuple):
     tokens: list[int]  # -1 where logits were not numbers
     scores: dict[int, TokenScore]  # by the place of the sample
     prompt_scores: list[Scores]  # in the order of the step input's
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class DeviceOutput:
     """What a step leaves on the device, and the scores of prompts, which are waited for."""
 
     tokens: Tensor  # int64 [at least as many as are sampled]
@@ -42,7 +42,7 @@ class InFlight:
     prompt_scores: list[Scores]
     done: torch.cuda.Event
 
-    def answer(self) -> Answer:
+    def output(self) -> StepOutput:
         with device_lost_on_error():
             self.done.synchronize()
         tokens: list[int] = self.tokens.numpy().tolist()
@@ -51,14 +51,14 @@ class InFlight:
             places: list[int] = self.step.sampling.scored.tolist()
             found = to_scores(self.measured, [tokens[i] for i in places], self.step.sampling.num_top.tolist())
             scores = dict(zip(places, found, strict=True))
-        return Answer(tokens, scores, self.prompt_scores)
+        return StepOutput(tokens, scores, self.prompt_scores)
 
 
-class WayBack:
+class Readback:
     def __init__(self, max_tokens: int, device: torch.device) -> None:
-        self._pinned = in_turns(max_tokens, torch.int64, device)
+        self._pinned = pinned_ring(max_tokens, torch.int64, device)
 
-    def send(self, step: StepInput, computed: Computed) -> InFlight:
+    def send(self, step: StepInput, computed: DeviceOutput) -> InFlight:
         measured = _sent(computed.measured)
         tokens = next(self._pinned)[: step.num_samples].copy_(computed.tokens[: step.num_samples], non_blocking=True)
         done = torch.cuda.Event()

@@ -1,4 +1,4 @@
-"""The columns of a plan's tokens and samples (step_input.py), and what is found on the way; plain numpy."""
+"""The columns of a plan's tokens and samples (columns.py), and what is found on the way; plain numpy."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
-from chairlift.runner.cuda.step.request_slots import Arrivals, Rows, Updates
+from chairlift.runner.cuda.step.request_rows import Arrivals, RequestRows, Updates
 
 # A prompt chunk with more pairs of queries and keys than this is answered by tiles of queries, not row by row.
 MAX_ROW_PAIRS = 64 * 256
@@ -23,7 +23,7 @@ class Notes(NamedTuple):
     tiles: list[tuple[int, int, int, int]]
 
 
-def lay_out(plan: StepPlan, rows: Rows, block_size: int, notes: Notes) -> tuple[Columns, Words]:
+def lay_out(plan: StepPlan, rows: RequestRows, block_size: int, notes: Notes) -> tuple[Columns, Words]:
     """(the columns, tokens of each chunk)"""
     # Decodes are the most of most steps: they are laid out by columns, the rest by chunks.
     columns = _decodes(plan.chunks[: plan.num_decodes], rows, block_size, notes)
@@ -38,7 +38,7 @@ def lay_out(plan: StepPlan, rows: Rows, block_size: int, notes: Notes) -> tuple[
     return Columns._make((*columns, short)), counts
 
 
-def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: Notes) -> list[Words]:
+def _decodes(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, notes: Notes) -> list[Words]:
     """The columns but the last, and the counts, of chunks of one token; of none where some have several samples."""
     num = len(chunks)
     if not num:
@@ -57,7 +57,7 @@ def _decodes(chunks: Sequence[Chunk], rows: Rows, block_size: int, notes: Notes)
     return [tokens, refs, positions, slots, indices, np.arange(num, dtype=np.int32), indices, np.ones(num, np.int32)]
 
 
-def _chunks(chunks: Sequence[Chunk], rows: Rows, block_size: int, low: int, notes: Notes) -> list[Words]:
+def _chunks(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, low: int, notes: Notes) -> list[Words]:
     """The same of any chunks; low: the row of the step with which they begin."""
     first = low
     tokens: list[int] = []

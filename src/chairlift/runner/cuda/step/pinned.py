@@ -15,6 +15,6 @@ from chairlift.runner.machine.to_device import on_host
 _NUM_PIECES = 4
 
 
-def in_turns(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
+def pinned_ring(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
     """Pieces [size], over and over."""
     return cycle([on_host((size,), dtype, device) for _ in range(_NUM_PIECES)])

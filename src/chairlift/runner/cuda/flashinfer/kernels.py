@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class AttentionShape:
     """A model's attention, as far as kernels are made for it."""
 
     heads: int
@@ -41,7 +41,7 @@ class Shape:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> "Shape":
+    def of(cls, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> "AttentionShape":
         return cls(spec.num_heads, spec.num_kv_heads, spec.head_dim, block_size, spec.window, dtype)
 
     @property
@@ -54,7 +54,7 @@ class Shape:
         return self.heads // self.kv_heads >= _MIN_GROUP
 
 
-def why_not(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> str:
+def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> str:
     """Why FlashInfer cannot be used and what to do instead; empty if it can."""
     kinds = {replace(layer.attention, rotation=None, has_qk_norm=False, has_bias=False) for layer in config.layers}
     spec = config.layers[0].attention
@@ -72,7 +72,7 @@ def why_not(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> s
 class FlashKernels:
     """What FlashInfer is used for: all attention (`is_whole`), or long prompts once their kernel is compiled."""
 
-    def __init__(self, shape: Shape, device: torch.device, is_whole: bool) -> None:
+    def __init__(self, shape: AttentionShape, device: torch.device, is_whole: bool) -> None:
         self.shape = shape
         self.is_whole = is_whole
         self._device = device
@@ -109,7 +109,7 @@ class FlashKernels:
             self._ready.set()
 
     def _specs(self) -> list[Any]:
-        """The kernels that `Planner` will ask for, as FlashInfer describes them to its compiler."""
+        """The kernels that `FlashPlanner` will ask for, as FlashInfer describes them to its compiler."""
         os.environ.setdefault("FLASHINFER_LOGGING_LEVEL", "warning")  # it tells of every kernel it loads
         from flashinfer import jit
         from flashinfer.utils import determine_attention_backend

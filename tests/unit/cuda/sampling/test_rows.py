@@ -3,8 +3,8 @@ import numpy as np
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.request import Request
-from chairlift.runner.cuda.sampling.sampling_rows import SamplingRows
-from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.sampling.rows import SamplingRows
+from chairlift.runner.cuda.step.host import HostPart
 from fakes.requests import make_request, make_samples
 from fakes.sampled import uniform
 
@@ -13,7 +13,7 @@ class Steps:
     """The sampling rows of one step after another."""
 
     def __init__(self, num_rows: int = 8) -> None:
-        self.host, self.step = Host(num_rows, 9, 4), 0
+        self.host, self.step = HostPart(num_rows, 9, 4), 0
 
     def of(self, *groups: tuple[Request, int]) -> SamplingRows:
         """Each request computes its last token at this length."""
@@ -58,7 +58,7 @@ def test_penalties_bring_the_lengths_of_the_text() -> None:
 def test_the_samples_of_a_prompt_are_penalised_by_the_one_text() -> None:
     lead, sibling = make_samples(1, range(3), 2, repetition_penalty=2.0)
     chunk = Chunk(lead, 0, 3, [0, 1, 2], 3, [BlockId(0)], 1, (lead, sibling))
-    rows = Host(8, 64, 4).input_of(StepPlan(1, (chunk,), (), 3, 0)).sampling
+    rows = HostPart(8, 64, 4).input_of(StepPlan(1, (chunk,), (), 3, 0)).sampling
     assert rows.penalties[:, :4].tolist() == [[0, 0, 3, 3], [1, 0, 3, 3]]
     assert rows.draws[:, 1].tolist() == [0, 1]
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from chairlift.runner.cuda.sampling.draw import draw_kernel
 from chairlift.runner.cuda.sampling.penalties import change_kernel, count_kernel, penalise_kernel
-from chairlift.runner.cuda.sampling.sampling_rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
+from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import to_device
 from chairlift.runner.sampling.sampler import CANDIDATES, choose
 from chairlift.runner.sampling.scores import Measure, measure
@@ -26,11 +26,11 @@ _STRETCH = 1024  # tokens that one program counts
 _CHANGES = 128  # that one program makes
 
 
-class Sampling:
-    def __init__(self, tables: Tensor, history: Tensor, last: Tensor, measure: Measure = measure) -> None:
-        """history: int32 [num_blocks, block_size]; last: where the tokens go that the next step reads, one a row."""
+class CudaSampler:
+    def __init__(self, tables: Tensor, cached_tokens: Tensor, last: Tensor, measure: Measure = measure) -> None:
+        """cached_tokens: int32 [num_blocks, block_size]; last: sampled tokens for the next step, one a row."""
         self._tables = tables
-        self._history = history
+        self._cached_tokens = cached_tokens
         self._last = last
         self._measure = measure
         self._counts: Tensor | None = None  # all 0 between steps
@@ -75,16 +75,16 @@ class Sampling:
         vocab = logits.shape[1]
         if self._counts is None:
             self._counts = torch.zeros(_MAX_PENALISED, vocab, dtype=torch.int32, device=logits.device)
-        said = (self._tables, self._history, self._counts, self._tables.shape[1], vocab)
-        sizes = {"WIDTH": PENALTY_WIDTH, "SIZE": self._history.shape[1], "BLOCK": _STRETCH}
+        context = (self._tables, self._cached_tokens, self._counts, self._tables.shape[1], vocab)
+        sizes = {"WIDTH": PENALTY_WIDTH, "SIZE": self._cached_tokens.shape[1], "BLOCK": _STRETCH}
         for part in penalties.split(_MAX_PENALISED):
             grid = (len(part), triton.cdiv(longest, _STRETCH))
-            count_kernel[grid](part, *said, **sizes)
-            penalise_kernel[grid](logits, part, *said, **sizes)
+            count_kernel[grid](part, *context, **sizes)
+            penalise_kernel[grid](logits, part, *context, **sizes)
 
 
 def draw(logits: Tensor, draws: Tensor, tokens: Tensor, last: Tensor) -> None:
-    """draws as sampling_rows.py tells: a token for each, into tokens and last."""
+    """draws as rows.py tells: a token for each, into tokens and last."""
     draw_kernel[(len(draws),)](
         logits, draws, tokens, last, logits.shape[1],
         WIDTH=DRAW_WIDTH, CANDIDATES=CANDIDATES, ATTEMPTS=MAX_ATTEMPTS, PIVOTS=8, TILE=4096, STAGES=1, num_warps=32,

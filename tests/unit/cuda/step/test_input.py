@@ -17,8 +17,8 @@ from chairlift.core.engine import Engine
 from chairlift.core.events import Event, Forked, Preempted, PromptScored
 from chairlift.core.request import Request
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.step.in_flight import Answer, InFlight
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.step.in_flight import InFlight, StepOutput
+from chairlift.runner.cuda.step.input import StepInput
 from fakes.clocks import CountingClock
 from fakes.requests import make_request
 from fakes.sampled import step_of
@@ -35,26 +35,26 @@ KINDS: list[dict[str, Any]] = [
 
 
 def run(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[bytes], list[object], list[Event], dict[str, int]]:
-    """The step inputs of a random world with all kinds of requests, their answers, and what happened."""
+    """The step inputs of a random world with all kinds of requests, their outputs, and what happened."""
     world, rng = random_world(seed), random.Random(seed)
     limits = world.limits
     runner = CudaRunner(TextModel(config_of(limits)), cache_of(limits), CPU, limits)  # type: ignore[arg-type]
     runner.uses_graphs = False
     steps: list[bytes] = []
-    answers: list[object] = []
-    launch, answer = runner.device.launch, InFlight.answer
+    outputs: list[object] = []
+    launch, output = runner.device.launch, InFlight.output
 
     def kept(step: StepInput, *rest: Any) -> InFlight:
         steps.append(step.to_bytes())
         return launch(step, *rest)
 
-    def noted(step: InFlight) -> Answer:
-        found = answer(step)
-        answers.append(told(found))
+    def noted(step: InFlight) -> StepOutput:
+        found = output(step)
+        outputs.append(told(found))
         return found
 
     monkeypatch.setattr(runner.device, "launch", kept)
-    monkeypatch.setattr(InFlight, "answer", noted)
+    monkeypatch.setattr(InFlight, "output", noted)
     engine = Engine(world.scheduler, runner, CountingClock())
     events: list[Event] = []
     step = 0
@@ -65,7 +65,7 @@ def run(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[bytes], list[o
             engine.abort(request)
         events += engine.step()
         step += 1
-    return steps, answers, events, asdict(limits)
+    return steps, outputs, events, asdict(limits)
 
 
 def _of_some_kind(samples: tuple[Request, ...], rng: random.Random) -> tuple[Request, ...]:
@@ -83,7 +83,7 @@ def test_step_inputs_give_the_same_tokens_in_another_process(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "Event", NoEvent)
-    steps, answers, events, limits = run(seed, monkeypatch)
+    steps, outputs, events, limits = run(seed, monkeypatch)
     assert {Forked, Preempted, PromptScored} <= {type(event) for event in events}
     write(tmp_path / "steps", steps)
     done = subprocess.run(
@@ -91,7 +91,7 @@ def test_step_inputs_give_the_same_tokens_in_another_process(
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout) == answers
+    assert json.loads(done.stdout) == outputs
 
 
 def test_what_is_read_is_what_was_written() -> None:

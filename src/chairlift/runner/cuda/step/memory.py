@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.step.columns import FILLERS, NUM_COLUMNS
-from chairlift.runner.cuda.step.pinned import in_turns
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.step.input import StepInput
+from chairlift.runner.cuda.step.pinned import pinned_ring
 from chairlift.runner.machine.to_device import to_device
 
 
@@ -26,7 +26,7 @@ class StepMemory:
         self.last = torch.zeros(num_rows, dtype=torch.int64, device=device)
         size = NUM_COLUMNS * _aligned(max_tokens)
         self._space = torch.zeros(size, dtype=torch.int32, device=device)
-        self._pinned = in_turns(size, torch.int32, device)
+        self._pinned = pinned_ring(size, torch.int32, device)
         self.columns = _columns(self._space, max_tokens)  # [NUM_COLUMNS, at least as many as the step has]
 
     def send(self, step: StepInput, num_padded: int | None) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chairlift.config.model import ACTIVATIONS, uniform_model
 from chairlift.runner.cuda import ops as cuda_ops
-from chairlift.runner.cuda.one_row.attend import attend_one_row
+from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.ops import CudaOps, CudaWeight
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
@@ -102,7 +102,7 @@ def settled() -> Decoder:
     """As a runner has it."""
     ops = CudaOps()
     model = built(ops)
-    ops.settle([layer.attention for layer in model.layers], torch.bfloat16, block_size=4, width=16, device=CPU)
+    ops.choose_kernels([layer.attention for layer in model.layers], torch.bfloat16, block_size=4, width=16, device=CPU)
     return model
 
 

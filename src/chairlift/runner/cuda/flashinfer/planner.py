@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.runner.cuda.attention.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.attention.pages import list_pages_kernel
-from chairlift.runner.cuda.step.step_input import StepInput
+from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels
+from chairlift.runner.cuda.flashinfer.pages import list_pages_kernel
+from chairlift.runner.cuda.step.input import StepInput
 
 _ALIGNED = 64  # entries, so that every list begins where any kernel may read it
 _INTS_BYTES = 2**20  # of a plan for a captured step
@@ -27,7 +27,7 @@ _LISTED = 64  # pages that a program lists in one go
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class FlashPlan:
     """Rows low:high of a step, planned; until the next step is."""
 
     low: int
@@ -40,7 +40,7 @@ class Planned:
             wrapper.run(q[low:high], (keys, values), out=out[low:high].view_as(q[low:high]))
 
 
-class Planner:
+class FlashPlanner:
     def __init__(self, kernels: FlashKernels, tables: Tensor, max_tokens: int, max_padded: int) -> None:
         self._kernels = kernels
         self._tables = tables
@@ -56,7 +56,7 @@ class Planner:
     def can_capture(self, step: StepInput) -> bool:
         return not self._kernels.is_whole or len(step.counts) == step.num_tokens
 
-    def plan(self, step: StepInput, num_padded: int | None) -> Planned | None:
+    def plan(self, step: StepInput, num_padded: int | None) -> FlashPlan | None:
         """After the step's block tables are on their way; None where FlashInfer has no part in it."""
         if not self._kernels.is_ready:
             return None
@@ -79,7 +79,7 @@ class Planner:
         if middle < high:
             parts.append((middle, high, self._wrappers.plan_prompts(host[:, num_decodes:])))
         self._sent.record()
-        return Planned(low, high, tuple(parts))
+        return FlashPlan(low, high, tuple(parts))
 
     def _send(self, lists: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
         """The lists, and the pages they speak of, on their way: (on the host, on the device)."""
@@ -182,7 +182,7 @@ def page_lists(step: StepInput, chunks: slice, block_size: int, num_padded: int 
     return lists
 
 
-def _space_bytes(shape: Shape, num_processors: int, max_padded: int) -> int:
+def _space_bytes(shape: AttentionShape, num_processors: int, max_padded: int) -> int:
     """Room for what FlashInfer keeps of queries whose keys it has split, until it joins them: by its own rules.
 
     In a step that is not captured it splits until the device is full twice, with tiles of up to 128 queries. In a

@@ -12,15 +12,15 @@ from torch import Tensor
 from chairlift.config.model import AttentionSpec
 from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
-from chairlift.runner.cuda.attention import flash
-from chairlift.runner.cuda.attention.flash import Planned, Planner, page_lists
-from chairlift.runner.cuda.attention.flash_kernels import FlashKernels, Shape
-from chairlift.runner.cuda.attention.tiling import tiling
+from chairlift.runner.cuda.attention.tiling import choose_tiling
+from chairlift.runner.cuda.flashinfer import planner
+from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels
+from chairlift.runner.cuda.flashinfer.planner import FlashPlan, FlashPlanner, page_lists
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.batch import CudaBatch
-from chairlift.runner.cuda.step.host import Host
+from chairlift.runner.cuda.step.host import HostPart
+from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
-from chairlift.runner.cuda.step.step_input import StepInput
 from chairlift.runner.ops import Batch
 from chairlift.runner.torch.ops import TorchOps
 from fakes.flashinfer_library import make_library
@@ -53,8 +53,8 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, module in make_library([]).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(torch.cuda, "Event", Travelling)
-    monkeypatch.setattr(flash, "_pinned", lambda size: torch.full((size,), -1, dtype=torch.int32))
-    monkeypatch.setattr(flash, "_num_processors", lambda device: 4)
+    monkeypatch.setattr(planner, "_pinned", lambda size: torch.full((size,), -1, dtype=torch.int32))
+    monkeypatch.setattr(planner, "_num_processors", lambda device: 4)
 
 
 class World:
@@ -66,13 +66,13 @@ class World:
             num_heads=heads, num_kv_heads=kv_heads, head_dim=DIM, scale=DIM**-0.5, rotation=None, window=window
         )
         self.rng, torch_rng = random.Random(1), torch.Generator().manual_seed(1)
-        self.host, self.tables = Host(15, 64, SIZE), torch.zeros(16, 64, dtype=torch.int32)
+        self.host, self.tables = HostPart(15, 64, SIZE), torch.zeros(16, 64, dtype=torch.int32)
         self.num_steps = 0
         self.free = self.rng.sample(range(500), 500)
         self.keys, self.values = (torch.randn(500, kv_heads, SIZE, DIM, generator=torch_rng) for _ in range(2))
-        self.kernels = FlashKernels(Shape.of(self.spec, SIZE, torch.float32), torch.device("cpu"), is_whole)
+        self.kernels = FlashKernels(AttentionShape.of(self.spec, SIZE, torch.float32), torch.device("cpu"), is_whole)
         self.kernels.compile()
-        self.planner = Planner(self.kernels, self.tables, 300, 8)
+        self.planner = FlashPlanner(self.kernels, self.tables, 300, 8)
 
     def step(self, spans: list[Span], first_id: int = 0) -> tuple[StepPlan, StepInput]:
         chunks = []
@@ -103,7 +103,7 @@ class World:
         )
         return TorchOps().attention(q, self.spec, self.keys, self.values, batch)
 
-    def got(self, step: StepInput, planned: Planned, q: Tensor) -> Tensor:
+    def got(self, step: StepInput, planned: FlashPlan, q: Tensor) -> Tensor:
         """By the kernels of a step, with FlashInfer's part in it."""
         positions, table_rows = (torch.tensor(column) for column in (step.columns.positions, step.columns.table_rows))
         short = positions.clone()
@@ -111,11 +111,11 @@ class World:
         nothing = positions[:0]
         batch = CudaBatch(
             nothing, positions, nothing, nothing, nothing, self.tables, 0, 0, nothing,
-            table_rows, tiling(len(q), step.max_context, self.heads != self.keys.shape[1]), None, short, planned,
+            table_rows, choose_tiling(len(q), step.max_context, self.heads != self.keys.shape[1]), None, short, planned,
         )  # fmt: skip
         return CudaOps().attention(q, self.spec, self.keys, self.values, batch)
 
-    def check(self, spans: list[Span], first_id: int = 0) -> Planned:
+    def check(self, spans: list[Span], first_id: int = 0) -> FlashPlan:
         plan, step = self.step(spans, first_id)
         q = self.queries(step.num_tokens)
         planned = self.planner.plan(step, None)

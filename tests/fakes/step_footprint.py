@@ -1,4 +1,4 @@
-"""The bytes that torch would take of a GPU for the largest step, for these shapes: `python -m fakes.rehearsed SHAPES`.
+"""The bytes that torch would take of a GPU for the largest step: `python -m fakes.step_footprint SHAPES`.
 
 SHAPES is JSON: a list of [fields of a model, fields of limits]. The step is launched without a GPU, so not in Triton's
 interpreter: in a process of its own.
@@ -15,7 +15,7 @@ from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.start import dry_run as rehearsal
+from chairlift.runner.cuda.start import dry_run
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory import measure
 from chairlift.runner.weights.assemble import PLAIN, Assembly
@@ -28,8 +28,8 @@ _CPU = torch.device("cpu")
 def taken(model: ModelConfig, limits: Limits) -> int:
     """With what the runner keeps."""
     ops, watched = CudaOps(), Watched()
-    with rehearsal._noting(GPUTarget("cuda", 90, 32)), rehearsal._Idle():
-        empty, nowhere = rehearsal._Empty(torch.bfloat16), rehearsal._Nowhere(list)
+    with dry_run._noting(GPUTarget("cuda", 90, 32)), dry_run._ShapesOnly():
+        empty, nowhere = dry_run._EmptyWeights(torch.bfloat16), dry_run._NoTransfer(list)
         weights = Assembly(model, ops, empty, torch.bfloat16, _CPU, PLAIN, nowhere)
         kv = KvCache(model, limits.num_blocks, limits.block_size, torch.bfloat16, _CPU)
         decoder = weights.build(limits.max_model_len)

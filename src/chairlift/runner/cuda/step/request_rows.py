@@ -18,7 +18,7 @@ Arrivals = list[tuple[int, Request]]  # requests that got a row
 Updates = list[int]  # row, place, block; row, ...: what the device's tables lack
 
 
-class Rows:
+class RequestRows:
     def __init__(self, capacity: int, width: int) -> None:
         """width: blocks of the longest table."""
         self.tables = np.zeros((capacity, width), np.int32)

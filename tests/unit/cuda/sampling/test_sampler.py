@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from chairlift.core.request import Request
-from chairlift.runner.cuda.sampling import sample as sampling
-from chairlift.runner.cuda.sampling.sample import Sampling
+from chairlift.runner.cuda.sampling import sampler
+from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.sampling.scores import score, to_scores
 from chairlift.runner.torch.ops import TorchOps
 from fakes.requests import make_request
@@ -36,13 +36,13 @@ class Texts:
         ]
         width = -(-length // SIZE)
         self.tables = torch.tensor(rng.sample(range(count * width), count * width), dtype=torch.int32).view(count, -1)
-        history = torch.zeros(count * width, SIZE, dtype=torch.int32)
+        cached_tokens = torch.zeros(count * width, SIZE, dtype=torch.int32)
         for row, text in enumerate(self.texts):
             for place, token in enumerate(text):
-                history[self.tables[row, place // SIZE], place % SIZE] = token
+                cached_tokens[self.tables[row, place // SIZE], place % SIZE] = token
         self.logits = torch.randn(count, VOCAB, generator=torch.Generator().manual_seed(length)) * 3
         self.last = torch.full((count,), -7)
-        self.device = Sampling(self.tables, history, self.last)
+        self.device = CudaSampler(self.tables, cached_tokens, self.last)
 
     def rows(self) -> list[Row]:
         return [Row(request, text, self.length) for request, text in zip(self.requests, self.texts, strict=True)]
@@ -50,8 +50,8 @@ class Texts:
 
 @pytest.mark.parametrize("length", [3, 11, 60])
 def test_logits_are_shaped_as_the_sampler_shapes_them(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "_MAX_PENALISED", 2)
-    monkeypatch.setattr(sampling, "_STRETCH", 16)
+    monkeypatch.setattr(sampler, "_MAX_PENALISED", 2)
+    monkeypatch.setattr(sampler, "_STRETCH", 16)
     more = {"temperature": 0.0, "stop_ids": STOPS}
     texts = Texts(
         [

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chairlift.runner.cuda.sampling.sampling_rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
+from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
 from chairlift.runner.sampling.prompt_targets import PromptTargets
 from chairlift.runner.sampling.table import SAMPLE

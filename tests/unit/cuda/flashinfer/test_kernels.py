@@ -11,7 +11,7 @@ import torch
 
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.cuda.attention.flash_kernels import FlashKernels
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.kernels import pick_attention
 from fakes.flashinfer_library import Spec, make_library
 from fakes.patience import wait_until
@@ -37,7 +37,7 @@ def pick(name: str, **changes: Any) -> FlashKernels | None:
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chairlift.runner.cuda.attention.flash_kernels.find_spec", lambda name: None)
+    monkeypatch.setattr("chairlift.runner.cuda.flashinfer.kernels.find_spec", lambda name: None)
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.attention.paged import LOG2_E
-from chairlift.runner.cuda.dependent_launch import await_others, let_next_begin
-from chairlift.runner.cuda.exact.attention import fold, nothing, read, weigh
+from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
+from chairlift.runner.cuda.exact.attention_kernels import fold, nothing, read, weigh
 from chairlift.runner.cuda.kernels import kept
 
 
@@ -21,14 +21,14 @@ def exact_one_row_kernel(
     qkv, rotation, positions, slots, table_rows, tables, keys, values, partials, stats, counters, out,
     scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, IS_EARLY: tl.constexpr,
+    SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = DIM // 2
     num_members: tl.constexpr = HEADS // KV_HEADS
     kind = qkv.dtype.element_ty
     kv_head = tl.program_id(0)
     split = tl.program_id(1)
-    let_next_begin(IS_EARLY)
+    launch_dependents(IS_DEPENDENT)
     position = tl.load(positions)
     table = tables + tl.load(table_rows).to(tl.int64) * width
     first = 0
@@ -48,7 +48,7 @@ def exact_one_row_kernel(
     dims = tl.arange(0, DIM)
     cos = tl.load(rotation + position * DIM + dims % HALF)
     sin = tl.load(rotation + position * DIM + HALF + dims % HALF)
-    await_others(IS_EARLY)
+    wait_for_previous(IS_DEPENDENT)
     members = tl.arange(0, GROUP)
     is_member = members < num_members
     heads = kv_head * num_members + members

@@ -39,7 +39,7 @@ def test_a_step_takes_what_was_reckoned() -> None:
     shapes = [(MODEL | model, LIMITS | limits) for model, limits in CASES.values()]
     paths = os.pathsep.join(sys.path)
     told = subprocess.run(
-        [sys.executable, "-m", "fakes.rehearsed", json.dumps(shapes)], capture_output=True, text=True,
+        [sys.executable, "-m", "fakes.step_footprint", json.dumps(shapes)], capture_output=True, text=True,
         env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": paths},
     )  # fmt: skip
     assert told.returncode == 0, told.stderr

@@ -8,8 +8,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from chairlift.runner.cuda.exact.product import Tile
-from chairlift.runner.cuda.start.compiler import Absent
-from chairlift.runner.cuda.start.target import shared_memory
+from chairlift.runner.cuda.start.compiler import DriverStub
+from chairlift.runner.cuda.target import shared_memory
 
 TILE = Tile(64, 32, 16, 256, 4, 5)
 BYTES = 2
@@ -18,7 +18,7 @@ BYTES = 2
 @pytest.fixture
 def on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(knobs.runtime, "interpret", False)
-    driver.set_active(Absent(GPUTarget("cuda", request.param, 32)))
+    driver.set_active(DriverStub(GPUTarget("cuda", request.param, 32)))
     yield
     driver.set_active(None)
 
