@@ -17,7 +17,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
-from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
@@ -64,7 +64,7 @@ class Steps:
         self.rng = random.Random(1)
         shape = (2000, kv_heads, 16, DIM)
         self.keys, self.values = (torch.randn(shape, device="cuda", dtype=DTYPE) for _ in range(2))
-        kernels = FlashKernels(AttentionShape.of(self.spec, 16, DTYPE), torch.device("cuda"), is_whole)
+        kernels = FlashKernels(self.spec, 16, DTYPE, torch.device("cuda"), is_whole)
         kernels.compile()
         self.planner = FlashPlanner(kernels, self.tables, 4096, 64)
 
@@ -166,10 +166,9 @@ def make(config: ModelConfig, attention: str) -> Runner:
     kernels = "torch" if attention == "torch" else "triton"
     model = build_model(config, make_ops(kernels, 1), DummyTensors(), DTYPE, device, config.max_model_len)
     kv = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, DTYPE, device)
-    shape = AttentionShape.of(config.layers[0].attention, 16, DTYPE)
     flash = None
     if attention in ("flashinfer", "auto"):
-        flash = FlashKernels(shape, device, is_whole=attention == "flashinfer")
+        flash = FlashKernels(config.layers[0].attention, 16, DTYPE, device, is_whole=attention == "flashinfer")
         flash.compile()
     return make_runner(kernels, model, kv, device, LIMITS, flash)
 

@@ -10,7 +10,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
-from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels, why_not_flashinfer
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels, why_not_flashinfer
 from chairlift.runner.cuda.start.toolchain import why_not_triton_compiles
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
@@ -110,8 +110,7 @@ def pick_attention(
         raise InvalidConfig(f"attention {name}: {why_not}")
     if name == "triton" or why_not:
         return None
-    shape = AttentionShape.of(config.layers[0].attention, block_size, dtype)
-    flash = FlashKernels(shape, device, is_whole=name == "flashinfer")
+    flash = FlashKernels(config.layers[0].attention, block_size, dtype, device, is_whole=name == "flashinfer")
     if flash.is_whole:
         flash.compile()
     elif torch.cuda.get_device_capability() in FASTER_ON:

@@ -22,13 +22,13 @@ from chairlift.runner.cuda.kernels import (
 )
 from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
-from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.torch.ops import TorchOps
 
-_TILE = 64  # keys that a tile of queries looks at in one go
-_STRETCH = 1024  # of a row, whose activation one program computes
+_TILE = 64  # keys at a time, of a tile of queries
+_STRETCH = 1024  # of a row, whose activation is one program's
 
 
 class CudaWeight:
@@ -65,45 +65,45 @@ class CudaOps:
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
         self._trials = ProductTrials()
-        self._fused: dict[AttentionSpec, bool] = {}  # whether a single row is answered by one kernel
+        self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row
         self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
 
     def choose_kernels(
         self, attentions: Sequence[Attention], dtype: torch.dtype, block_size: int, width: int, device: torch.device
     ) -> None:
-        """Chooses the kernels of single rows, for these layers, before any step; width: of block tables."""
+        """Of single rows, for these layers, before any step; width: of block tables."""
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
             if not self._exact:
                 self._fused[spec] = not spec.has_groups
             elif device.type == "cuda":
-                self._fused[spec] = can_fuse(self, attention, dtype, block_size, width, device)
-            else:  # without a device there is nothing to find out
+                self._fused[spec] = can_fuse(self.rotate_and_store, attention, dtype, block_size, width, device)
+            else:  # without a device there is nothing to try
                 self._fused[spec] = not spec.has_qk_norm
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
         return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        out = torch.empty_like(x)
-        self._norm(x, None, gain, out, eps, 1.0)
-        return out
+        return self._norm(x, None, gain, torch.empty_like(x), eps, 1.0)
 
     def add_rms_norm(
         self, x: Tensor, residual: Tensor, gain: Tensor | None, eps: float, factor: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         out = residual if gain is None else torch.empty_like(x)
-        self._norm(x, residual, gain, out, eps, factor)
-        return out, residual
+        return self._norm(x, residual, gain, out, eps, factor), residual
 
     @staticmethod
-    def _norm(x: Tensor, residual: Tensor | None, gain: Tensor | None, out: Tensor, eps: float, factor: float) -> None:
+    def _norm(
+        x: Tensor, residual: Tensor | None, gain: Tensor | None, out: Tensor, eps: float, factor: float
+    ) -> Tensor:
         width = x.shape[-1]
         add_rms_norm_kernel[(len(x),)](
             x, residual, gain, out, width, eps, factor,
             HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, **whole_row(width), **dependent(len(x) == 1),
         )  # fmt: skip
+        return out
 
     def attend(self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         assert isinstance(batch, CudaBatch)
@@ -137,11 +137,8 @@ class CudaOps:
         _, kv_heads, block_size, _ = keys.shape
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
         if self._exact:
-            if batch.tiles is not None:
-                exact_attention.attend_prompts(q, keys, values, batch.tables, batch.tiles, spec, out)
-            exact_attention.attend_rows(
-                q, keys, values, batch.tables, batch.table_rows, batch.short_positions, batch.tiling, spec, out
-            )
+            exact_attention.attend_prompts(q, spec, keys, values, batch, out)
+            exact_attention.attend_rows(q, spec, keys, values, batch, out)
             return out
         if batch.planned is not None:
             batch.planned.attend(q, keys, values, out)
@@ -164,28 +161,25 @@ class CudaOps:
     ) -> None:
         _, heads, head_dim = q.shape
         _, kv_heads, block_size, _ = keys.shape
-        positions, width = batch.short_positions, batch.tables.shape[1]
+        positions = batch.short_positions
         num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
-        partials = stats = out
-        if splits > 1:
-            partials = torch.empty(num_rows, heads, splits, head_dim, dtype=torch.float32, device=q.device)
-            stats = torch.empty(num_rows, heads, splits, 2, dtype=torch.float32, device=q.device)
-        common = (
+        partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
+        inputs = (
             q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, spec.scale, spec.cap,
-            spec.window, width, splits,
+            spec.window, batch.tables.shape[1], splits,
         )  # fmt: skip
+        options = {
+            "HEADS": heads, "DIM": head_dim, "SIZE": block_size, "SPLIT": split, "IS_SPLIT": splits > 1, "TILE": tile,
+            "HAS_CAP": spec.cap > 0, "num_warps": warps,
+        }  # fmt: skip
         if heads == kv_heads:
-            single_kernel[(num_rows, heads, splits)](
-                *common, HEADS=heads, DIM=head_dim, SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1,
-                TILE=tile, HAS_CAP=spec.cap > 0, num_warps=warps,
-            )  # fmt: skip
+            single_kernel[(num_rows, heads, splits)](*inputs, **options)
         else:
+            grouped = group(heads, kv_heads)
             partial_kernel[(num_rows, kv_heads, splits)](
-                *common, HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim,
-                SIZE=block_size, SPLIT=split, IS_SPLIT=splits > 1, TILE=tile, HAS_CAP=spec.cap > 0,
-                num_warps=warps, num_stages=3,
-            )  # fmt: skip
+                *inputs, KV_HEADS=kv_heads, GROUP=grouped, num_stages=3, **options
+            )
         if splits > 1:
             combine_kernel[(num_rows, heads)](
                 partials, stats, positions, out, spec.window, splits, HEADS=heads, DIM=head_dim, SPLIT=split,

@@ -2,17 +2,17 @@
 
     plan -> host part -> step input -> device part -> in flight -> result
 
-Tokens that a step samples stay on the device for the next one and come back to the host beside it, so two steps are in
-flight and the GPU does not wait for Python.
+Sampled tokens stay on the device for the next step and come back to the host beside it, so two steps are in flight and
+the GPU does not wait for Python.
 
 Always: plans are carried out in order.
 """
 
 from collections import deque
+from functools import partial
 
 import torch
 import triton
-from torch import Tensor
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
@@ -39,14 +39,14 @@ class CudaRunner:
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False,
     ) -> None:  # fmt: skip
-        """exact: of a model whose operations are."""
+        """exact: the model's operations are."""
         if limits.max_drafts:
             raise InvalidConfig("drafts are not checked on a GPU")
         self.device = DevicePart(model, kv, device, limits, flash, exact)
         self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size)
         self._steps: deque[tuple[StepPlan, InFlight]] = deque()
         self.on_logits: LogitsHook | None = None
-        self.uses_graphs = True  # off: every step runs eagerly, as it does where its shape was never captured
+        self.uses_graphs = True  # off: every step runs eagerly
 
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> None:
@@ -70,24 +70,20 @@ class CudaRunner:
 
     @torch.inference_mode()
     def prepare(self) -> bool:
-        """Captures one more of the steps that are likely to come, between steps; False when there is none."""
+        """Captures one more of the likely steps, between steps; False when there is none."""
         return self.device.capture_one()
 
     def dry_run(self, plan: StepPlan) -> None:
-        """Launches all that the plan takes and asks for no result: on a device without memory there is none."""
+        """Launches all that the plan takes, without a result: on a device without memory there is none."""
         self.device.compute(self.host.input_of(plan), uses_graphs=False)
 
     def _on_logits(self, plan: StepPlan) -> OnLogits | None:
         seen = self.on_logits
         if seen is None:
             return None
-        requests = _sampled(plan)
         positions = [chunk.start + chunk.count - 1 for chunk in plan.chunks for _ in chunk.samples]
 
-        def see(logits: Tensor) -> None:
-            seen(requests, positions, logits[: len(requests)])
-
-        return see
+        return partial(seen, _sampled(plan), positions)
 
 
 def _sampled(plan: StepPlan) -> list[RequestId]:
@@ -96,8 +92,8 @@ def _sampled(plan: StepPlan) -> list[RequestId]:
 
 
 def _wait() -> None:
-    """Until nothing of a step that failed is in flight: its result is not collected, and its buffers go to the next.
-    Where the device itself is lost this fails too, so that the engine ends and is started again."""
+    """Until nothing of a failed step is in flight, as its buffers go to the next. Where the device itself is lost this
+    fails too, so that the engine is started again."""
     event = torch.cuda.Event()
     with device_lost_on_error():
         event.record()

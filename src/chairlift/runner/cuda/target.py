@@ -1,4 +1,4 @@
-"""The GPU that kernels are launched on or, ahead of that, compiled for.
+"""The GPU that kernels are compiled for.
 
 Without torch: kernels are compiled by processes that do not wait for it.
 """

@@ -14,7 +14,7 @@ from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS
-from chairlift.runner.cuda.step.ladder import ladder
+from chairlift.runner.cuda.step.graph_key import ladder
 from chairlift.runner.memory.measure import NUM_GRAPHS, Footprint, largest_count
 
 _MIB = 2**20

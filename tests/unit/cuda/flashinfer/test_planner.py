@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from chairlift.core.ids import BlockId
 from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 from chairlift.runner.cuda.flashinfer import planner
-from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.flashinfer.planner import FlashPlan, FlashPlanner, page_lists
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.step.batch import CudaBatch
@@ -53,8 +54,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, module in make_library([]).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(torch.cuda, "Event", Travelling)
-    monkeypatch.setattr(planner, "_pinned", lambda size: torch.full((size,), -1, dtype=torch.int32))
-    monkeypatch.setattr(planner, "_num_processors", lambda device: 4)
+    monkeypatch.setattr(planner, "on_host", lambda shape, dtype, device: torch.full(shape, -1, dtype=dtype))
+    processors = SimpleNamespace(multi_processor_count=4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: processors)
 
 
 class World:
@@ -70,7 +72,7 @@ class World:
         self.num_steps = 0
         self.free = self.rng.sample(range(500), 500)
         self.keys, self.values = (torch.randn(500, kv_heads, SIZE, DIM, generator=torch_rng) for _ in range(2))
-        self.kernels = FlashKernels(AttentionShape.of(self.spec, SIZE, torch.float32), torch.device("cpu"), is_whole)
+        self.kernels = FlashKernels(self.spec, SIZE, torch.float32, torch.device("cpu"), is_whole)
         self.kernels.compile()
         self.planner = FlashPlanner(self.kernels, self.tables, 300, 8)
 

@@ -2,7 +2,7 @@ import pytest
 
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.step.graph_key import GraphKey, GraphKeys
+from chairlift.runner.cuda.step.graph_key import GraphKey, GraphKeys, ladder
 
 
 def make_keys(max_running: int, max_model_len: int) -> GraphKeys:
@@ -44,3 +44,15 @@ def test_samples_are_padded_to_half_of_the_tokens_or_all() -> None:
 def test_contexts_up_to_a_power_of_two_have_one_key() -> None:
     keys = make_keys(600, 100_000)
     assert keys.of(1, 1, 513) == keys.of(1, 1, 1024) != keys.of(1, 1, 1025)
+
+
+def test_steps_beyond_512_are_captured_only_where_so_many_decode() -> None:
+    assert ladder(1)[-1] == ladder(512)[-1] == 512
+    assert ladder(513)[-2:] == (512, 576)
+    assert ladder(1000)[-1] == ladder(1024)[-1] == ladder(5000)[-1] == 1024
+
+
+def test_rungs_rise_and_hold_every_number_of_decodes() -> None:
+    for count in range(1, 1025):
+        rungs = ladder(count)
+        assert list(rungs) == sorted(set(rungs)) and rungs[-1] >= count

@@ -1,27 +1,26 @@
 """Attention over pages in Triton, every query row by itself: decodes and prompt tokens alike.
 
-A row attends to the positions up to its own in the text its block table lists. Keys are walked in tiles of absolute
-positions and split at absolute multiples of `SPLIT`, so for one tiling the order of sums depends on the position alone:
-a token gets the same bits in a prompt chunk and in a decode, in any batch.
+Always: keys are walked in tiles of absolute positions and split at absolute multiples of `SPLIT`, so for one tiling the
+order of sums depends on the position alone: a token gets the same bits in a prompt chunk and in a decode, in any batch.
 
-    partial:  one program per (row, kv head, split)  -> max, sum, weighted values of its stretch; the answer of a row
+    partial:  one program per (row, kv head, split)  -> max, sum, weighted values of its stretch; the result of a row
                                                         that has no other
     combine:  one program per (row, head)            -> the stretches joined in order
 
-Into how many a context is split is no constant of theirs: every length that comes would be compiled anew.
+The number of splits is no constant: each would be compiled anew.
 """
 
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.attention.pages import first_key
 from chairlift.runner.cuda.kernels import capped
 
-LOG2_E = tl.constexpr(1.4426950408889634)  # for powers of two instead of e's: they are faster
 _FEWEST = 16  # rows that tensor cores take
 
 
 def group(heads: int, kv_heads: int) -> int:
-    """GROUP of the kernels: the number of query heads of a kv head, rounded up to what the tensor cores take."""
+    """GROUP of the kernels: query heads of a kv head, rounded up to what tensor cores take."""
     return max(_FEWEST, triton.next_power_of_2(heads // kv_heads))
 
 
@@ -36,9 +35,7 @@ def partial_kernel(
     split = tl.program_id(2)
     position = tl.load(positions + row)
     start = split * SPLIT
-    first = 0
-    if window > 0:
-        first = tl.maximum(position + 1 - window, 0)
+    first = first_key(position, window)
     if position < start or position < 0 or start + SPLIT <= first:
         return
     members = tl.arange(0, GROUP)
@@ -95,9 +92,7 @@ def single_kernel(
     position = tl.load(positions + row)
     table = tables + tl.load(table_rows + row).to(tl.int64) * width
     start = split * SPLIT
-    first = 0
-    if window > 0:
-        first = tl.maximum(position + 1 - window, 0)
+    first = first_key(position, window)
     if position < start or position < 0 or start + SPLIT <= first:
         return
     dims = tl.arange(0, DIM)
@@ -140,10 +135,8 @@ def combine_kernel(
     head = tl.program_id(1)
     dims = tl.arange(0, DIM)
     position = tl.load(positions + row)
-    first = 0
-    if window > 0:
-        first = tl.maximum(position + 1 - window, 0) // SPLIT
-    if position < 0 or first == position // SPLIT:  # answered, where there is but one
+    first = first_key(position, window) // SPLIT
+    if position < 0 or first == position // SPLIT:  # of one stretch: its result is there
         return
     top = float("-inf")
     total = 0.0

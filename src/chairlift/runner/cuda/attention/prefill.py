@@ -3,8 +3,7 @@
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.attention.paged import LOG2_E
-from chairlift.runner.cuda.kernels import capped
+from chairlift.runner.cuda.attention.pages import LOG2_E, first_key, prompt_tile, read, score
 
 
 @triton.jit
@@ -13,28 +12,18 @@ def prefill_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
     QUERIES: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
 ):  # fmt: skip
-    """tiles [N, 4]: first row of the step, number of queries, position of the first, row of the block table."""
-    tile = tl.num_programs(1) - 1 - tl.program_id(1)  # later tiles see more keys: they begin first
-    head = tl.program_id(0)
-    row = tl.load(tiles + tile * 4).to(tl.int64)
-    count = tl.load(tiles + tile * 4 + 1)
-    position = tl.load(tiles + tile * 4 + 2)
-    table = tables + tl.load(tiles + tile * 4 + 3).to(tl.int64) * width
-    members = tl.arange(0, QUERIES)
-    is_query = members < count
-    place = (row + members)[:, None] * HEADS * DIM + head * DIM + tl.arange(0, DIM)[None, :]
-    queries = tl.load(q + place, mask=is_query[:, None], other=0.0)  # [QUERIES, DIM]
-    own = position + members
-    kv_head = head // (HEADS // KV_HEADS)
+    """A tile of queries (`prompt_tile`) and a head a program."""
+    queries, place, is_query, position, count, table = prompt_tile(q, tables, tiles, width, HEADS, DIM, QUERIES)
+    own = position + tl.arange(0, QUERIES)
+    kv_head = tl.program_id(0) // (HEADS // KV_HEADS)
     steep = scale * LOG2_E
     steep_cap = cap * LOG2_E
     top = tl.full([QUERIES], float("-inf"), dtype=tl.float32)
     total = tl.zeros([QUERIES], dtype=tl.float32)
     summed = tl.zeros([QUERIES, DIM], dtype=tl.float32)
-    first = 0
+    first = first_key(position, window) // TILE * TILE
     full = (position + 1) // TILE * TILE  # keys before this are seen by every query
     if window > 0:
-        first = tl.maximum(position + 1 - window, 0) // TILE * TILE
         full = first
     for low in range(first, full, TILE):
         top, total, summed = _walk(
@@ -56,35 +45,9 @@ def _walk(
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
     HAS_CAP: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys; at the edge not every query sees every key."""
-    places = low + tl.arange(0, TILE)
-    dims = tl.arange(0, DIM)
-    if IS_EDGE:
-        blocks = tl.load(table + places // SIZE, mask=places < end, other=0).to(tl.int64)
-    else:
-        blocks = tl.load(table + places // SIZE).to(tl.int64)
-    offsets = ((blocks * KV_HEADS + kv_head) * SIZE * DIM + (places % SIZE) * DIM)[:, None] + dims[None, :]
-    if IS_EDGE:
-        is_there = (places < end)[:, None]
-        k = tl.load(keys + offsets, mask=is_there, other=0.0)  # [TILE, DIM]
-        v = tl.load(values + offsets, mask=is_there, other=0.0)
-    else:
-        k = tl.load(keys + offsets)
-        v = tl.load(values + offsets)
-    scores = tl.dot(queries, tl.trans(k.to(queries.dtype)), input_precision="ieee") * steep
-    if HAS_CAP:
-        scores = capped(scores, steep_cap)
-    if IS_EDGE:
-        is_seen = places[None, :] <= own[:, None]
-        if window > 0:
-            is_seen = is_seen & (places[None, :] > own[:, None] - window)
-        scores = tl.where(is_seen, scores, float("-inf"))
-    largest = tl.maximum(top, tl.max(scores, axis=1))
-    safe = largest
-    if IS_EDGE:
-        safe = tl.where(largest == float("-inf"), 0.0, largest)
-    shrink = tl.exp2(top - safe)
-    shares = tl.exp2(scores - safe[:, None])
+    """One more tile of keys."""
+    k, v = read(keys, values, table, low, None, end, kv_head, KV_HEADS, DIM, SIZE, TILE, IS_EDGE)
+    largest, shrink, shares = score(queries, k, low, own, steep, steep_cap, window, top, TILE, IS_EDGE, HAS_CAP)
     total = total * shrink + tl.sum(shares, axis=1)
     summed = summed * shrink[:, None]
     summed = tl.dot(shares.to(queries.dtype), v.to(queries.dtype), summed, input_precision="ieee")

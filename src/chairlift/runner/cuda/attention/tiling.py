@@ -1,10 +1,9 @@
-"""How the contexts of a step are cut for attention row by row, chosen by measuring on an H200.
+"""How the contexts of a step are split for attention row by row, chosen by measuring on an H200.
 
-Few rows do not fill the device by themselves, so their contexts are split finely. Many rows do, but their contexts are
-of any length, and a long one that is walked in one go is what all others wait for; joining costs nothing where there is
-one stretch. Where every head has its own keys, many small programs (eight keys at a time, one warp) keep more loads
-under way than few large ones. With `exact`, stretches are as long everywhere, as sums depend on it, and a single
-split means that one program walks them all.
+Few rows do not fill the device, so their contexts are split finely. Many rows do, but all wait for a long context that
+is walked in one go; joining costs nothing where there is one stretch. Where every head has its own keys, many small
+programs (eight keys at a time, one warp) keep more loads in flight than few large ones. With `exact`, stretches are as
+long everywhere, as sums depend on it, and a single split means that one program walks them all.
 """
 
 from typing import NamedTuple
@@ -33,16 +32,11 @@ def choose_tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool
     elif has_groups:
         split, tile, warps = 1024 if num_rows >= _MANY else 128, 64, 2
     else:
-        split, tile, warps = _split(num_rows, max_context), 8, 1
+        split, tile, warps = 128, 8, 1
+        if num_rows >= _MANY and max_context > _VERY_LONG:  # parts take memory
+            split = 1024
+        elif num_rows >= _VERY_MANY or (num_rows >= _MANY and max_context > _LONG):
+            split = 256
     while num_rows * -(-max_context // split) > MAX_PARTS and split < max_context:
         split *= 2
     return Tiling(split, max(1, -(-max_context // split)), tile, warps)
-
-
-def _split(num_rows: int, max_context: int) -> int:
-    """Of more than a few rows whose heads have keys of their own."""
-    if num_rows < _MANY:
-        return 128
-    if max_context > _VERY_LONG:  # parts take memory
-        return 1024
-    return 256 if num_rows >= _VERY_MANY or max_context > _LONG else 128

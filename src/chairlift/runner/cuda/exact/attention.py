@@ -5,56 +5,49 @@ from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.cuda.attention.paged import group
-from chairlift.runner.cuda.attention.tiling import EXACT_SPLIT, EXACT_TILE, MAX_PARTS, Tiling
+from chairlift.runner.cuda.attention.tiling import EXACT_SPLIT, EXACT_TILE, MAX_PARTS
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact.attention_kernels import exact_prompt_kernel, exact_rows_kernel, join_kernel
 from chairlift.runner.cuda.exact.one_row_kernel import exact_one_row_kernel
-from chairlift.runner.cuda.step.batch import CudaBatch
+from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention
 
 
-def attend_rows(
-    q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, table_rows: Tensor, positions: Tensor, tiling: Tiling,
-    spec: AttentionSpec, out: Tensor,
-) -> None:  # fmt: skip
-    """Each row q [T, heads, head_dim] by itself; position -1: it is not answered."""
+def attend_rows(q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor) -> None:
+    """Each row q [T, heads, head_dim] by itself, unless its short position is -1."""
     _, heads, head_dim = q.shape
     _, kv_heads, block_size, _ = keys.shape
-    split, num_splits, tile, warps = tiling
+    split, num_splits, tile, warps = batch.tiling
     most = max(1, MAX_PARTS // num_splits)  # rows at once: bounds the memory of their parts
-    for low in range(0, len(positions), most):
-        rows = slice(low, min(low + most, len(positions)))
-        count = rows.stop - low
-        partials = stats = out
-        if num_splits > 1:
-            partials = torch.empty(count, heads, num_splits, head_dim, dtype=torch.float32, device=q.device)
-            stats = torch.empty(count, heads, num_splits, 2, dtype=torch.float32, device=q.device)
-        exact_rows_kernel[(count, kv_heads, num_splits)](
-            q[rows], keys, values, tables, table_rows[rows], positions[rows], partials, stats, out[rows], spec.scale,
-            spec.cap, spec.window, tables.shape[1], num_splits,
+    for low in range(0, len(batch.short_positions), most):
+        rows = slice(low, low + most)
+        positions = batch.short_positions[rows]
+        partials, stats = parts(len(positions), heads, num_splits, q) if num_splits > 1 else (out, out)
+        exact_rows_kernel[(len(positions), kv_heads, num_splits)](
+            q[rows], keys, values, batch.tables, batch.table_rows[rows], positions, partials, stats, out[rows],
+            spec.scale, spec.cap, spec.window, batch.tables.shape[1], num_splits,
             HEADS=heads, KV_HEADS=kv_heads, GROUP=group(heads, kv_heads), DIM=head_dim, SIZE=block_size, SPLIT=split,
             TILE=tile, IS_WHOLE=num_splits == 1, HAS_CAP=spec.cap > 0,
             num_warps=warps, num_stages=3, enable_fp_fusion=False,
         )  # fmt: skip
         if num_splits > 1:
-            join_kernel[(count, heads)](
-                partials, stats, positions[rows], out[rows], spec.window, num_splits,
+            join_kernel[(len(positions), heads)](
+                partials, stats, positions, out[rows], spec.window, num_splits,
                 HEADS=heads, DIM=head_dim, SPLIT=split, num_warps=1, enable_fp_fusion=False,
             )  # fmt: skip
 
 
-def attend_prompts(
-    q: Tensor, keys: Tensor, values: Tensor, tables: Tensor, tiles: Tensor, spec: AttentionSpec, out: Tensor
-) -> None:
-    """Tiles of QUERIES rows, see `exact_prompt_kernel`."""
+def attend_prompts(q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, batch: CudaBatch, out: Tensor) -> None:
+    """The batch's tiles of QUERIES rows, if there are any."""
     _, heads, head_dim = q.shape
     _, kv_heads, block_size, _ = keys.shape
-    exact_prompt_kernel[(heads, len(tiles))](
-        q, keys, values, tables, tiles, out, spec.scale, spec.cap, spec.window, tables.shape[1],
-        HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, SPLIT=EXACT_SPLIT,
-        TILE=EXACT_TILE, HAS_CAP=spec.cap > 0, num_warps=4, num_stages=2, enable_fp_fusion=False,
-    )  # fmt: skip
+    if batch.tiles is not None:
+        exact_prompt_kernel[(heads, len(batch.tiles))](
+            q, keys, values, batch.tables, batch.tiles, out, spec.scale, spec.cap, spec.window, batch.tables.shape[1],
+            HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, SPLIT=EXACT_SPLIT,
+            TILE=EXACT_TILE, HAS_CAP=spec.cap > 0, num_warps=4, num_stages=2, enable_fp_fusion=False,
+        )  # fmt: skip
 
 
 def attend_one_row(
@@ -65,8 +58,7 @@ def attend_one_row(
     spec, tiling = attention.spec, batch.tiling
     heads, num_splits = spec.num_heads, tiling.num_splits
     out = torch.empty(1, heads * head_dim, dtype=qkv.dtype, device=qkv.device)
-    partials = torch.empty(heads, num_splits, head_dim, dtype=torch.float32, device=qkv.device)
-    stats = torch.empty(heads, num_splits, 2, dtype=torch.float32, device=qkv.device)
+    partials, stats = parts(1, heads, num_splits, keys)
     exact_one_row_kernel[(kv_heads, num_splits)](
         qkv, attention.rotation, batch.positions, batch.slots, batch.table_rows, batch.tables, keys, values, partials,
         stats, counters, out, spec.scale, spec.cap, spec.window, batch.tables.shape[1], num_splits,

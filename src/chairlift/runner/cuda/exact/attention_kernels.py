@@ -1,20 +1,18 @@
-"""Attention over pages whose bits depend on nothing but the query, its position and its own text: for `--exact`.
+"""Attention over pages whose bits depend on the query, its position and its own text alone: for `--exact`.
 
-Keys are walked in tiles of absolute positions; each stretch of SPLIT keys is answered from nothing, and the stretches
-are joined in order. Who walks them is free: one program all of them, for a row or for a tile of a prompt's rows, or one
-program each, with what they leave joined by `join_kernel`.
+Keys are walked in tiles of absolute positions; each stretch of SPLIT keys is summed up from nothing, and stretches are
+joined in order: by one program that walks all of them, for a row or for a tile of a prompt's rows, or by `join_kernel`
+where each has its own program.
 
-Always: a sum is either a dot, which the tensor cores add up in the order of keys or dimensions, or part of `join`.
-Nothing is summed across threads, whose number differs between kernels, and multiplications and additions are not fused
-(the launches say so), because the compiler would not do it in the same places everywhere. What a row does not see adds
-exact zeros.
+Always: a sum is either a dot, which tensor cores add up in the order of keys or dimensions, or part of `join`. Nothing
+is summed across threads, as their number differs between kernels, and multiplications and additions are not fused (the
+launches say so), as the compiler would not do it in the same places everywhere. Unseen keys add exact zeros.
 """
 
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.attention.paged import LOG2_E
-from chairlift.runner.cuda.kernels import capped
+from chairlift.runner.cuda.attention.pages import LOG2_E, first_key, prompt_tile, read, score
 
 
 @triton.jit(do_not_specialize=["num_splits"])
@@ -28,9 +26,7 @@ def exact_rows_kernel(
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
     position = tl.load(positions + row)
-    first = 0
-    if window > 0:
-        first = tl.maximum(position + 1 - window, 0)
+    first = first_key(position, window)
     start = first
     end = position + 1
     if not IS_WHOLE:
@@ -81,9 +77,7 @@ def join_kernel(
     position = tl.load(positions + row)
     if position < 0:
         return
-    first = 0
-    if window > 0:
-        first = tl.maximum(position + 1 - window, 0) // SPLIT
+    first = first_key(position, window) // SPLIT
     place = (row * HEADS + head) * num_splits
     total, summed = fold(partials, stats, place, first, position // SPLIT, DIM)
     target = out + (row * HEADS + head) * DIM + dims[None, :]
@@ -115,27 +109,15 @@ def exact_prompt_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
     QUERIES: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of queries of a prompt chunk and a head a program.
-
-    tiles [N, 4]: first row of the step, number of queries, position of the first, row of the block table."""
-    tile = tl.num_programs(1) - 1 - tl.program_id(1)  # later tiles see more keys: they begin first
-    head = tl.program_id(0)
-    row = tl.load(tiles + tile * 4).to(tl.int64)
-    count = tl.load(tiles + tile * 4 + 1)
-    position = tl.load(tiles + tile * 4 + 2)
-    table = tables + tl.load(tiles + tile * 4 + 3).to(tl.int64) * width
-    members = tl.arange(0, QUERIES)
-    is_query = members < count
-    place = (row + members)[:, None] * HEADS * DIM + head * DIM + tl.arange(0, DIM)[None, :]
-    queries = tl.load(q + place, mask=is_query[:, None], other=0.0)  # [QUERIES, DIM]
-    own = position + members
-    kv_head = head // (HEADS // KV_HEADS)
+    """A tile of queries of a prompt chunk (`prompt_tile`) and a head a program."""
+    queries, place, is_query, position, count, table = prompt_tile(q, tables, tiles, width, HEADS, DIM, QUERIES)
+    own = position + tl.arange(0, QUERIES)
+    kv_head = tl.program_id(0) // (HEADS // KV_HEADS)
     steep = scale * LOG2_E
     steep_cap = cap * LOG2_E
-    first = 0
+    first = first_key(position, window)
     full = (position + 1) // TILE * TILE  # keys before this are seen by every query
     if window > 0:
-        first = tl.maximum(position + 1 - window, 0)
         full = 0
     end = position + count
     top, total, summed = nothing(QUERIES, DIM)
@@ -191,49 +173,13 @@ def walk(
 
 
 @triton.jit
-def read(
-    keys, values, table, low, first, end, kv_head,
-    KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
-):  # fmt: skip
-    """A tile of keys and one of values, each [TILE, DIM]; at the edge 0 where a place is not in first..end."""
-    places = low + tl.arange(0, TILE)
-    dims = tl.arange(0, DIM)
-    if IS_EDGE:
-        is_there = (places >= first) & (places < end)
-        blocks = tl.load(table + places // SIZE, mask=is_there, other=0).to(tl.int64)
-    else:
-        blocks = tl.load(table + places // SIZE).to(tl.int64)
-    offsets = ((blocks * KV_HEADS + kv_head) * SIZE * DIM + (places % SIZE) * DIM)[:, None] + dims[None, :]
-    if IS_EDGE:
-        k = tl.load(keys + offsets, mask=is_there[:, None], other=0.0)
-        v = tl.load(values + offsets, mask=is_there[:, None], other=0.0)
-    else:
-        k = tl.load(keys + offsets)
-        v = tl.load(values + offsets)
-    return k, v
-
-
-@triton.jit
 def weigh(
     queries, k, v, low, own, steep, steep_cap, window, top, total, summed, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
     HAS_CAP: tl.constexpr,
 ):  # fmt: skip
     """What is known of the keys so far, and a tile of them that begins at `low`."""
-    places = low + tl.arange(0, TILE)
-    scores = tl.dot(queries, tl.trans(k.to(queries.dtype)), input_precision="ieee") * steep
-    if HAS_CAP:
-        scores = capped(scores, steep_cap)
-    if IS_EDGE:
-        is_seen = places[None, :] <= own[:, None]
-        if window > 0:
-            is_seen = is_seen & (places[None, :] > own[:, None] - window)
-        scores = tl.where(is_seen, scores, float("-inf"))
-    largest = tl.maximum(top, tl.max(scores, axis=1))
-    safe = largest
-    if IS_EDGE:
-        safe = tl.where(largest == float("-inf"), 0.0, largest)
-    shrink = tl.exp2(top - safe)
-    shares = tl.exp2(scores - safe[:, None]).to(queries.dtype)
+    largest, shrink, shares = score(queries, k, low, own, steep, steep_cap, window, top, TILE, IS_EDGE, HAS_CAP)
+    shares = shares.to(queries.dtype)
     # The shares are added up by a dot too, so that their order is that of the keys whatever the threads are.
     ones = tl.full([TILE, 16], 1.0, dtype=tl.float32).to(queries.dtype)
     total = total * shrink + tl.max(tl.dot(shares, ones, input_precision="ieee"), axis=1)

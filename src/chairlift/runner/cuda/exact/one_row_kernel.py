@@ -1,18 +1,18 @@
-"""What `rotate_store_kernel`, `exact_rows_kernel` and `join_kernel` do, in one kernel for a single row: the same bits
-by fewer launches.
+"""`rotate_store_kernel`, `exact_rows_kernel` and `join_kernel` in one kernel for a single row: the same bits by fewer
+launches.
 
-One program a head of keys and a stretch. The one whose stretch holds the row's own position stores its key and value
-and uses them as they will be read; no other needs them. Who finishes last of a head joins the stretches.
+One program a kv head and a stretch. The one that holds the row's own position stores its key and value and uses them as
+they will be read; no other needs them. The last program of a head to finish joins the stretches.
 
-Always: `counters` is all 0 between launches. Multiplications and additions are not fused, here as there.
+Always: `counters` is all 0 between launches. Multiplications and additions are not fused.
 """
 
 import triton
 import triton.language as tl
 
-from chairlift.runner.cuda.attention.paged import LOG2_E
+from chairlift.runner.cuda.attention.pages import LOG2_E, first_key, read
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
-from chairlift.runner.cuda.exact.attention_kernels import fold, nothing, read, weigh
+from chairlift.runner.cuda.exact.attention_kernels import fold, nothing, weigh
 from chairlift.runner.cuda.kernels import kept
 
 
@@ -31,16 +31,13 @@ def exact_one_row_kernel(
     launch_dependents(IS_DEPENDENT)
     position = tl.load(positions)
     table = tables + tl.load(table_rows).to(tl.int64) * width
-    first = 0
-    if window > 0:
-        first = tl.maximum(position + 1 - window, 0)
+    first = first_key(position, window)
     low = split * SPLIT
     start = tl.maximum(first, low)
     end = tl.minimum(position + 1, low + SPLIT)
     if start >= end:  # padding too
         return
-    # All of the stretch is asked for before anything else: most of the time is waiting for it. What lies in the cache
-    # was written by steps before this one.
+    # The stretch is read first: most of the time is waiting for it. The cache was written by earlier steps.
     tl.static_assert(SPLIT == 2 * TILE)
     known = tl.minimum(position, end)
     k1, v1 = read(keys, values, table, low, first, known, kv_head, KV_HEADS, DIM, SIZE, TILE, True)

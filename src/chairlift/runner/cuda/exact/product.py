@@ -1,9 +1,9 @@
 """Matrix products in which a row's bits do not depend on the number of rows: for `--exact`.
 
-Our own product adds up the inputs of an output in one fixed order, whatever its tile: the tensor cores take sixteen at
-a time, from first to last. A library's product is faster for many rows and often adds up in the same order, but nobody
-promises it. So for each kind of matrix and each number of rows it is tried on random numbers against ours before it is
-used, and used only where all bits are equal.
+Our own product adds up the inputs of an output in one fixed order, whatever its tile: tensor cores take sixteen at a
+time, from first to last. A library's product is faster for many rows and often adds up in the same order, but does not
+promise it. So it is tried on random numbers against ours, for each kind of matrix and each number of rows, and used
+only where all bits are equal.
 
 Always: all products of a kind of matrix give the same bits. Library products run with row counts that have been tried;
 rows of zeros are added up to the next one.
@@ -12,6 +12,7 @@ rows of zeros are added up to the next one.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -101,7 +102,7 @@ class ExactWeight:
 
     def _multiply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         num_rows, count = len(x), padded(len(x))
-        if not num_rows:  # a step that only cuts a prompt short of its end wants no logits
+        if not num_rows:  # a step without samples
             return torch.empty(0, len(self._matrix), dtype=dtype, device=x.device)
         kind = (self._matrix.shape, self._matrix.dtype, self._matrix.device.type, dtype, count)
         if (multiply := self._trials.products.get(kind)) is None:
@@ -113,15 +114,15 @@ class ExactWeight:
 
 
 def padded(num_rows: int) -> int:
-    """To a number of rows of which there are not too many to be tried."""
+    """A number of rows that is tried: not too many are."""
     step = 1 if num_rows <= _FEW else 8 if num_rows <= 64 else 16 if num_rows <= 512 else 64
     return -(-num_rows // step) * step
 
 
 def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Multiply:
     """The fastest product that gives the bits of our own product with its smallest tile."""
-    candidates = [by_tile(_tile(num_rows, matrix))]
-    if not matrix.is_cuda:  # nothing is computed there in earnest, and there is no library to try
+    candidates: list[Multiply] = [partial(product, tile=_tile(num_rows, matrix))]
+    if not matrix.is_cuda:  # there is no library to try
         return candidates[0]
     if num_rows > _FEW:
         candidates.insert(0, by_library)
@@ -129,7 +130,7 @@ def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Multiply:
 
 
 def first_equal(candidates: Sequence[Multiply], matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Multiply:
-    smallest = by_tile(_UNCUT if matrix.dtype is torch.float32 else _FEW_ROWS)
+    smallest = partial(product, tile=_UNCUT if matrix.dtype is torch.float32 else _FEW_ROWS)
     num_trials = min(_MAX_TRIALS, -(-_TRIED // (num_rows * len(matrix))))
     samples = [_numbers(trial, num_rows, matrix) for trial in range(num_trials)]
     wanted = [smallest(x, matrix, dtype) for x in samples]
@@ -150,10 +151,6 @@ def _tile(num_rows: int, matrix: Tensor) -> Tile:
     if num_rows > _FEW:
         return _MEDIUM if num_rows <= 64 else _LARGE
     return _FEW_ROWS_OF_MANY if len(matrix) >= _MANY_OUTPUTS else _FEW_ROWS
-
-
-def by_tile(tile: Tile) -> Multiply:
-    return lambda x, matrix, dtype: product(x, matrix, dtype, tile)
 
 
 def by_library(x: Tensor, matrix: Tensor, dtype: torch.dtype) -> Tensor:
@@ -177,22 +174,15 @@ def _uncut() -> Iterator[None]:
         backends.preferred_blas_library(library)
 
 
-def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile) -> Tensor:
-    """x [T, in], matrix [out, in] -> [T, out]"""
-    out = torch.empty(len(x), len(matrix), dtype=dtype, device=x.device)
-    _launch(x, matrix, out, tile)
-    return out
-
-
 def gated(x: Tensor, matrix: Tensor, activation: str) -> Tensor:
-    """x [T, in], matrix [2 * out, in] -> activation(first half of the product) * second half, [T, out]"""
-    out = torch.empty(len(x), len(matrix) // 2, dtype=x.dtype, device=x.device)
-    _launch(x, matrix, out, _GATED, activation)
-    return out
+    return product(x, matrix, x.dtype, _GATED, activation)
 
 
-def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, activation: str = "") -> None:
-    (num_rows, width), num_outputs = x.shape, out.shape[1]
+def product(x: Tensor, matrix: Tensor, dtype: torch.dtype, tile: Tile, activation: str = "") -> Tensor:
+    """x [T, in], matrix [out, in] -> [T, out]; with an activation: matrix [2 * out, in] -> activation(first half of the
+    product) * second half"""
+    (num_rows, width), num_outputs = x.shape, len(matrix) // (2 if activation else 1)
+    out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
     num_full = tile.outputs // 2 if activation else tile.num_full
     is_full = tile.num_full == tile.outputs and num_outputs % num_full == 0
     grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_outputs, num_full),)
@@ -200,6 +190,6 @@ def _launch(x: Tensor, matrix: Tensor, out: Tensor, tile: Tile, activation: str 
         x, matrix, out, num_rows, num_outputs, width,
         OUTPUTS=tile.outputs, NUM_FULL=num_full, ROWS=tile.rows, STRETCH=tile.stretch, IS_FULL=is_full,
         IS_EVEN=width % tile.stretch == 0, ACTIVATION=activation, num_warps=tile.warps,
-        num_stages=tile.num_stages(x.element_size()),
-        **dependent(num_rows == 1),
+        num_stages=tile.num_stages(x.element_size()), **dependent(num_rows == 1),
     )  # fmt: skip
+    return out

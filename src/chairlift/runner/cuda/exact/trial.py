@@ -1,15 +1,14 @@
 """Whether the exact attention kernels agree on this device: tried on random numbers when a runner is made.
 
-They do the same operations in the same order by how they are written. But which numbers meet in one instruction of the
-tensor cores is the compiler's choice, made for each kernel by itself, and another compiler or device may choose
-otherwise.
+They are written as the same operations in the same order. But the compiler chooses for each kernel by itself which
+numbers meet in one instruction of the tensor cores, and another compiler or device may choose otherwise.
 
-Always: the kernels are launched as steps launch them, so what is tried is what serves.
+Always: the kernels are launched as steps launch them.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,17 +26,14 @@ _MANY = 1 << 20  # rows, so that a program walks all of one's context
 _log = logging.getLogger(__name__)
 
 
-class RotateAndStore(Protocol):
-    def rotate_and_store(
-        self, qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: Batch
-    ) -> Tensor: ...
+RotateAndStore = Callable[[Tensor, Attention, Tensor, Tensor, Batch], Tensor]  # as `CudaOps.rotate_and_store`
 
 
 class Trial:
     """A text of random numbers in a cache of its own; every token is a query."""
 
     def __init__(
-        self, ops: RotateAndStore, attention: Attention, dtype: torch.dtype, block_size: int, width: int,
+        self, store: RotateAndStore, attention: Attention, dtype: torch.dtype, block_size: int, width: int,
         device: torch.device,
     ) -> None:  # fmt: skip
         """width: of block tables, which kernels are compiled for."""
@@ -62,30 +58,27 @@ class Trial:
         self._apart[0, :, 0] = torch.arange(count, device=device)
         self._positions, self._rows = self._apart[:, :, 0].contiguous()
         self._counters = torch.zeros(spec.num_kv_heads, dtype=torch.int32, device=device)
-        batch = self._batch(self._positions, self._rows, choose_tiling(1, 1, False, exact=True))
-        self._q = ops.rotate_and_store(self._qkv, attention, self._keys, self._values, batch)
+        batch = self._batch(choose_tiling(1, 1, False, exact=True))
+        self._q = store(self._qkv, attention, self._keys, self._values, batch)
 
-    def _batch(self, positions: Tensor, rows: Tensor, tiling: Tiling) -> CudaBatch:
-        nothing = positions[:0]
-        return CudaBatch(
-            tokens=nothing, positions=positions, slots=positions, starts=nothing, contexts=nothing,
-            tables=self._tables, num_decodes=0, max_context=0, logit_rows=nothing, table_rows=rows,
-            tiling=tiling, tiles=None, short_positions=nothing,
-        )  # fmt: skip
+    def _batch(self, tiling: Tiling, tiles: Tensor | None = None) -> CudaBatch:
+        positions = self._positions
+        short = positions if tiles is None else positions[:0]
+        return CudaBatch.of(positions, positions, positions, self._tables, self._rows, tiling, short, tiles)
 
     def by_rows(self, num_rows: int) -> Tensor:
-        """Each token by itself, cut as it is among so many."""
-        out, tiling = self._out(), choose_tiling(num_rows, self._count, self._spec.has_groups, exact=True)
-        attend_rows(
-            self._q, self._keys, self._values, self._tables, self._rows, self._positions, tiling, self._spec, out
-        )
-        return out
+        """Each token by itself, with the tiling of so many."""
+        tiling = choose_tiling(num_rows, self._count, self._spec.has_groups, exact=True)
+        return self._attend(attend_rows, self._batch(tiling))
 
     def by_tiles(self) -> Tensor:
-        out = self._out()
         places = [(low, min(QUERIES, self._count - low), low, 0) for low in range(0, self._count, QUERIES)]
-        tiles = torch.tensor(places, dtype=torch.int32, device=out.device)
-        attend_prompts(self._q, self._keys, self._values, self._tables, tiles, self._spec, out)
+        tiles = torch.tensor(places, dtype=torch.int32, device=self._q.device)
+        return self._attend(attend_prompts, self._batch(choose_tiling(1, 1, False, exact=True), tiles))
+
+    def _attend(self, attend: Callable[..., None], batch: CudaBatch) -> Tensor:
+        out = torch.empty(len(self._q), self._q[0].numel(), dtype=self._q.dtype, device=self._q.device)
+        attend(self._q, self._spec, self._keys, self._values, batch, out)
         return out
 
     def fused(self, at: int) -> Tensor:
@@ -94,7 +87,7 @@ class Trial:
         tiling = choose_tiling(1, 1 << at.bit_length(), self._spec.has_groups, exact=True)
         # A copy, so that a kernel which waits lies between two of these, as in steps: they read keys before they wait.
         qkv = self._qkv[at : at + 1].clone()
-        batch = self._batch(position, row, tiling)
+        batch = CudaBatch.of(position, position, position, self._tables, row, tiling, position)
         return attend_one_row(qkv, self._attention, self._keys, self._values, batch, self._counters)
 
     def is_fused_equal(self, wanted: Tensor) -> bool:
@@ -105,16 +98,13 @@ class Trial:
         found = torch.cat([self.fused(at) for at in range(self._count)])
         return torch.equal(found, wanted) and torch.equal(self._keys, keys) and torch.equal(self._values, values)
 
-    def _out(self) -> Tensor:
-        return torch.empty(len(self._q), self._q[0].numel(), dtype=self._q.dtype, device=self._q.device)
-
 
 @torch.inference_mode()
 def can_fuse(
-    ops: RotateAndStore, attention: Attention, dtype: torch.dtype, block_size: int, width: int, device: torch.device
+    store: RotateAndStore, attention: Attention, dtype: torch.dtype, block_size: int, width: int, device: torch.device
 ) -> bool:
-    """Whether a single token may be answered by one kernel. Where others differ nothing is exact, which is refused."""
-    trial = Trial(ops, attention, dtype, block_size, width, device)
+    """Whether one kernel may compute a single token. Where others differ nothing is exact, which is refused."""
+    trial = Trial(store, attention, dtype, block_size, width, device)
     wanted = trial.by_rows(1)
     for name, found in (("rows", trial.by_rows(_MANY)), ("prompts", trial.by_tiles())):
         if not torch.equal(found, wanted):

@@ -1,16 +1,15 @@
-"""FlashInfer's kernels: whether they can do a model's attention, and having them compiled.
+"""FlashInfer's kernels: whether they fit a model's attention, and compiling them.
 
-FlashInfer compiles a kernel for each kind of attention when it is first asked for, with nvcc, and keeps it on disk: ten
-seconds or more, once. Nothing here uses the device's streams or memory, so compiling may go on beside steps and
-captures.
+FlashInfer compiles a kernel for each kind of attention on first use, with nvcc, and keeps it on disk: ten seconds or
+more, once. Nothing here uses the device's streams or memory, so it may go on beside steps and captures.
 """
 
 import logging
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
-from threading import Event, Thread, get_native_id
+from threading import Thread, get_native_id
 from typing import Any
 
 import torch
@@ -21,37 +20,11 @@ from chairlift.runner.machine import hardware
 
 _DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIMS = (64, 128, 256)
-# From so many query heads of a kv head on, tensor cores are the faster way to decode.
-_MIN_GROUP = 4
+_MIN_GROUP = 4  # query heads of a kv head, from which tensor cores decode faster
 _LOWEST_PRIORITY = 19
 _COMPILER_BYTES = 4 * 2**30  # that one compiler may need
 _OTHERWISE = "use --attention triton"
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionShape:
-    """A model's attention, as far as kernels are made for it."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    block_size: int
-    window: int  # 0: no limit
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> "AttentionShape":
-        return cls(spec.num_heads, spec.num_kv_heads, spec.head_dim, block_size, spec.window, dtype)
-
-    @property
-    def window_left(self) -> int:
-        """Keys before its own that a query sees; -1: all."""
-        return self.window - 1
-
-    @property
-    def has_groups(self) -> bool:
-        return self.heads // self.kv_heads >= _MIN_GROUP
 
 
 def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelConfig) -> str:
@@ -70,17 +43,21 @@ def why_not_flashinfer(dtype: torch.dtype, kv_dtype: torch.dtype, config: ModelC
 
 
 class FlashKernels:
-    """What FlashInfer is used for: all attention (`is_whole`), or long prompts once their kernel is compiled."""
+    """What FlashInfer computes: all attention (`is_whole`), or long prompts once their kernel is compiled."""
 
-    def __init__(self, shape: AttentionShape, device: torch.device, is_whole: bool) -> None:
-        self.shape = shape
+    def __init__(
+        self, spec: AttentionSpec, block_size: int, dtype: torch.dtype, device: torch.device, is_whole: bool
+    ) -> None:
+        self.spec = spec
+        self.block_size = block_size
+        self.dtype = dtype
         self.is_whole = is_whole
         self._device = device
-        self._ready = Event()
+        self.is_ready = False
 
     @property
-    def is_ready(self) -> bool:
-        return self._ready.is_set()
+    def decodes_by_tensor_cores(self) -> bool:
+        return self.spec.num_heads // self.spec.num_kv_heads >= _MIN_GROUP
 
     def compile(self) -> None:
         """Returns when they are there."""
@@ -91,7 +68,7 @@ class FlashKernels:
             _build(specs)
         except Exception as error:
             raise InvalidConfig(f"attention flashinfer: {_summary(error)}; {_OTHERWISE}") from error
-        self._ready.set()
+        self.is_ready = True
 
     def compile_beside(self) -> None:
         """Returns at once; `is_ready` says when they are there, if ever."""
@@ -100,26 +77,25 @@ class FlashKernels:
     def _compile_quietly(self) -> None:
         try:
             specs = self._specs()
-            # On Linux this is about the thread alone, and the compilers it starts inherit it.
+            # On Linux this concerns the thread alone, and the compilers it starts.
             os.setpriority(os.PRIO_PROCESS, get_native_id(), _LOWEST_PRIORITY)
             _build(specs)
         except Exception as error:
             _log.info("FlashInfer is not used: %s", _summary(error))
         else:
-            self._ready.set()
+            self.is_ready = True
 
     def _specs(self) -> list[Any]:
-        """The kernels that `FlashPlanner` will ask for, as FlashInfer describes them to its compiler."""
+        """The kernels that `FlashPlanner` needs, as FlashInfer describes them to its compiler."""
         os.environ.setdefault("FLASHINFER_LOGGING_LEVEL", "warning")  # it tells of every kernel it loads
         from flashinfer import jit
         from flashinfer.utils import determine_attention_backend
 
-        shape = self.shape
-        kinds = (shape.dtype,) * 3 + (torch.int32, shape.head_dim, shape.head_dim)
-        options = (0, shape.window > 0, False)  # no positions added, a window or none, scores not capped
-        fastest = determine_attention_backend(self._device, 0, False, False, shape.dtype, shape.dtype)
+        kinds = (self.dtype,) * 3 + (torch.int32, self.spec.head_dim, self.spec.head_dim)
+        options = (0, self.spec.window > 0, False)  # no positions added, a window or none, scores not capped
+        fastest = determine_attention_backend(self._device, 0, False, False, self.dtype, self.dtype)
         specs = [jit.gen_batch_prefill_module(fastest, *kinds, *options, False)]
-        if self.is_whole and not shape.has_groups:
+        if self.is_whole and not self.decodes_by_tensor_cores:
             specs.append(jit.gen_batch_decode_module(*kinds, *options))
         elif self.is_whole and fastest != "fa2":  # what decodes by tensor cores run on
             specs.append(jit.gen_batch_prefill_module("fa2", *kinds, *options, False))

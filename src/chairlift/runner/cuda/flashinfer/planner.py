@@ -1,11 +1,11 @@
-"""FlashInfer's part in a step: the rows it answers, and the plans it makes for them on the host beforehand.
+"""FlashInfer's part in a step: the rows it computes, and the plans it makes for them on the host beforehand.
 
-    decodes of a captured step   a wrapper for each rung of the ladder, whose lists stay where they were captured
+    decodes of a captured step   a wrapper for each rung of the ladder; its lists stay where they were captured
     decodes of another step      one wrapper
     prompt chunks                one wrapper
 
-Always: nothing that is still to travel from the host is written over. Padding is a request of one token whose page is
-the first that row 0 of the tables lists: FlashInfer plans no request without pages.
+Always: nothing that is still to travel from the host is written over. Padding is a request of one token in the first
+page of row 0 of the tables: FlashInfer plans no request without pages.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.runner.cuda.flashinfer.kernels import AttentionShape, FlashKernels
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.flashinfer.pages import list_pages_kernel
 from chairlift.runner.cuda.step.input import StepInput
+from chairlift.runner.machine.to_device import on_host
 
 _ALIGNED = 64  # entries, so that every list begins where any kernel may read it
 _INTS_BYTES = 2**20  # of a plan for a captured step
@@ -32,7 +33,7 @@ class FlashPlan:
 
     low: int
     high: int
-    parts: tuple[tuple[int, int, Any], ...]  # rows, and the wrapper that answers them
+    parts: tuple[tuple[int, int, Any], ...]  # rows, and the wrapper that computes them
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
         """q [T, heads, head_dim] -> rows low:high of out [T, heads * head_dim]."""
@@ -46,7 +47,7 @@ class FlashPlanner:
         self._tables = tables
         # Four lists of at most max_tokens + 1 entries each.
         size = 4 * _aligned(max_tokens + 1)
-        self._pinned = _pinned(size)
+        self._pinned = on_host((size,), torch.int32, tables.device)
         self._lists = torch.zeros(size, dtype=torch.int32, device=tables.device)
         self._pages = torch.zeros(tables.numel() + max_padded, dtype=torch.int32, device=tables.device)
         self._sent = torch.cuda.Event()
@@ -57,16 +58,15 @@ class FlashPlanner:
         return not self._kernels.is_whole or len(step.counts) == step.num_tokens
 
     def plan(self, step: StepInput, num_padded: int | None) -> FlashPlan | None:
-        """After the step's block tables are on their way; None where FlashInfer has no part in it."""
+        """After the step's block tables are sent; None where FlashInfer has no part in it."""
         if not self._kernels.is_ready:
             return None
-        chunks = _all_chunks(step) if self._kernels.is_whole else _long_chunks(step)
+        chunks = slice(0, len(step.counts)) if self._kernels.is_whole else _long_chunks(step)
         if chunks is None:
             return None
         if self._wrappers is None:
             self._wrappers = _Wrappers(self._kernels, self._pages, self._max_padded)
-        block_size = self._kernels.shape.block_size
-        lists = page_lists(step, chunks, block_size, num_padded)
+        lists = page_lists(step, chunks, self._kernels.block_size, num_padded)
         host, device = self._send(lists)
         counts = np.diff(lists[3])
         num_decodes = len(counts) if counts.max() == 1 else int((counts > 1).argmax())  # in front
@@ -82,10 +82,10 @@ class FlashPlanner:
         return FlashPlan(low, high, tuple(parts))
 
     def _send(self, lists: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
-        """The lists, and the pages they speak of, on their way: (on the host, on the device)."""
+        """Sends the lists and lists their pages. -> (on the host, on the device)"""
         length = lists.shape[1]
         size = _aligned(length)
-        self._sent.synchronize()  # for the lists and plans of the step before: it waits only to be computed
+        self._sent.synchronize()  # the lists and plans of the step before have travelled then
         host, device = (memory[: 4 * size].view(4, size) for memory in (self._pinned, self._lists))
         host.numpy()[:, :length] = lists
         device.copy_(host, non_blocking=True)
@@ -100,9 +100,10 @@ class _Wrappers:
         import flashinfer
 
         self._library = flashinfer
-        self._shape = kernels.shape
+        self._kernels = kernels
         self._pages = pages
-        num_bytes = _space_bytes(kernels.shape, _num_processors(pages.device), max_padded if kernels.is_whole else 0)
+        num_processors = torch.cuda.get_device_properties(pages.device).multi_processor_count
+        num_bytes = _space_bytes(kernels, num_processors, max_padded)
         self._space = torch.zeros(num_bytes, dtype=torch.uint8, device=pages.device)
         self._ints = torch.zeros(_INTS_BYTES, dtype=torch.uint8, device=pages.device)
         self._prompts = flashinfer.BatchPrefillWithPagedKVCacheWrapper(self._space, "HND")
@@ -111,7 +112,7 @@ class _Wrappers:
 
     def _make_decodes(self, **buffers: Any) -> Any:
         make = self._library.BatchDecodeWithPagedKVCacheWrapper
-        return make(self._space, "HND", use_tensor_cores=self._shape.has_groups, **buffers)
+        return make(self._space, "HND", use_tensor_cores=self._kernels.decodes_by_tensor_cores, **buffers)
 
     def plan_decodes(self, host: Tensor, device: Tensor, num_padded: int | None) -> Any:
         _, starts, lasts, _ = host
@@ -146,21 +147,17 @@ class _Wrappers:
         return self._prompts
 
     def _heads(self) -> tuple[int, int, int, int]:
-        shape = self._shape
-        return shape.heads, shape.kv_heads, shape.head_dim, shape.block_size
+        spec = self._kernels.spec
+        return spec.num_heads, spec.num_kv_heads, spec.head_dim, self._kernels.block_size
 
     def _rest(self) -> dict[str, Any]:
-        shape = self._shape
-        return {
-            "window_left": shape.window_left,
-            "sm_scale": shape.head_dim**-0.5,
-            "q_data_type": shape.dtype,
-            "kv_data_type": shape.dtype,
-        }
+        spec, dtype = self._kernels.spec, self._kernels.dtype
+        left = spec.window - 1  # keys before its own that a query sees; -1: all
+        return {"window_left": left, "sm_scale": spec.scale, "q_data_type": dtype, "kv_data_type": dtype}
 
 
 def page_lists(step: StepInput, chunks: slice, block_size: int, num_padded: int | None) -> NDArray[np.int32]:
-    """What FlashInfer asks of n requests: [4, n + 1], the last entry of a row without a meaning where there are n.
+    """What FlashInfer has to know of n requests: [4, n + 1]; the last entry of a row of n has no meaning.
 
     the row of its block table
     where its pages begin among all that are listed
@@ -182,26 +179,23 @@ def page_lists(step: StepInput, chunks: slice, block_size: int, num_padded: int 
     return lists
 
 
-def _space_bytes(shape: AttentionShape, num_processors: int, max_padded: int) -> int:
-    """Room for what FlashInfer keeps of queries whose keys it has split, until it joins them: by its own rules.
+def _space_bytes(kernels: FlashKernels, num_processors: int, max_padded: int) -> int:
+    """Room for queries with split keys, which FlashInfer keeps until it joins them: by its own rules.
 
     In a step that is not captured it splits until the device is full twice, with tiles of up to 128 queries. In a
     captured one of decodes on tensor cores it keeps room for all tiles there may ever be.
     """
-    group = shape.heads // shape.kv_heads
+    heads, group = kernels.spec.num_heads, kernels.spec.num_heads // kernels.spec.num_kv_heads
     num_rows = 2 * num_processors * group * 128
-    if shape.has_groups:
+    if kernels.decodes_by_tensor_cores:
         tile = 16 if group <= 16 else 64 if group <= 64 else 128
-        num_rows = max(num_rows, shape.heads * (max_padded * (group + tile) + tile))
-    return num_rows * (shape.head_dim + 1) * 4 + 2**20
-
-
-def _all_chunks(step: StepInput) -> slice:
-    return slice(0, len(step.counts))
+        num_captured = max_padded if kernels.is_whole else 0
+        num_rows = max(num_rows, heads * (num_captured * (group + tile) + tile))
+    return num_rows * (kernels.spec.head_dim + 1) * 4 + 2**20
 
 
 def _long_chunks(step: StepInput) -> slice | None:
-    """From the first chunk that is answered in tiles to the last one."""
+    """From the first chunk that is computed in tiles to the last one."""
     if not len(step.tiles):
         return None
     ends = np.cumsum(step.counts)
@@ -211,11 +205,3 @@ def _long_chunks(step: StepInput) -> slice | None:
 
 def _aligned(count: int) -> int:
     return -(-count // _ALIGNED) * _ALIGNED
-
-
-def _pinned(size: int) -> Tensor:
-    return torch.zeros(size, dtype=torch.int32, pin_memory=True)
-
-
-def _num_processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

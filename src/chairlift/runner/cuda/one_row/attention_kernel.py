@@ -1,9 +1,8 @@
 """Attention of a single row in one kernel: rotation, the cache write, the walk over its context and the join.
 
-For models whose heads have keys of their own. One program a head and a stretch of the context. The one whose stretch
-holds the row's own position rotates and stores its key and value and uses them as they will be read; all others read
-what was there before, so no program waits for another. Who finishes last of a head joins the stretches, in their order:
-the bits do not depend on who that is.
+For models in which each head has its own keys. One program a head and a stretch of the context. The one that holds the
+row's own position rotates and stores its key and value and uses them as they will be read; the others read what was
+there before, so no program waits for another. The last program of a head to finish joins the stretches, in order.
 
 Always: `counters` is all 0 between launches.
 """
@@ -11,6 +10,7 @@ Always: `counters` is all 0 between launches.
 import triton
 import triton.language as tl
 
+from chairlift.runner.cuda.attention.pages import first_key
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import capped, kept, normalise, rotate
 
@@ -32,13 +32,10 @@ def attend_kernel(
     table = tables + tl.load(table_rows).to(tl.int64) * width
     slot = tl.load(slots)
     start = split * SPLIT
-    first = 0
-    if window > 0:
-        first = tl.maximum(position + 1 - window, 0)
+    first = first_key(position, window)
     if position < start or start + SPLIT <= first:  # padding too
         return
-    # Memory is asked for as early as can be: nearly all of the time is waiting for it. What lies in the cache was
-    # written by steps before this one.
+    # The cache is read first: nearly all of the time is waiting for it. It was written by earlier steps.
     end = tl.minimum(position, start + SPLIT)
     k1, k2, v1, v2 = _read(keys, values, table, head, start, first, end, HEADS, DIM, SIZE, TILE)
     low = tl.arange(0, HALF)

@@ -1,8 +1,7 @@
-"""Has the kernels of a start compiled by many processes while weights are loaded: one by one they were two thirds of a
-first start.
+"""Compiles the kernels of a start by many processes while weights are loaded: one by one took two thirds of a start.
 
-Only where they are not known to be in Triton's cache: a file beside them says that a start like this one has compiled
-them there. Nothing here may fail a start: what is not compiled ahead is compiled when it is launched.
+A file in Triton's cache says that a start like this one has compiled them. Nothing here may fail a start: what is not
+compiled ahead is compiled when it is launched.
 """
 
 import hashlib
@@ -39,7 +38,7 @@ class CompileAhead:
         weight_format: WeightFormat, limits: Limits, capability: tuple[int, int],
     ) -> None:  # fmt: skip
         """Begins, unless it has been done before."""
-        # Every key of the cache holds a sum over the whole compiler: in a thread, as weights are loaded next.
+        # Part of every key of the cache and slow: in a thread, as weights are loaded next.
         threading.Thread(target=triton_key, daemon=True).start()
         target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
         self._compiling: Future[Any] | None = None
@@ -55,7 +54,8 @@ class CompileAhead:
             return
         if kernels:
             order = json.dumps({"target": [target.backend, target.arch, target.warp_size], "kernels": kernels})
-            self._compiling = ThreadPoolExecutor(1).submit(_compile, order)
+            options: Any = {"input": order, "text": True, "capture_output": True, "check": True}
+            self._compiling = ThreadPoolExecutor(1).submit(subprocess.run, _COMPILER, **options)
 
     def wait(self) -> None:
         """Until they are in the cache."""
@@ -69,13 +69,9 @@ class CompileAhead:
             _log.warning("kernels are compiled one by one: %s", said[-1] if said else error)
 
 
-def _compile(order: str) -> None:
-    subprocess.run(_COMPILER, input=order, text=True, capture_output=True, check=True)
-
-
 def _mark(*start: object) -> Path:
-    """Named for all that decides which kernels there are: versions, our sources, what is started."""
-    told = hashlib.sha256(repr((sys.version, torch.__version__, triton.__version__, start)).encode())
+    """Named after all that decides on the kernels: versions, our sources, what is started."""
+    digest = hashlib.sha256(repr((sys.version, torch.__version__, triton.__version__, start)).encode())
     for path in sorted(Path(runner.__path__[0]).rglob("*.py")):
-        told.update(path.read_bytes())
-    return Path(triton.knobs.cache.dir) / f"chairlift-{told.hexdigest()[:32]}"
+        digest.update(path.read_bytes())
+    return Path(triton.knobs.cache.dir) / f"chairlift-{digest.hexdigest()[:32]}"

@@ -1,8 +1,8 @@
 """Compiles Triton kernels into the cache on disk, many at once; a program of its own, without torch or a GPU.
 
 It reads an order from its input: the GPU that kernels are for, and each kernel as Triton's own words for a launch
-(`specialization_data`). Whoever launches such a kernel afterwards finds it in the cache. Kernels that other processes
-compile at the same time are compiled twice and do no harm: the cache takes whole files only.
+(`specialization_data`). Later launches find them in the cache. Kernels that other processes compile at the same time do
+no harm: the cache takes whole files only.
 """
 
 import json
@@ -15,12 +15,13 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+from triton.runtime.cache import triton_key
 
 from chairlift.config.processors import num_processors
 
 
 class DriverStub:
-    """In the place of a GPU's driver, it says what Triton asks while it compiles."""
+    """In the place of a GPU's driver while Triton compiles."""
 
     def __init__(self, target: GPUTarget, device: int = 0) -> None:
         self._target = target
@@ -50,7 +51,7 @@ def compile_kernel(data: str) -> Any:
 
 
 def build_launcher(data: str) -> None:
-    """What hands arguments to the kernel, in C: in some versions of Triton one for each signature."""
+    """The C library that hands arguments to the kernel: in some versions of Triton one for each signature."""
     from triton.backends.nvidia.driver import CudaLauncher
 
     kernel = compile_kernel(data)
@@ -58,24 +59,17 @@ def build_launcher(data: str) -> None:
 
 
 def build_utils() -> None:
-    """What loads kernels onto a GPU, in C."""
+    """The C library that loads kernels onto a GPU."""
     assert driver.active.utils
-
-
-def _read_once() -> None:
-    """Every key of the cache holds a sum over the whole compiler, which takes a second: here once for all processes."""
-    from triton.runtime.cache import triton_key
-
-    triton_key()
 
 
 def main() -> None:
     order = json.load(sys.stdin)
     driver.set_active(DriverStub(GPUTarget(*order["target"])))
     kernels: list[str] = order["kernels"]
-    _read_once()
+    triton_key()  # part of every key of the cache, which takes a second: once for all processes
     num_processes = min(len(kernels) + 1, num_processors())
-    # Whose processes may be killed, where memory is short: then it fails and does not wait for them.
+    # Unlike multiprocessing.Pool it fails where memory is short and a process is killed.
     with ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork")) as pool:
         utils = pool.submit(build_utils)
         for _ in pool.map(build_launcher, kernels):

@@ -1,9 +1,8 @@
-"""Which kernels a start will launch, found out by launching them without a GPU: nothing has to be listed by hand.
+"""Which kernels a start will launch, found out by a dry run without a GPU: nothing has to be listed by hand.
 
-The steps that are run before serving, and those that are captured ahead, are laid out and launched in memory that
-nobody writes to and that therefore takes none. Triton asks before it compiles a kernel; the answer here is no, and what
-it was about to compile is noted. What torch would compute from it is left out too. Layers that are declared alike
-launch the same, so there is one of each kind.
+The steps that are run before serving, and those that are captured ahead, are laid out and launched in memory that is
+never written and so takes none. Triton's hook before compiling a kernel notes it and refuses, and what torch would
+compute is left out. There is one layer of each kind, as layers declared alike launch the same.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from chairlift.runner.weights.transfer import Transfer
 MakeRunner = Callable[[Decoder, KvCache, torch.device, Limits], Runner]
 
 _CPU = torch.device("cpu")
-_NO_GPU = -1  # Triton launches without asking what this process has compiled for a GPU that there is
+_NO_GPU = -1  # Triton does not look at what this process has compiled for a real GPU
 
 
 @torch.inference_mode()
@@ -45,7 +44,7 @@ def kernels_of_start(
 ) -> list[str]:  # fmt: skip
     """Each as Triton's own words for a launch, in the order of first launches."""
     config = replace(config, layers=config.kinds_of_layers)
-    ops = deepcopy(ops)  # what they may learn about a device they would learn about none
+    ops = deepcopy(ops)  # they keep what they learn about a device
     limits = replace(limits, num_blocks=-(-limits.max_model_len // limits.block_size))
     with _noting(target) as noted, _ShapesOnly():
         weights = Assembly(config, ops, _EmptyWeights(dtype), dtype, _CPU, weight_format, _NoTransfer(list))
@@ -81,7 +80,7 @@ class _NoTransfer(Transfer):
 
 
 class _ShapesOnly(TorchFunctionMode):
-    """What takes long, or takes numbers that nobody has computed, gives something of the right shape."""
+    """Operations that take long, or take numbers that were not computed, give something of the right shape."""
 
     _SHAPES: Mapping[Any, Callable[..., Tensor]] = {
         torch.nn.functional.linear: lambda x, matrix, bias=None: x.new_empty(len(x), len(matrix)),
@@ -106,10 +105,10 @@ def _noting(target: GPUTarget) -> Iterator[dict[str, None]]:
         yield noted
     finally:
         knobs.runtime.jit_cache_hook = before
-        driver.set_active(None)  # the GPU's own is made when it is asked for
+        driver.set_active(None)  # the GPU's own is made on first use
 
 
 def _note(noted: dict[str, None], asked: dict[str, Any]) -> bool:
-    """Whether this is dealt with, so that nothing is compiled and nothing launched."""
+    """True: nothing is compiled or launched."""
     noted[asked["specialization_data"]] = None
     return True

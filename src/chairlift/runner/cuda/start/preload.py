@@ -1,6 +1,6 @@
-"""Makes the GPU's driver ready while torch is imported: either takes its time, and they do not need each other.
+"""Makes the GPU's driver ready while torch is imported: both take long and are independent.
 
-Without torch. Nothing here may fail a start: whoever needs the driver makes it ready, or says why it cannot.
+Without torch. Nothing here may fail a start: later uses of the driver make it ready, or say why not.
 """
 
 import ctypes
@@ -8,12 +8,12 @@ import threading
 
 
 def preload() -> None:
-    """Begins, beside whatever comes next."""
+    """Begins, in a thread."""
     threading.Thread(target=_preload, name="preload", daemon=True).start()
 
 
 def _preload() -> None:
-    """Of the first GPU that is visible, which is the one that torch takes; its context stays for good."""
+    """Of the first visible GPU, which torch takes too; its context stays for good."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -9,7 +9,7 @@ _COMPILERS = ("gcc", "clang")  # those that Triton looks for
 
 
 def why_not_triton_compiles() -> str:
-    """Why it could not, and the way out, in words that follow "they"; empty where it can."""
+    """Why not, and the way out, in words that follow "they"; empty where it does."""
     if "CC" not in os.environ and not any(map(shutil.which, _COMPILERS)):
         return "need a C compiler, and there is none; install gcc"
     headers = Path(sysconfig.get_path("include")) / "Python.h"

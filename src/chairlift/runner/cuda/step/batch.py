@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.attention.tiling import Tiling
@@ -16,6 +17,22 @@ class CudaBatch(Batch):
     table_rows: Tensor  # int32 [T]
     tiling: Tiling  # of the short rows
     tiles: Tensor | None  # int32 [N, 4]: query tiles of long prompt chunks
-    # int32 [up to T]: positions of the first rows again, -1 where others answer: the tiles, or who has planned
-    short_positions: Tensor
-    planned: FlashPlan | None = None  # rows that FlashInfer answers
+    short_positions: Tensor  # int32 [up to T]: positions of the first rows; -1: of a tile or of `planned`
+    planned: FlashPlan | None = None  # rows that FlashInfer computes
+
+    @classmethod
+    def of(
+        cls, tokens: Tensor, positions: Tensor, slots: Tensor, tables: Tensor, table_rows: Tensor, tiling: Tiling,
+        short_positions: Tensor, tiles: Tensor | None = None, planned: FlashPlan | None = None,
+    ) -> "CudaBatch":  # fmt: skip
+        """Without what is told by chunks: no kernel of ours reads it."""
+        none, rest = positions[:0], (table_rows, tiling, tiles, short_positions, planned)
+        return cls(tokens, positions, slots, none, none, tables, 0, 0, none, *rest)
+
+
+def parts(num_rows: int, heads: int, num_splits: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """What stretches of contexts leave until they are joined: weighted values, and the largest score with the sum of
+    shares. like: [..., head_dim]"""
+    shape = num_rows, heads, num_splits
+    partials = torch.empty(*shape, like.shape[-1], dtype=torch.float32, device=like.device)
+    return partials, torch.empty(*shape, 2, dtype=torch.float32, device=like.device)

@@ -12,11 +12,11 @@ FILLERS = (0, -1, -1, -1, 0, 0, -1, -1)  # of padding
 
 
 class Columns(NamedTuple):
-    tokens: Words  # what to compute; 0 where the token is not known yet
-    refs: Words  # the row of the device whose last sampled token stands in for it; -1 where it is known
+    tokens: Words  # what to compute; 0: not known yet
+    refs: Words  # the row of the device with its last sampled token; -1: it is known
     positions: Words
     slots: Words  # where keys and values go
     table_rows: Words  # the row of the block tables
-    logit_rows: Words  # of each sample: the row of the step whose logits are wanted
+    logit_rows: Words  # of each sample: the row of the step with its logits
     sample_rows: Words  # of each sample: the row of the device that keeps its token
-    short: Words  # positions again, -1 for what tiles of queries answer
+    short: Words  # positions again, -1 for tiles of queries

@@ -3,8 +3,7 @@
     step input -> block moves -> step memory -> forward, or the graph of its key -> sampling -> in flight
 
 A step travels in one copy and runs as a captured graph where its shape allows: decodes and short prompts, padded to a
-rung of a ladder. Long prompts run eagerly. What requests ask beyond the argmax is done after the logits, on the device
-too (sampler.py). Only a step that scores the tokens of a prompt waits, and one with a filter that has no kernel.
+rung of a ladder. Long prompts run eagerly. Only steps that score a prompt or have a filter without a kernel wait.
 
 Always: step inputs are carried out in order on one stream. Knows nothing of plans or requests.
 """
@@ -23,16 +22,16 @@ from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graph_key import GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
-from chairlift.runner.cuda.step.in_flight import DeviceOutput, InFlight, Readback
+from chairlift.runner.cuda.step.in_flight import DeviceOutput, InFlight, read_back
 from chairlift.runner.cuda.step.input import StepInput
-from chairlift.runner.cuda.step.memory import StepMemory
+from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine.to_device import to_device
 from chairlift.runner.model import Decoder
 from chairlift.runner.sampling.scores import measure
 from chairlift.runner.torch.step_result import Scores, score_prompts
 
-OnLogits = Callable[[Tensor], None]  # is shown logits, a row for each sample and perhaps more, before they are changed
+OnLogits = Callable[[Tensor], None]  # gets logits, a row for each sample, before they are changed
 
 
 class DevicePart:
@@ -40,7 +39,7 @@ class DevicePart:
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False,
     ) -> None:  # fmt: skip
-        """exact: of a model whose operations are."""
+        """exact: the model's operations are."""
         width = -(-limits.max_model_len // kv.block_size)
         self._model = model
         if isinstance(model.ops, CudaOps):
@@ -57,11 +56,11 @@ class DevicePart:
         self._forward = Forward(self._model, kv, memory)
         self._graphs = Graphs(self._forward, memory, self._keys.max_tokens, limits.vocab_size)
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
-        self._readback = Readback(most, device)
+        self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens
 
     def launch(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> InFlight:
         self._kv.move_blocks(step.swap_outs, step.swap_ins, step.copies)
-        return self._readback.send(step, self.compute(step, uses_graphs, on_logits))
+        return read_back(step, self.compute(step, uses_graphs, on_logits), next(self._pinned))
 
     def compute(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> DeviceOutput:
         """Launches all that the step takes but block moves."""
@@ -78,11 +77,11 @@ class DevicePart:
             key = self._keys.of(num_padded, step.num_samples, 1 if planned is not None else step.max_context)
             logits, tokens = (self._graphs if uses_graphs else self._forward).run(key, planned)
         if on_logits is not None:
-            on_logits(logits)
+            on_logits(logits[: step.num_samples])
         return DeviceOutput(tokens, self._sampling.choose(step, logits, tokens), prompt_scores)
 
     def capture_one(self) -> bool:
-        """Captures one more of the steps that are likely to come; False when there is none."""
+        """Captures one more of the likely steps; False when there is none."""
         return self._planner is None and self._graphs.capture_one(self._keys.likely)
 
     def dry_run_likely(self) -> None:
@@ -93,7 +92,7 @@ class DevicePart:
                 self._forward.run(key, None)
 
     def _rung(self, step: StepInput) -> int | None:
-        """How many tokens the captured step has; None for one that is not captured."""
+        """The number of tokens with padding of a captured step; None: it is not captured."""
         if len(step.tiles) or len(step.prompt_spans):
             return None
         if self._planner is not None and not self._planner.can_capture(step):
@@ -103,7 +102,7 @@ class DevicePart:
     def _hidden(self, step: StepInput, planned: FlashPlan | None) -> Tensor:
         """Of a step that is not captured."""
         tiles = None
-        if len(step.tiles) and planned is None:  # else FlashInfer answers them
+        if len(step.tiles) and planned is None:  # else FlashInfer computes them
             tiles = to_device(step.tiles, self._device)
         tiling = self._keys.tiling_of(step.num_short, step.max_context)
         return self._forward.hidden(step.num_tokens, step.num_short, tiling, tiles, planned)

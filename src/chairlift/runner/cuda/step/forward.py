@@ -1,7 +1,7 @@
-"""The launches of a step: from its columns on the device to logits and the likeliest tokens.
+"""The launches of a step: from its columns on the device to logits and their argmax.
 
-Always: nothing here waits for the device or asks what it has computed, so that a step can be captured as it is. Tokens
-that are sampled stay on the device for the next step.
+Always: nothing here waits for the device or reads from it, so that a step can be captured. Sampled tokens stay on the
+device for the next step.
 """
 
 import torch
@@ -36,7 +36,7 @@ class Forward:
     def hidden(
         self, num_tokens: int, num_short: int, tiling: Tiling, tiles: Tensor | None, planned: FlashPlan | None
     ) -> Tensor:
-        """What the head reads, of every token; num_short: rows up to the last that is answered by itself."""
+        """What the head reads, of every token; num_short: rows up to the last that is computed by itself."""
         columns, last = self._memory.columns, self._memory.last
         known, refs, positions, slots, table_rows, _, _, short = columns[:, :num_tokens]
         tokens = torch.empty(num_tokens, dtype=torch.int64, device=last.device)
@@ -46,27 +46,13 @@ class Forward:
         if planned is not None and planned.high - planned.low < num_tokens:
             short = positions.clone()
             short[planned.low : planned.high] = -1
-        nothing = columns[0, :0]
-        batch = CudaBatch(
-            tokens=tokens,
-            positions=positions,
-            slots=slots,
-            starts=nothing,
-            contexts=nothing,
-            tables=self._memory.tables,
-            num_decodes=0,
-            max_context=0,
-            logit_rows=nothing,
-            table_rows=table_rows,
-            tiling=tiling,
-            tiles=tiles,
-            short_positions=short[:num_short],
-            planned=planned,
+        batch = CudaBatch.of(
+            tokens, positions, slots, self._memory.tables, table_rows, tiling, short[:num_short], tiles, planned
         )
         return self._model.hidden(batch, self._kv)
 
     def choose(self, hidden: Tensor, num_samples: int) -> tuple[Tensor, Tensor]:
-        """(logits, tokens) of the samples, the likeliest each; -1 where logits are not numbers."""
+        """(logits, their argmax) of the samples; -1 where logits are not numbers."""
         _, _, _, _, _, logit_rows, sample_rows, _ = self._memory.columns[:, :num_samples]
         wanted = hidden if len(hidden) == num_samples == 1 else hidden.index_select(0, logit_rows)
         logits = self._model.logits(wanted)

@@ -1,7 +1,7 @@
 """Captured steps: all launches of a step as one.
 
-Always: a step comes out the same whether it is captured or not. Graphs share their memory, and the logits are those of
-the captured step that ran last: they are read before the next one runs. Capturing ends for good where memory runs out.
+Always: a step comes out the same whether it is captured or not. Graphs share their memory, and the logits: they are
+read before the next one runs. Capturing ends for good where memory runs out.
 """
 
 import logging
@@ -46,18 +46,18 @@ class Graphs:
         return logits, tokens
 
     def capture_one(self, keys: Iterable[GraphKey]) -> bool:
-        """The first that is not captured; False where there is none or it cannot be."""
+        """The first that is not captured; False where there is none or it fails."""
         key = next((key for key in keys if key not in self._captured), None)
         if key is None or not self._can_capture:
             return False
-        with suppress(RuntimeError, triton.TritonError):  # nobody waits for it
+        with suppress(RuntimeError, triton.TritonError):  # no step waits for it
             self._capture(key, None)
         return key in self._captured
 
     def _capture(self, key: GraphKey, planned: FlashPlan | None) -> None:
-        """Where there is no memory for it nothing is captured, now or later: the steps run all the same."""
+        """Where memory runs out nothing is captured, now or later: steps run eagerly."""
         stream = torch.cuda.current_stream()
-        # Always the same: libraries keep memory for every stream that they have seen.
+        # Always the same stream: libraries keep memory for each.
         side = self._side = self._side or torch.cuda.Stream()
         try:
             # Around the capture too: where that cannot be ended, torch would stay on its stream.
@@ -76,7 +76,7 @@ class Graphs:
 
 @contextmanager
 def _beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None]:
-    """On another stream, between what the one was told before and what it is told afterwards."""
+    """On another stream, between earlier and later launches of the one."""
     side.wait_stream(stream)
     try:
         with torch.cuda.stream(side):
@@ -87,8 +87,7 @@ def _beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None
 
 @contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """What `torch.cuda.graph` does, but torch keeps the memory that it holds: the next step would have to get it again,
-    and `measure` has left room for both."""
+    """As `torch.cuda.graph`, but torch keeps its memory, which the next step needs; `measure` leaves room for both."""
     torch.cuda.synchronize()
     graph.capture_begin(pool=pool)
     try:

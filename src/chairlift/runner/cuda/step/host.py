@@ -1,7 +1,6 @@
 """The host's part of a step: from a plan to its step input.
 
-Always: what the device holds of requests is known here, so a step input has only what it lacks. Knows nothing of
-tensors or devices.
+Always: it knows what the device holds of requests, so a step input has only the rest. Knows nothing of tensors.
 """
 
 from collections.abc import Sequence
@@ -38,19 +37,11 @@ class HostPart:
         num_short = len(short)
         if notes.tiles:
             num_short = int(np.max(np.flatnonzero(short >= 0), initial=-1)) + 1
+        tiles, updates, max_context = words(notes.tiles, 4), words(notes.updates, 3), int(short.max()) + 1
+        moves = _moves(plan.swap_outs), _moves(plan.swap_ins), _moves(plan.copies)
+        sampling = sampling_rows(self._table, columns)
         return StepInput(
-            plan.step,
-            num_short,
-            int(short.max()) + 1,
-            columns,
-            counts,
-            words(notes.tiles, 4),
-            words(notes.updates, 3),
-            _moves(plan.swap_outs),
-            _moves(plan.swap_ins),
-            _moves(plan.copies),
-            sampling_rows(self._table, columns),
-            *_prompt_scores(plan),
+            plan.step, num_short, max_context, columns, counts, tiles, updates, *moves, sampling, *_prompt_scores(plan)
         )
 
     def forget_tables(self) -> None:

@@ -1,14 +1,14 @@
-"""A step as it crosses from the host to the device: one value that says all of it, in plain integers.
+"""A step as it crosses from the host to the device: one value of plain integers.
 
-The host makes it from a plan (`host.py`); a device part (`device.py`) needs nothing else and may be in another process,
-where it comes as bytes. docs/formats.md has the bytes, field by field.
+`HostPart` makes it from a plan. `DevicePart` needs nothing else and may be in another process, where it comes as bytes:
+docs/formats.md.
 
 Always: what lies on the device between steps (block tables, last sampled tokens, keys and values) is changed by step
 inputs alone, in the order of their steps. Without torch.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,16 +66,14 @@ class StepInput(NamedTuple):
         if head[:2] != [_MAGIC, _VERSION]:
             raise ValueError(f"not a step input of version {_VERSION}")
         rest = np.frombuffer(data, np.int32, offset=8 * len(head))
-        arrays, low = [], 0
+        arrays: list[Any] = []
+        low = 0
         for length, width in zip(head[_NUM_NUMBERS:], _WIDTHS, strict=True):
             part = rest[low : low + length * (width or 1)]
             arrays.append(part.reshape(length, width) if width else part)
             low += len(part)
-        _, _, step, num_short, max_context = head[:_NUM_NUMBERS]
-        counts, tiles, updates, outs, ins, copies = arrays[8:14]
-        columns, sampling, (spans, prompts) = Columns(*arrays[:8]), SamplingRows(*arrays[14:20]), arrays[20:]
         return cls(
-            step, num_short, max_context, columns, counts, tiles, updates, outs, ins, copies, sampling, spans, prompts
+            *head[2:_NUM_NUMBERS], Columns(*arrays[:8]), *arrays[8:14], SamplingRows(*arrays[14:20]), *arrays[20:]
         )
 
 

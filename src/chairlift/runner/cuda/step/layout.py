@@ -1,4 +1,4 @@
-"""The columns of a plan's tokens and samples (columns.py), and what is found on the way; plain numpy."""
+"""Lays a plan out as columns, with the table updates, new requests and tiles that it takes; plain numpy."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
 from chairlift.runner.cuda.step.request_rows import Arrivals, RequestRows, Updates
 
-# A prompt chunk with more pairs of queries and keys than this is answered by tiles of queries, not row by row.
+# A prompt chunk with more pairs of queries and keys is computed by tiles of queries, not row by row.
 MAX_ROW_PAIRS = 64 * 256
-QUERIES = 64  # of a tile, which one program answers
+QUERIES = 64  # of a tile, which is one program's
 _NOTHING = np.zeros(0, np.int32)
 
 
@@ -39,7 +39,7 @@ def lay_out(plan: StepPlan, rows: RequestRows, block_size: int, notes: Notes) ->
 
 
 def _decodes(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, notes: Notes) -> list[Words]:
-    """The columns but the last, and the counts, of chunks of one token; of none where some have several samples."""
+    """The columns but the last, and the counts, of chunks of one token; empty where some have several samples."""
     num = len(chunks)
     if not num:
         return [_NOTHING] * NUM_COLUMNS

@@ -1,13 +1,12 @@
-"""What a step reads on the device: its own columns (columns.py), and block tables and last sampled tokens, which
-stay.
+"""What a step reads on the device: its own columns (columns.py), and block tables and last sampled tokens, which stay.
 
-Always: the columns lie side by side, so that they travel as one piece, and are those of the step that is being
-launched. Padding has position -1 and slot -1 and touches nothing but the last row of the sampled tokens, which no
-request has.
+Always: the columns are those of the step that is being launched and travel as one piece. Padding has position -1 and
+slot -1 and touches nothing but the last row of the sampled tokens, which no request has.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -15,8 +14,9 @@ from torch import Tensor
 
 from chairlift.runner.cuda.step.columns import FILLERS, NUM_COLUMNS
 from chairlift.runner.cuda.step.input import StepInput
-from chairlift.runner.cuda.step.pinned import pinned_ring
-from chairlift.runner.machine.to_device import to_device
+from chairlift.runner.machine.to_device import on_host, to_device
+
+_NUM_PIECES = 4  # more than steps in flight
 
 
 class StepMemory:
@@ -44,7 +44,7 @@ class StepMemory:
 
     @contextmanager
     def padding(self, num_tokens: int) -> Iterator[None]:
-        """A step of nothing but padding, in the place of the one that is being launched."""
+        """A step of padding alone, in the place of the one that is being launched."""
         before = self.columns
         self.columns = _columns(self._space, num_tokens)
         kept = self.columns.clone()
@@ -66,3 +66,9 @@ def _columns(memory: Tensor, count: int) -> Tensor:
 def _aligned(count: int) -> int:
     """So that every column begins at a multiple of 16 bytes: Triton compiles a kernel again for one that does not."""
     return -(-count // 4) * 4
+
+
+def pinned_ring(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
+    """Pinned pieces [size] in turn: none is written over before it has travelled, where each step takes one at the most
+    and failed ones are waited for."""
+    return cycle([on_host((size,), dtype, device) for _ in range(_NUM_PIECES)])

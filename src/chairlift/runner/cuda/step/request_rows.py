@@ -1,9 +1,8 @@
-"""Where requests live on the device: a row of the block tables and of the last sampled tokens each.
+"""The rows of requests on the device: one of the block tables and of the last sampled tokens each.
 
-Always: of the requests that were planned last, as many as there are rows keep theirs; a row that goes to another is
-filled anew. Requests are known by their ids, and plans name those whose block table is another. `tables` are what the
-device holds, so only differences travel. The requests that decode are mostly those of the step before, so these are
-remembered.
+Always: the requests that were planned last keep their rows, as many as there are; a row that goes to another is filled
+anew. Requests are known by their ids, and plans name those with another block table. `tables` are what the device
+holds, so only differences travel. The decodes of the step before are remembered, as most come again.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ class RequestRows:
         self._crowd_rows = np.zeros(0, np.int32)
 
     def begin(self, step: int, new_tables: Sequence[RequestId]) -> None:
-        """A step that does not count on from the last is another scheduler's, which may use the same ids again."""
+        """A step that does not count on from the last is another scheduler's, which may reuse ids."""
         if step <= self._step:
             self._owners, self._rows, self._crowd = [], {}, ()
         self._step = step
@@ -46,7 +45,7 @@ class RequestRows:
             row = self._rows[request.id] = self._give(request.id)
             self._num_filled[row] = 0
             arrivals.append((row, request))
-            self._crowd = ()  # it may have been one of theirs
+            self._crowd = ()  # the row may have been one of theirs
         self._steps[row] = self._step
         return row
 
@@ -73,7 +72,7 @@ class RequestRows:
         self, requests: Sequence[Request], tables: Sequence[Sequence[BlockId]], lengths: Sequence[int],
         arrivals: Arrivals, updates: Updates,
     ) -> NDArray[np.int32]:  # fmt: skip
-        """The rows of many, filled: the same as one after the other, and fast where they are those of the last call."""
+        """The rows of many, filled; fast where they are those of the last call."""
         if requests != self._crowd:
             self._crowd_rows = np.fromiter(self._look_up(requests, arrivals), np.int32, len(requests))
             self._crowd = requests
@@ -89,5 +88,5 @@ class RequestRows:
         return known if len(known) == len(requests) else [self.of(request, arrivals) for request in requests]
 
     def forget_tables(self) -> None:
-        """After a step that failed, as nothing is known of which of its blocks have travelled."""
+        """After a failed step: its blocks may not have travelled."""
         self._num_filled[:] = 0
