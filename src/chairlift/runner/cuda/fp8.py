@@ -2,11 +2,10 @@
 
     about matrix[o, i] = bytes[o, i] * scales[o]        448 * scales[o] = max of |matrix[o, :]|
 
-What a matrix is multiplied by is rounded the same way, row by row, so that the product is one of bytes; each of its
-numbers is then scaled by row and by output. A single row is not rounded: there time goes into reading the weights.
+Activations are rounded the same way, row by row, so that the product is one of bytes; its numbers are then scaled by
+row and by output. A single row is not rounded: there time goes into reading the weights.
 
-Always: bytes and scale of a row depend on that row alone. Knows nothing of layers; keys and values are in fp8 by
-kernels.py.
+Always: bytes and scale of a row depend on that row alone. Knows nothing of layers.
 """
 
 import torch
@@ -28,7 +27,7 @@ def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Fp8Weight:
-    """Takes a matrix [out, in] whose dimensions are multiples of 16; products come out in bfloat16."""
+    """Of a matrix [out, in] with dimensions that are multiples of 16; products are bfloat16."""
 
     def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
         self._matrix, scales = round_rows(matrix.contiguous())

@@ -1,7 +1,6 @@
 """The small kernels of a step in Triton: norm, rotation with the cache write, activation, rounding to fp8.
 
-Always: a row's result is computed from its own inputs in a fixed order, whatever shares the launch. They run in
-Triton's interpreter too, which is how they are tested without a GPU.
+Always: a row's result is computed from its own inputs in a fixed order, whatever shares the launch.
 """
 
 import triton
@@ -149,7 +148,7 @@ def rotate_store_kernel(
 
 @triton.jit
 def kept(x, memory):
-    """x as the cache keeps it. In fp8 (e4m3) what is beyond the largest number becomes that, as nothing is scaled."""
+    """x as the cache keeps it. In fp8 (e4m3) it is clipped to the largest number, as nothing is scaled."""
     if memory.dtype.element_ty == tl.float8e4nv:
         x = x.to(tl.float32)
         x = tl.where(x > E4M3_MAX, E4M3_MAX, tl.where(x < -E4M3_MAX, -E4M3_MAX, x))  # NaN stays NaN

@@ -43,7 +43,7 @@ def read(
     keys, values, table, low, first, end, kv_head,
     KV_HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, IS_EDGE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of keys and one of values, each [TILE, DIM]; at the edge 0 where a place is not in first..end (first None: ..end)."""
+    """A tile of keys and one of values, each [TILE, DIM]; at the edge 0 outside of first..end, or of ..end."""
     places = low + tl.arange(0, TILE)
     dims = tl.arange(0, DIM)
     if IS_EDGE:

@@ -1,6 +1,6 @@
-"""The kernels of `--exact` beside attention's: the product and the weight of all logits, in Triton.
+"""The kernels of `--exact` beside attention's, in Triton: the product and the log-sum-exp of logits.
 
-Always: what is computed of a row is computed in one order, whatever shares the launch.
+Always: a row is computed in one order, whatever shares the launch.
 """
 
 import triton
@@ -18,10 +18,9 @@ def product_kernel(
 ):  # fmt: skip
     """x [num_rows, width], weight [num_outputs, width] -> out [num_rows, num_outputs]
 
-    The weight comes first: the tensor cores take sixteen lines or 64 of what is first, but as few as 8 of what is
-    second, and there are always more outputs than rows of a small step. Where 64 outputs a program leave processors
-    idle, it takes fewer (NUM_FULL), and the other lines are empty. IS_FULL: no line is; IS_EVEN: all stretches are as
-    long.
+    The weight comes first: tensor cores take 16 or 64 lines of what is first, but as few as 8 of what is second, and a
+    small step has more outputs than rows. Where 64 outputs a program leave processors idle, it takes fewer (NUM_FULL),
+    and the other lines are empty. IS_FULL: no line is; IS_EVEN: all stretches are as long.
 
     ACTIVATION, unless it is empty: weight [2 * num_outputs, width] -> activation(first half of the product) * second
     half, as `activate_kernel` has it. Half of a program's lines are of the first half, the others go with them.
@@ -45,7 +44,7 @@ def product_kernel(
     columns = tl.arange(0, STRETCH)
     from_x = x + rows[:, None].to(tl.int64) * width + columns[None, :]
     from_weight = weight + places[:, None].to(tl.int64) * width + columns[None, :]
-    policy: tl.constexpr = "evict_first" if ROWS == 16 else ""  # few rows are one block: nobody reads them again
+    policy: tl.constexpr = "evict_first" if ROWS == 16 else ""  # few rows are one block: they are read once
     sums = tl.zeros([OUTPUTS, ROWS], dtype=tl.float32)
     for low in range(0, width, STRETCH):
         first = _load(from_weight + low, is_output[:, None], low + columns < width, IS_FULL, IS_EVEN, policy)

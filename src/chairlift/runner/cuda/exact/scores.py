@@ -1,7 +1,7 @@
-"""How likely tokens were, whatever shares their step: for `--exact`.
+"""Scores of tokens, whatever shares their step: for `--exact`.
 
-Torch picks how it adds up a row by the number of rows and by where the row begins, and among equal logits its top-k
-takes whichever it meets. Here a row is one program's, and of equals the first by id goes first.
+Torch adds up a row by the number of rows and by where it begins, and its top-k takes any of equal logits. Here a row is
+one program's, and of equals the first by id goes first.
 """
 
 import torch

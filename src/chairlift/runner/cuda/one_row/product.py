@@ -1,5 +1,4 @@
-"""The matrix product of a single row: time goes into reading the weight once, which general products do not do at the
-speed of memory."""
+"""Launches the matrix product of a single row, which reads the weight at the speed of memory."""
 
 import torch
 import triton

@@ -1,6 +1,6 @@
 """The matrix product of a single row in Triton.
 
-A program has some outputs and walks their weights in long stretches; the sums of a stretch stay apart until the end.
+A program walks the weights of some outputs in long stretches; sums of a stretch stay apart until the end.
 Without torch: kernels are compiled by processes that do not wait for it.
 """
 

@@ -1,5 +1,4 @@
-"""The likeliest token of each row of logits in Triton, kept for the next step too: one kernel for what takes torch a
-dozen, which a step of one row would feel."""
+"""The argmax of each row of logits in Triton, kept for the next step too: one kernel, where torch has a dozen."""
 
 import triton
 import triton.language as tl
@@ -8,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def argmax_kernel(logits, sample_rows, tokens, last, vocab, spare, TILE: tl.constexpr):
     """One row a program. tokens[row]: the first of the largest, -1 where some logit or the largest is not a number;
-    last[sample_rows[row]]: the same, but 0 for -1; padding has -1 there and goes to `spare`."""
+    last[sample_rows[row]]: the same, but 0 for -1; padding has sample row -1 and writes to `spare`."""
     row = tl.program_id(0).to(tl.int64)
     tops = tl.full([TILE], float("-inf"), tl.float32)
     firsts = tl.zeros([TILE], tl.int32)

@@ -1,9 +1,9 @@
 """Choosing a token from each row of logits in Triton: the steps of runner/sampling/sampler.py, without sorting.
 
-A token's distance is how far its logit lies below the largest: 0 for the likeliest, infinite for a forbidden one. No
-distance is negative, so their bits, read as integers, have the same order. What sorting would tell is told by an edge:
-the least distance up to which the tokens' number (top-k) or weight (top-p, the draw) reaches a mark. `_edge` finds it
-by summing up to several distances in each pass over the row. Of tokens at the same distance the first by id go first.
+A token's distance is how far its logit lies below the largest: 0 for the argmax, infinite for a forbidden one. No
+distance is negative, so their bits, read as integers, have the same order. An edge takes the place of sorting: the
+least distance up to which the tokens' number (top-k) or weight (top-p, the draw) reaches a mark. `_edge` finds it by
+summing up to several distances in each pass over the row. Of tokens at the same distance the first by id go first.
 
 Always: a row's token comes from its own numbers, summed in a fixed order, whatever shares the launch.
 """
@@ -20,8 +20,7 @@ def draw_kernel(
     WIDTH: tl.constexpr, CANDIDATES: tl.constexpr, ATTEMPTS: tl.constexpr, PIVOTS: tl.constexpr, TILE: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row of `draws` a program (rows.py): tokens[row] and last[keeper]; -1 and 0 where logits are not
-    numbers."""
+    """One row of `draws` (rows.py) a program: tokens[row] and last[keeper]; -1 and 0 where logits are not numbers."""
     own = draws + tl.program_id(0) * WIDTH
     row = tl.load(own).to(tl.int64)
     keeper = tl.load(own + 1)
@@ -136,7 +135,7 @@ def _distances(x, vocab, largest, places):
 
 @triton.jit
 def _weigh(distances, scale, min_p):
-    """1 for the likeliest; nothing for what min-p leaves out."""
+    """1 for the argmax; 0 for what min-p leaves out."""
     weights = tl.exp(-(distances.to(tl.float32, bitcast=True) * scale))
     return tl.where(weights >= min_p, weights, 0.0)
 
@@ -174,8 +173,8 @@ def _edge(
 ):  # fmt: skip
     """The least distance up to which tokens weigh (or count) the mark, or more than it; and what those nearer do.
 
-    Up to `far`, where some token lies, they are taken to. If some distance splits the count exactly, it is told as an
-    edge beyond it at which nobody is wanted.
+    It is `far` at the most, where some token lies. A distance that splits the count exactly is given as an edge beyond
+    it with no tokens at it.
     """
     # The sum up to low is short of the mark, the sum up to high is not, and some token lies between.
     low = far * 0 - 1

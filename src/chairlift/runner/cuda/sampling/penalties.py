@@ -1,7 +1,7 @@
-"""What each request has said so far, beside its keys and values, and the penalties that follow from it; in Triton.
+"""Penalties by the tokens of each request, which lie beside its keys and values; in Triton.
 
-A place of the cache has a slot for the token that was computed there. So the block tables lead to the tokens as they do
-to keys and values, and what is shared, copied or moved brings its tokens along.
+The cache keeps the token that was computed in each slot. So block tables lead to tokens as to keys and values, and what
+is shared, copied or moved brings its tokens along.
 """
 
 import triton
@@ -10,8 +10,8 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["count"])
 def resolve_tokens_kernel(known, refs, slots, last, tokens, cached_tokens, count, BLOCK: tl.constexpr):
-    """tokens: what each row of the step computes, where it is not known what its request sampled last; and into its
-    slot of the cached_tokens with it. Padding has no slot."""
+    """tokens: what each row of the step computes; not known: what its request sampled last. They go into their slots of
+    cached_tokens too. Padding has no slot."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_row = rows < count
     ref = tl.load(refs + rows, mask=is_row, other=-1)
@@ -41,7 +41,7 @@ def penalise_kernel(
     logits, penalties, tables, cached_tokens, counts, table_width, vocab,
     WIDTH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Changes the logits of tokens that were counted, and takes the counts away: who finds one, changes the logit."""
+    """Changes the logits of counted tokens and clears the counts: the program that finds a count changes the logit."""
     penalty = penalties + tl.program_id(0) * WIDTH
     tokens, _, is_there = _context(penalty, tables, cached_tokens, table_width, SIZE, BLOCK)
     own = counts + tl.program_id(0).to(tl.int64) * vocab + tokens
@@ -60,7 +60,7 @@ def penalise_kernel(
 
 @triton.jit
 def _context(penalty, tables, cached_tokens, table_width, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """A stretch of what a penalised request has said: (tokens, their places, which are there)."""
+    """A stretch of a penalised request's context: (tokens, their places, which are there)."""
     places = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_there = places < tl.load(penalty + 2)
     table = tables + tl.load(penalty + 1).to(tl.int64) * table_width

@@ -1,7 +1,7 @@
-"""The sampling rows of a step: what the sampling table asks of its tokens, as words for Triton kernels; plain numpy.
+"""The sampling rows of a step: the sampling table's rows of its samples, as words for Triton kernels; plain numpy.
 
-The table's row of a request is packed when it gets a row of the device, and a step selects those of its samples: no
-Python runs for each sample. Numbers that are not integers are float32, in their bits.
+A request's row of the table is packed when it gets a row of the device: no Python runs for each sample. Numbers that
+are not integers are float32, in their bits.
 
     draws      row of the logits, row that keeps the token, temperature (0: the argmax), filters, noise for the first
                attempt and for those that may follow

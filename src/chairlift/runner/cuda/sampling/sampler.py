@@ -1,5 +1,5 @@
-"""Shaping logits, choosing tokens and scoring them on the device: launched after a step's logits. Only tokens with a
-filter that has no kernel are waited for: the torch sampler draws them.
+"""Shaping logits, choosing tokens and scoring them on the device, after a step's logits. Only tokens with a filter that
+has no kernel are waited for: the torch sampler draws them.
 
 raw logits -> penalties -> bias, forbidden stops -> draw -> tokens, in place of the argmax
     |                                                         |
@@ -36,8 +36,8 @@ class CudaSampler:
         self._counts: Tensor | None = None  # all 0 between steps
 
     def choose(self, step: StepInput, logits: Tensor, tokens: Tensor) -> Tensor | None:
-        """Overwrites logits [S, vocab], and where tokens [S] are not simply the argmax, them and what is kept of
-        them. -> what `measure` tells of those that are scored"""
+        """Overwrites logits [S, vocab], and tokens [S], here and in `last`, where they are not the argmax. -> what `measure`
+        gives for those that are scored"""
         asked = step.sampling
         if not (len(asked.draws) or len(asked.slow) or len(asked.scored)):
             return None
@@ -84,7 +84,7 @@ class CudaSampler:
 
 
 def draw(logits: Tensor, draws: Tensor, tokens: Tensor, last: Tensor) -> None:
-    """draws as rows.py tells: a token for each, into tokens and last."""
+    """draws: see rows.py; a token for each, into tokens and last."""
     draw_kernel[(len(draws),)](
         logits, draws, tokens, last, logits.shape[1],
         WIDTH=DRAW_WIDTH, CANDIDATES=CANDIDATES, ATTEMPTS=MAX_ATTEMPTS, PIVOTS=8, TILE=4096, STAGES=1, num_warps=32,
