@@ -52,7 +52,7 @@ class CudaRunner:
     def submit(self, plan: StepPlan) -> None:
         try:
             step = self.host.input_of(plan)
-            self._steps.append((plan, self.device.launch(step, self.uses_graphs, self._on_logits(plan))))
+            self._steps.append((plan, self.device.launch(step, self.uses_graphs, self._hook(plan))))
         except (RuntimeError, MemoryError, triton.TritonError) as error:
             self.host.forget_tables()
             _wait()
@@ -77,13 +77,11 @@ class CudaRunner:
         """Launches all that the plan takes, without a result: on a device without memory there is none."""
         self.device.compute(self.host.input_of(plan), uses_graphs=False)
 
-    def _on_logits(self, plan: StepPlan) -> OnLogits | None:
-        seen = self.on_logits
-        if seen is None:
+    def _hook(self, plan: StepPlan) -> OnLogits | None:
+        if self.on_logits is None:
             return None
         positions = [chunk.start + chunk.count - 1 for chunk in plan.chunks for _ in chunk.samples]
-
-        return partial(seen, _sampled(plan), positions)
+        return partial(self.on_logits, _sampled(plan), positions)
 
 
 def _sampled(plan: StepPlan) -> list[RequestId]:

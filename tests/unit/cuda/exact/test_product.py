@@ -10,7 +10,7 @@ from chairlift.config.model import ACTIVATIONS
 from chairlift.runner.cuda.exact import product as exact_product
 from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials, Tile, first_equal, gated, padded, product
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.step.ladder import ladder
+from chairlift.runner.cuda.step.graph_key import ladder
 
 pytestmark = [
     pytest.mark.skipif(

@@ -47,9 +47,10 @@ def read(
     places = low + tl.arange(0, TILE)
     dims = tl.arange(0, DIM)
     if IS_EDGE:
-        is_there = places < end
-        if first is not None:
-            is_there = (places >= first) & is_there
+        if first is None:
+            is_there = places < end
+        else:
+            is_there = (places >= first) & (places < end)
         blocks = tl.load(table + places // SIZE, mask=is_there, other=0).to(tl.int64)
     else:
         blocks = tl.load(table + places // SIZE).to(tl.int64)

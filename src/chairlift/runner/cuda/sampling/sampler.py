@@ -36,8 +36,8 @@ class CudaSampler:
         self._counts: Tensor | None = None  # all 0 between steps
 
     def choose(self, step: StepInput, logits: Tensor, tokens: Tensor) -> Tensor | None:
-        """Overwrites logits [S, vocab], and tokens [S], here and in `last`, where they are not the argmax. -> what `measure`
-        gives for those that are scored"""
+        """Overwrites logits [S, vocab], and tokens [S], here and in `last`, where they are not the argmax.
+        -> what `measure` gives for those that are scored"""
         asked = step.sampling
         if not (len(asked.draws) or len(asked.slow) or len(asked.scored)):
             return None

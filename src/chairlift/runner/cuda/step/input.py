@@ -72,9 +72,8 @@ class StepInput(NamedTuple):
             part = rest[low : low + length * (width or 1)]
             arrays.append(part.reshape(length, width) if width else part)
             low += len(part)
-        step, num_short, max_context = head[2:_NUM_NUMBERS]
         columns, sampling = Columns(*arrays[:8]), SamplingRows(*arrays[14:20])
-        return cls(step, num_short, max_context, columns, *arrays[8:14], sampling, *arrays[20:])
+        return cls._make((*head[2:_NUM_NUMBERS], columns, *arrays[8:14], sampling, *arrays[20:]))
 
 
 _NUM_NUMBERS = 5  # in front of the lengths
