@@ -98,7 +98,7 @@ class Distance:
 
     most: float
     mean: float
-    same_top: float  # share of positions whose likeliest token is the same
+    same_top: float  # share of positions with the same argmax
     divergence: float  # mean of KL(base || choice), in nats
 
 

@@ -80,7 +80,7 @@ def _kernels_of_step(gpu: GpuEngine, name: str, lengths: Lengths) -> list[Row]:
 
 
 def busy(config: ModelConfig, workload: Path) -> list[Row]:
-    """The share of a run in which some kernel or copy was under way; the first run of three captures graphs."""
+    """The share of a run in which some kernel or copy was in flight; the first run of three captures graphs."""
     gpu = GpuEngine(config, max_running=256, max_step_tokens=256)
     lengths = lengths_of(workload)
     drain(gpu.engine(LongestFirst(), lengths))

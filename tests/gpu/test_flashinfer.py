@@ -45,7 +45,7 @@ SHAPE: dict[str, Any] = {
 CONFIG = uniform_model(**SHAPE)
 LIMITS = Limits(vocab_size=997, max_model_len=1120, block_size=16, num_blocks=70, max_running=8, max_step_tokens=256)
 HEADS, DIM, DTYPE = 8, 128, torch.bfloat16  # a kernel is compiled for each size and type, which takes a minute
-# How much less likely than the likeliest a token may be: rounding makes up to 0.02, one wrong page of a few 0.4.
+# How much less likely than the argmax a token may be: rounding makes up to 0.02, one wrong page of a few 0.4.
 MAX_REGRET = 0.05
 Span = tuple[int, int]  # (tokens in the cache before, tokens of the chunk)
 
@@ -201,7 +201,7 @@ def outputs(events: list[Event]) -> dict[int, list[int]]:
 
 
 def regrets(judge: Runner, requests: list[Request], tokens: dict[int, list[int]]) -> list[float]:
-    """How much less likely than the likeliest each token was in the eyes of another runner."""
+    """How much less likely than the argmax each token is for another runner."""
     asked = [
         make_request(r.id, [*r.prompt, *tokens[r.id]], 1, temperature=0.0, prompt_logprobs=1) for r in requests
     ]  # fmt: skip
@@ -216,7 +216,7 @@ def regrets(judge: Runner, requests: list[Request], tokens: dict[int, list[int]]
 
 @pytest.mark.parametrize("attention", ["flashinfer", "auto"])
 @pytest.mark.parametrize("kv_heads", [8, 2])
-def test_every_token_of_a_crowd_is_one_that_torch_finds_likeliest(attention: str, kv_heads: int) -> None:
+def test_every_token_of_many_requests_is_nearly_the_argmax_of_torch(attention: str, kv_heads: int) -> None:
     config = uniform_model(**SHAPE | {"num_kv_heads": kv_heads})
     requests = crowd()
     events = run(make(config, attention), requests)

@@ -23,7 +23,7 @@ from chairlift.runner.cuda.kernels import activate_kernel, add_rms_norm_kernel, 
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
 from chairlift.runner.cuda.one_row.attention_kernel import attend_kernel
 from chairlift.runner.cuda.one_row.product_kernel import gated_kernel, one_row_kernel
-from chairlift.runner.cuda.flashinfer.pages import list_pages_kernel
+from chairlift.runner.cuda.attention.pages import list_pages_kernel
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}

@@ -42,7 +42,7 @@ def test_both_runners_show_the_same_rows(monkeypatch: pytest.MonkeyPatch, is_pad
     if not is_padded:
         monkeypatch.setattr(GraphKeys, "rung", lambda *_: None)
     expected, found = rows_of(TorchRunner), rows_of(CudaRunner)
-    assert expected.keys() <= found.keys()  # a step that is under way when its request ends is shown too
+    assert expected.keys() <= found.keys()  # a step that is in flight when its request ends is shown too
     assert len(expected) > 50
     for place, row in expected.items():
         np.testing.assert_array_equal(found[place], row)

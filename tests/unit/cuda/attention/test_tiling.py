@@ -31,7 +31,7 @@ def split(num_rows: int, max_context: int) -> int:
 
 
 @pytest.mark.parametrize("has_groups", [False, True])
-def test_exact_cuts_differ_in_who_walks_them_and_not_in_where_they_begin(has_groups: bool) -> None:
+def test_exact_tilings_differ_in_the_number_of_programs_and_not_in_where_stretches_begin(has_groups: bool) -> None:
     few, many, short = (
         choose_tiling(rows, context, has_groups, exact=True) for rows, context in ((1, 512), (512, 512), (1, 64))
     )

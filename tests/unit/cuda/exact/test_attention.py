@@ -1,4 +1,4 @@
-"""A token's attention has the same bits whoever computes it: by itself, in a chunk cut anywhere, among others.
+"""A token's attention has the same bits by itself, in a chunk cut anywhere, and among others.
 
 In Triton's interpreter; on a GPU see tests/gpu/test_exact.py.
 """

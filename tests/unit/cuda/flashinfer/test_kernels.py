@@ -45,7 +45,7 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     for name in ("FLASHINFER_LOGGING_LEVEL", "MAX_JOBS"):
         monkeypatch.setenv(name, "")  # so that it is as before afterwards
-    monkeypatch.setattr(os, "setpriority", lambda *who: None)  # the thread is a test's, not a server's
+    monkeypatch.setattr(os, "setpriority", lambda *_: None)  # the thread is a test's, not a server's
 
 
 def install(monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) -> list[Spec]:

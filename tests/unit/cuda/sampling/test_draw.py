@@ -102,7 +102,7 @@ def test_rows_that_are_not_numbers_have_no_token() -> None:
     assert drawn(logits, kinds, 64) == [-1, -1, -1, *sampled(logits[3:], kinds[3:], first=3)]
 
 
-def test_the_likeliest_is_the_first_of_equals() -> None:
+def test_the_argmax_is_the_first_of_equals() -> None:
     logits = torch.zeros(2, 97)
     logits[0, [70, 90]], logits[1] = 1.0, -0.0
     assert drawn(logits, [{"temperature": 0.0, "logit_bias": {0: 0.0}}] * 2, 64) == [70, 0]

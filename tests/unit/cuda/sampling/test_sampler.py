@@ -72,7 +72,7 @@ def test_logits_are_shaped_as_the_sampler_shapes_them(length: int, monkeypatch: 
         assert tokens.tolist() == wanted.argmax(dim=-1).tolist()
 
 
-def test_tokens_that_are_simply_the_likeliest_are_left_alone() -> None:
+def test_tokens_that_are_the_argmax_are_left_alone() -> None:
     texts = Texts([make_request(0, [1], temperature=0.0), make_request(1, [1]), make_request(2, [1], top_k=3)], 4)
     tokens = torch.tensor([-7, -7, -7])
     texts.device.choose(step_of(texts.requests, 4), texts.logits.clone(), tokens)

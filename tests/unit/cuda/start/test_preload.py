@@ -1,4 +1,4 @@
-"""Waking a GPU's driver: in the order that it wants, and without complaint where there is none."""
+"""Preloading a GPU's driver: its calls in order, and no error where there is none."""
 
 import ctypes
 from typing import Any
@@ -9,7 +9,7 @@ from chairlift.runner.cuda.start import preload
 
 
 class Driver:
-    """Notes what it is asked; the named call fails."""
+    """Notes its calls; the named one fails."""
 
     def __init__(self, failing: str = "") -> None:
         self.calls: list[str] = []

@@ -1,4 +1,5 @@
-"""What attention kernels share, in Triton: the keys that a query sees, tiles of queries and of keys, and their scores.
+"""What attention kernels share, in Triton: the keys that a query sees, tiles of queries and of keys, their scores, and
+lists of pages for FlashInfer.
 
 Without torch: kernels are compiled by processes that do not wait for it.
 """
@@ -85,3 +86,16 @@ def score(
     if IS_EDGE:
         safe = tl.where(largest == float("-inf"), 0.0, largest)
     return largest, tl.exp2(top - safe), tl.exp2(scores - safe[:, None])
+
+
+@triton.jit
+def list_pages_kernel(tables, table_rows, starts, pages, width, BLOCK: tl.constexpr):
+    """One request a program: pages[starts[r] : starts[r + 1]] become the first entries of its row of the tables."""
+    request = tl.program_id(0)
+    start = tl.load(starts + request)
+    count = tl.load(starts + request + 1) - start
+    table = tables + tl.load(table_rows + request).to(tl.int64) * width
+    for low in range(0, count, BLOCK):
+        places = low + tl.arange(0, BLOCK)
+        is_there = places < count
+        tl.store(pages + start + places, tl.load(table + places, mask=is_there), mask=is_there)

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.runner.cuda.attention.pages import list_pages_kernel
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
-from chairlift.runner.cuda.flashinfer.pages import list_pages_kernel
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import on_host
 

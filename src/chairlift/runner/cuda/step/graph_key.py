@@ -34,7 +34,13 @@ class GraphKeys:
         self._exact = exact
         self._ladder = ladder(limits.max_running)
         self.max_tokens = self._ladder[-1]
-        self.likely = self._likely(limits.max_running, limits.max_model_len)
+        rungs = [
+            rung for rung, last in zip(self._ladder, (0, *self._ladder), strict=False) if last < limits.max_running
+        ]
+        longest = _power_of_two(min(limits.max_model_len, _LIKELY_CONTEXT))
+        contexts = [1 << power for power in range(longest.bit_length())]
+        # Decodes of any number, short contexts first.
+        self.likely = list(dict.fromkeys(self.of(rung, rung, context) for context in contexts for rung in rungs))
 
     def rung(self, count: int) -> int | None:
         """The number of tokens with padding; None: the step is too large to be captured."""
@@ -47,13 +53,6 @@ class GraphKeys:
     def of(self, rung: int, num_samples: int, max_context: int) -> GraphKey:
         is_wide = num_samples > rung // 2
         return GraphKey(rung, self.tiling_of(rung, max_context), rung if is_wide else max(1, rung // 2))
-
-    def _likely(self, max_decodes: int, max_model_len: int) -> list[GraphKey]:
-        """Decodes of any number, short contexts first."""
-        rungs = [rung for rung, last in zip(self._ladder, (0, *self._ladder), strict=False) if last < max_decodes]
-        longest = _power_of_two(min(max_model_len, _LIKELY_CONTEXT))
-        contexts = [1 << power for power in range(longest.bit_length())]
-        return list(dict.fromkeys(self.of(rung, rung, context) for context in contexts for rung in rungs))
 
 
 def _power_of_two(count: int) -> int:
