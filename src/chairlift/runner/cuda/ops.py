@@ -28,7 +28,7 @@ from chairlift.runner.ops import Attention, Batch, Weight
 from chairlift.runner.torch.ops import TorchOps
 
 _TILE = 64  # keys at a time, of a tile of queries
-_STRETCH = 1024  # of a row, whose activation is one program's
+_STRETCH = 1024  # of a row: one program's share of an activation
 
 
 class CudaWeight:

@@ -31,7 +31,7 @@ FAIL = "import sys; sys.exit('no C compiler')"
 
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What a start is said to launch; each dry_run is written down in `told`."""
+    """Dry runs that find one kernel; each is noted in `told`."""
     asked: list[str] = []
 
     def kernels_of_start(*_: Any) -> list[str]:

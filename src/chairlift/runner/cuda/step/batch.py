@@ -12,7 +12,7 @@ from chairlift.runner.ops import Batch
 
 @dataclass(frozen=True, slots=True)
 class CudaBatch(Batch):
-    """A step whose tables stay on the device: each token names the row of its request. Padding has position -1."""
+    """A step with tables that stay on the device: each token names the row of its request. Padding has position -1."""
 
     table_rows: Tensor  # int32 [T]
     tiling: Tiling  # of the short rows

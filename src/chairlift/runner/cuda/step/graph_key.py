@@ -4,6 +4,7 @@ Always: what is captured for a key computes every step that has it. There are fe
 tokens are padded to a rung of the ladder, samples to all of them or half, contexts to a power of two. Without torch.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from chairlift.core.limits import Limits
@@ -34,9 +35,7 @@ class GraphKeys:
         self._exact = exact
         self._ladder = ladder(limits.max_running)
         self.max_tokens = self._ladder[-1]
-        rungs = [
-            rung for rung, last in zip(self._ladder, (0, *self._ladder), strict=False) if last < limits.max_running
-        ]
+        rungs = [rung for last, rung in pairwise((0, *self._ladder)) if last < limits.max_running]
         longest = _power_of_two(min(limits.max_model_len, _LIKELY_CONTEXT))
         contexts = [1 << power for power in range(longest.bit_length())]
         # Decodes of any number, short contexts first.
