@@ -198,5 +198,5 @@ def test_it_has_no_part_in_steps_without_long_prompts_nor_before_its_kernels_are
     _, long = world.step([LONG], 5)
     assert world.planner.plan(short, None) is None
     assert world.planner.plan(long, None) is not None
-    world.kernels._ready.clear()
+    world.kernels.is_ready = False
     assert world.planner.plan(long, None) is None
