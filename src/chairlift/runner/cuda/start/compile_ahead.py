@@ -54,8 +54,9 @@ class CompileAhead:
             return
         if kernels:
             order = json.dumps({"target": [target.backend, target.arch, target.warp_size], "kernels": kernels})
-            options: Any = {"input": order, "text": True, "capture_output": True, "check": True}
-            self._compiling = ThreadPoolExecutor(1).submit(subprocess.run, _COMPILER, **options)
+            self._compiling = ThreadPoolExecutor(1).submit(
+                lambda: subprocess.run(_COMPILER, input=order, text=True, capture_output=True, check=True)
+            )
 
     def wait(self) -> None:
         """Until they are in the cache."""
