@@ -57,7 +57,7 @@ def test_it_knows_what_hot_is_not(embedded: Served) -> None:
 @pytest.mark.slow
 def test_it_stays_small_after_thirty_two_requests(embedded: Served, record_property) -> None:
     with ThreadPoolExecutor(32) as threads:
-        answers = list(threads.map(lambda i: ask(embedded, f"Tell me about the number {i}.", 32), range(32)))
+        answers = list(threads.map(lambda i: ask(embedded, f"Tell me about the number {i}.", 8), range(32)))
     assert all(answers)
     resident = resident_bytes(embedded)
     record_property("resident_bytes", resident)
