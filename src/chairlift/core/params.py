@@ -51,7 +51,7 @@ class SamplingParams:
         None, "Log-probabilities of the chosen tokens and of this many most likely ones", 0, MAX_LOGPROBS
     )
     prompt_logprobs: int | None = param(None, "The same for the tokens of the prompt", 0, MAX_PROMPT_LOGPROBS)
-    best_of: int = param(0, "Make this many samples and give the n likeliest per token; 0: n", 0, MAX_SAMPLES)
+    best_of: int = param(0, "Make this many samples and give the n most likely per token; 0: n", 0, MAX_SAMPLES)
     beam_width: int = param(0, "Search with this many beams instead of sampling; 0: do not", 0, MAX_BEAMS)
     length_penalty: float = param(1.0, "Divide scores of a beam search by length to this power", -10.0, 10.0)
 

@@ -15,7 +15,7 @@ class TokenScore(NamedTuple):
 
 
 def best_samples(samples: Sequence[Sequence[TokenScore | None]], count: int) -> list[int]:
-    """Which samples are the likeliest per token, best first; of equals, the earlier."""
+    """Which samples are the most likely per token, best first; of equals, the earlier."""
 
     def mean(index: int) -> float:
         logprobs = [score.logprob for score in samples[index] if score is not None]
