@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured import Structured
 
 N = TypeVar("N", int, float)
 
@@ -161,4 +162,5 @@ _READERS: dict[object, tuple[tuple[type, ...], Callable[[Param, Any], Any]]] = {
     tuple[str, ...]: ((), _texts),
     tuple[int, ...]: ((), _wholes),
     dict[int, float]: ((), _biases),
+    Structured: ((Structured,), lambda _, value: Structured.of(value)),
 }

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.param_types import param, params_of
+from chairlift.core.structured import Structured
 
 MAX_LOGPROBS = 100
 MAX_PROMPT_LOGPROBS = 20  # for each token of a prompt, which may be long
@@ -20,8 +21,9 @@ MAX_STOP_IDS = 128
 # What a beam search has no use for, and the value that asks for nothing.
 _NOT_IN_BEAMS = {
     "best_of": 0, "min_tokens": 0, "logit_bias": {}, "repetition_penalty": 1.0, "presence_penalty": 0.0,
-    "frequency_penalty": 0.0, "prompt_logprobs": None,
+    "frequency_penalty": 0.0, "prompt_logprobs": None, "structured": None,
 }  # fmt: skip
+_NOT_STRUCTURED = {"ignore_eos": False, "min_tokens": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,9 @@ class SamplingParams:
     best_of: int = param(0, "Make this many samples and give the n most likely per token; 0: n", 0, MAX_SAMPLES)
     beam_width: int = param(0, "Search with this many beams instead of sampling; 0: do not", 0, MAX_BEAMS)
     length_penalty: float = param(1.0, "Divide scores of a beam search by length to this power", -10.0, 10.0)
+    structured: Structured | None = param(  # noqa: RUF009  (a frozen value)
+        None, "Hold the answer to a JSON schema or grammar", is_public=False
+    )
 
     def __post_init__(self) -> None:
         for stated, value in zip(_STATED, _values(self), strict=True):
@@ -69,8 +74,16 @@ class SamplingParams:
             raise InvalidRequest("stop", "a stop string must not be empty")
         if self.best_of and self.best_of < self.n:
             raise InvalidRequest("best_of", f"must be at least {self.n}, got {self.best_of}")
+        if self.structured is not None:
+            self._check_structured()
         if self.beam_width:
             self._check_beams()
+
+    def _check_structured(self) -> None:
+        """What would keep an answer from ending where its shape is complete."""
+        for name, neutral in _NOT_STRUCTURED.items():
+            if getattr(self, name) != neutral:
+                raise InvalidRequest(name, "is not available where the answer is held to a shape")
 
     def _check_beams(self) -> None:
         if self.n > self.beam_width:

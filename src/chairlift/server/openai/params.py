@@ -19,11 +19,12 @@ from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
 Given = dict[str, Any]  # a body's values, by the names of `SamplingParams`
 _ASKED = tuple(name for name, each in ATTRIBUTES.items() if each.is_public)
-_params, _attributes = attrgetter(*PARAMS), attrgetter(*_ASKED)
+_PUBLIC = tuple(name for name, each in PARAMS.items() if each.is_public)
+_params, _attributes = attrgetter(*_PUBLIC), attrgetter(*_ASKED)
 
 
 def given_params(request: GenerationRequest) -> Given:
-    given = {name: value for name, value in zip(PARAMS, _params(request), strict=True) if value is not None}
+    given = {name: value for name, value in zip(_PUBLIC, _params(request), strict=True) if value is not None}
     if request.stream_options is not None and not request.stream:
         raise InvalidRequest("stream_options", "needs stream to be true")
     if request.stream and "prompt_logprobs" in given:

@@ -1,0 +1,91 @@
+"""From the shape that a request asks for to a grammar of the llguidance library, which makes token masks of it.
+
+Always: the same shape gives the same grammar, so an engine can make it again; blanks are bounded, because a model that
+may write blanks for ever sometimes does; what a grammar cannot hold an answer to is refused, never left out.
+"""
+
+import json
+import string
+from typing import Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured import Structured
+from chairlift.text.structured.places import failing_place
+
+MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
+_BLANKS = r"[ \t]{0,4}|\n[ \t]{0,64}"  # between the parts of JSON: none, a few, or one line break with its indent
+# What a schema says of itself in "x-guidance" gives way to these.
+JSON_OPTIONS: dict[str, Any] = {
+    "item_separator": ",", "key_separator": ":", "whitespace_flexible": True, "whitespace_pattern": _BLANKS,
+    "coerce_one_of": False, "lenient": False, "json_allow_general_unicode_escapes": True,
+}  # fmt: skip
+# Bounds on the work of one mask: a grammar beyond them ends its request, not the engine's step.
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=200_000, step_lexer_fuel=100_000, step_max_items=25_000, max_lexer_states=50_000,
+    max_grammar_size=200_000, verbose_errors=False,
+)  # fmt: skip
+
+
+def grammar_of(structured: Structured) -> str:
+    """Raises `InvalidRequest`, with the place inside the shape, for what is not even well formed."""
+    if len(structured.source) > MAX_CHARACTERS:
+        raise _wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
+    return _MAKERS[structured.kind](structured.source)
+
+
+def check(structured: Structured, vocabulary: LLTokenizer) -> None:
+    """Raises `InvalidRequest` for a shape that no answer can be held to."""
+    grammar = grammar_of(structured)
+    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary, limits=LIMITS)
+    if is_wrong and structured.kind == "json_schema":
+        place = failing_place(json.loads(structured.source), messages[0], json_schema_fault)
+        raise _wrong(f"at {place or '/'}: {messages[0]}")
+    if is_wrong:
+        raise _wrong(messages[0])
+
+
+def json_schema_fault(schema: Any) -> str:
+    """Why no answer can be held to this schema; empty where one can."""
+    return LLMatcher.validate_grammar(_of_schema(json.dumps(schema)), limits=LIMITS)
+
+
+def _wrong(message: str) -> InvalidRequest:
+    return InvalidRequest("structured", message.strip())
+
+
+def _of_schema(source: str) -> str:
+    # The library takes objects only: `true` means any value, and `false` none.
+    source = {"true": "{}", "false": '{"enum":[]}'}.get(source.strip(), source)
+    try:
+        return LLMatcher.grammar_from_json_schema(source, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise _wrong(f"not a JSON schema: {error}") from error
+
+
+def _of_choice(source: str) -> str:
+    texts = json.loads(source)
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise _wrong("choices must be a list of texts, none of them empty")
+    return LLMatcher.grammar_from_regex("|".join(map(_escaped, texts)))
+
+
+def _escaped(text: str) -> str:
+    """The text as a regular expression."""
+    return "".join(f"\\{char}" if char in string.punctuation else char for char in text)
+
+
+def _of_grammar(source: str) -> str:
+    if "::=" not in source:
+        return LLMatcher.grammar_from_lark(source)
+    try:
+        return LLMatcher.grammar_from_lark(gbnf_to_lark(source))
+    except Exception as error:  # of the library's translator, which raises what it meets
+        raise _wrong(f"not a grammar in GBNF: {error}") from error
+
+
+_MAKERS = {
+    "json_schema": _of_schema, "regex": LLMatcher.grammar_from_regex, "choice": _of_choice, "grammar": _of_grammar,
+}  # fmt: skip

@@ -1,0 +1,27 @@
+"""A model's vocabulary as the grammar library reads it: the bytes of each token, special tokens, end tokens."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from llguidance import LLTokenizer
+
+from chairlift.text.tokenizer import Tokenizer
+
+
+class _Tokens:
+    """What the library asks of a tokenizer."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, tokenizer: Tokenizer, size: int, end_ids: Sequence[int]) -> None:
+        self.eos_token_id = end_ids[0]
+        self.bos_token_id = tokenizer.bos_id
+        self.tokens = [tokenizer.token_bytes(token) for token in range(size)]
+        self.special_token_ids = sorted({*tokenizer.special_ids, *end_ids})
+        self._encode_string = partial(tokenizer.encode, add_special=False)
+
+
+def grammar_vocabulary(tokenizer: Tokenizer, size: int, end_ids: Sequence[int]) -> LLTokenizer:
+    """`size`: of the model's logits, which may be wider than the tokenizer's vocabulary; masks forbid what it lacks.
+    A text that a grammar has completed can only end: by one of `end_ids`, of which there must be one."""
+    return LLTokenizer(_Tokens(tokenizer, size, end_ids), n_vocab=size, eos_token=list(end_ids))  # type: ignore[arg-type]
