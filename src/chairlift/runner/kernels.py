@@ -17,6 +17,7 @@ from chairlift.runner.machine import hardware
 from chairlift.runner.machine.instructions import why_not_native
 from chairlift.runner.model import Decoder
 from chairlift.runner.ops import Ops
+from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import WeightFormat
@@ -157,16 +158,16 @@ def make_ops(kernels: str, threads: int, exact: bool = False) -> Ops:
 
 def make_runner(
     kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-    exact: bool = False,
+    exact: bool = False, matchers: Matchers | None = None,
 ) -> Runner:  # fmt: skip
     if kernels == "triton":
         from chairlift.runner.cuda.runner import CudaRunner
 
-        return CudaRunner(model, kv, device, limits, flash, exact)
+        return CudaRunner(model, kv, device, limits, flash, exact, matchers)
     if kernels == "native":
         from chairlift.runner.native.ops import NativeOps
         from chairlift.runner.native.tape import TapedDecoder
 
         assert isinstance(model.ops, NativeOps)
-        return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device)
-    return TorchRunner(model, kv, device)
+        return TorchRunner(TapedDecoder(model, model.ops.calls), kv, device, matchers)
+    return TorchRunner(model, kv, device, matchers)

@@ -2,8 +2,9 @@
 
 Always: a row's token depends on that row and its request alone, not on the batch. Greedy rows cost one argmax.
 
-    logits -> penalties, bias, minimum length -> greedy: the largest
-                                              -> else temperature -> top-k -> top-p -> min-p -> inverse of the sums
+    logits -> penalties, bias, minimum length -> tokens that a shape forbids
+           -> greedy: the largest
+           -> else temperature -> top-k -> top-p -> min-p -> inverse of the sums
 """
 
 import math
@@ -45,6 +46,14 @@ def shape_logits(
         indices = tuple(torch.from_numpy(ids).to(logits.device) for ids in (rows, parts["token"]))
         # Of two changes to one logit at least one is infinite, so their order does not matter.
         logits.index_put_(indices, torch.from_numpy(parts["added"]).to(logits), accumulate=True)
+
+
+def forbid(logits: Tensor, rows: Sequence[int], words: NDArray[np.int32]) -> None:
+    """Leaves rows of logits [S, vocab] only the tokens whose bits are set in words [R, W], in place."""
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
+    is_forbidden = torch.from_numpy(bits == 0).to(logits.device)
+    for row, forbidden in zip(rows, is_forbidden, strict=True):
+        logits[row].masked_fill_(forbidden, -math.inf)
 
 
 def _penalise(logits: Tensor, sample: np.void, text: Sequence[int]) -> None:

@@ -5,8 +5,10 @@ On a GPU the cache gets the memory that weights and the largest step leave, meas
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
+from llguidance import LLTokenizer
 
 from chairlift.config.gguf_header import read_header
 from chairlift.config.model import ModelConfig
@@ -34,6 +36,7 @@ from chairlift.runner.memory.budget import Budget
 from chairlift.runner.memory.gpu import SHARE, GpuMemory
 from chairlift.runner.memory.malloc import return_freed_memory
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, num_host_blocks, with_pool
+from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.start.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.assemble import build_model
 from chairlift.runner.weights.dummy import DummyTensors
@@ -41,6 +44,8 @@ from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
 from chairlift.runner.weights.quantize import STORED, pick_quantize, pick_weight_format
 from chairlift.runner.weights.source import TensorSource
+from chairlift.text.find import load_tokenizer
+from chairlift.text.structured.vocabulary import grammar_vocabulary
 
 _GIVE_LESS = "give less with --kv-memory, --num-blocks or --max-step-tokens, or "
 _log = logging.getLogger(__name__)
@@ -93,6 +98,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     wait_for_kernels = compile_ahead(
         kernels, ops, device, dtype, kv_dtype, weight_format, config, limits, settings.exact
     )
+    matchers = Matchers(partial(_vocabulary, settings, source, config), config.vocab_size, 2 * limits.max_running)
     try:
         tensors = open_tensors(settings, source, config, dtype, device, threads)
         model = build_model(config, ops, tensors, dtype, device, limits.max_model_len, weight_format)
@@ -101,7 +107,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
 
         def make(limits: Limits, num_host_blocks: int = 0) -> Runner:
             kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, device, num_host_blocks)
-            return make_runner(kernels, model, kv, device, limits, flash, settings.exact)
+            return make_runner(kernels, model, kv, device, limits, flash, settings.exact, matchers)
 
         budget = num_fitting = None
         if gpu is not None:
@@ -142,6 +148,10 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         block_copy_s=block_copy_s,
         token_s=token_s,
     )
+
+
+def _vocabulary(settings: Settings, source: Source, config: ModelConfig) -> LLTokenizer:
+    return grammar_vocabulary(load_tokenizer(source, settings.tokenizer), config.vocab_size, config.eos_ids)
 
 
 def _gpu_memory(settings: Settings, device: torch.device) -> GpuMemory | None:

@@ -6,22 +6,25 @@ lost. Keeps no requests, only the tokens and the sampling rows of the last step.
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
+from chairlift.core.request import Request
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
+from chairlift.runner.sampling.matchers import Masks, Matchers
 from chairlift.runner.sampling.prompt_targets import prompt_targets
-from chairlift.runner.sampling.table import BatchTable
+from chairlift.runner.sampling.table import IS_STRUCTURED, BatchTable, Samples
 from chairlift.runner.torch.batching import batch_of, known_tokens
 from chairlift.runner.torch.step_result import make_step_result, score_prompts
 
@@ -29,13 +32,15 @@ _FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class TorchRunner:
-    def __init__(self, model: Model, kv: KvCache, device: torch.device) -> None:
+    def __init__(self, model: Model, kv: KvCache, device: torch.device, matchers: Matchers | None = None) -> None:
+        """matchers: for requests whose answers are held to a shape."""
         self._model = model
         self._kv = kv
         self._device = device
         self._results: deque[StepResult] = deque()
         self._previous: dict[RequestId, int] = {}
         self._table = BatchTable()
+        self._matchers = matchers
         self.on_logits: LogitsHook | None = None
         self.on_layer: OnLayer = nothing
 
@@ -47,6 +52,8 @@ class TorchRunner:
         try:
             with torch.inference_mode():
                 began = time.monotonic()
+                if self._matchers is not None:
+                    self._matchers.expect(plan)
                 self._kv.move_blocks(plan.swap_outs, plan.swap_ins, plan.copies)
                 batch = batch_of(plan, self._kv.block_size, self._previous, self._device)
                 prepare_s = time.monotonic() - began
@@ -80,13 +87,25 @@ class TorchRunner:
         texts = [known_tokens(chunk, self._previous) for chunk in chunks]
         logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
         untouched = logits if self.on_logits is None else logits.clone()
-        result, runs = make_step_result(plan, ids, samples, texts, changes, logits, prompt_scores, self._model)
+        masks = self._masks(plan.step, requests, samples, texts, lengths)
+        result, runs = make_step_result(plan, ids, samples, texts, changes, logits, prompt_scores, self._model, masks)
         if self.on_logits is not None:  # without rows after wrong drafts
             shown = [row for run in runs for row in run]
             self.on_logits([ids[i] for i in shown], [lengths[i] - 1 for i in shown], untouched[shown])
         self._previous = {ids[run[0]]: token for run, token in zip(runs, result.tokens, strict=True)}
         self._previous |= {request: more[-1].token for request, more in result.more.items()}
         return result
+
+    def _masks(
+        self, step: int, requests: Sequence[Request], samples: Samples, texts: Sequence[Sequence[int]],
+        lengths: Sequence[int],
+    ) -> tuple[list[int], Masks] | None:  # fmt: skip
+        """The rows that are held to a shape, with the tokens that may come there."""
+        held = np.flatnonzero(samples["kind"] & IS_STRUCTURED).tolist()
+        if not held or self._matchers is None:
+            return None
+        outputs = [texts[i][len(requests[i].prompt) : lengths[i]] for i in held]
+        return held, self._matchers.masks(step, list(zip([requests[i] for i in held], outputs, strict=True)))
 
 
 def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:

@@ -8,8 +8,9 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.core.score import TokenScore
 from chairlift.runner.model import Model
+from chairlift.runner.sampling.matchers import Masks
 from chairlift.runner.sampling.prompt_targets import PromptTargets
-from chairlift.runner.sampling.sampler import Chosen, choose, shape_logits
+from chairlift.runner.sampling.sampler import Chosen, choose, forbid, shape_logits
 from chairlift.runner.sampling.scores import Measure, score
 from chairlift.runner.sampling.table import IS_SCORED, Changes, Samples
 
@@ -23,12 +24,15 @@ Scores = tuple[TokenScore, ...]
 def make_step_result(
     plan: StepPlan, requests: Sequence[RequestId], samples: Samples, texts: Sequence[Sequence[int]],
     changes: Sequence[tuple[int, Changes]], logits: Tensor, prompt_scores: dict[RequestId, Scores], model: Model,
+    masks: tuple[list[int], Masks] | None = None,
 ) -> tuple[StepResult, list[range]]:  # fmt: skip
     """The result, and for each sample the rows whose tokens count. logits [S, vocab] of samples and drafts, each of its
-    request; overwritten."""
+    request; overwritten. masks: rows that are held to a shape, with the tokens that may come there."""
     wanted = [i for i, kind in enumerate(samples["kind"].tolist()) if kind & IS_SCORED]
     raw = logits[wanted] if wanted else logits  # a copy: sampling overwrites
     shape_logits(logits, samples, texts, changes)
+    if masks is not None:
+        forbid(logits, masks[0], masks[1].words)
     chosen = choose(logits, samples, model.ops)
     tokens = [max(0, chosen.tokens[i]) for i in wanted]  # invalid tokens are -1
     scores = dict(zip(wanted, score(raw, tokens, samples["num_top"][wanted].tolist()), strict=True))
@@ -39,10 +43,18 @@ def make_step_result(
         [chosen.tokens[i] for i, _ in firsts],
         {request: scores[i] for i, request in firsts if i in scores},
         prompt_scores,
-        {request: NOT_A_NUMBER for i, request in firsts if i in chosen.bad},
+        {request: NOT_A_NUMBER for i, request in firsts if i in chosen.bad} | _failed(firsts, masks),
         {requests[i]: [Sampled(chosen.tokens[j], scores.get(j)) for j in more] for i, *more in runs if more},
     )
     return result, runs
+
+
+def _failed(firsts: Sequence[tuple[int, RequestId]], masks: tuple[list[int], Masks] | None) -> dict[RequestId, str]:
+    """Requests whose shape cannot be followed."""
+    if masks is None or not masks[1].failed:
+        return {}
+    faults = {masks[0][index]: fault for index, fault in masks[1].failed.items()}
+    return {request: faults[i] for i, request in firsts if i in faults}
 
 
 def _runs(plan: StepPlan, chosen: Chosen) -> Iterator[range]:

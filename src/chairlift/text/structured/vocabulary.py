@@ -1,7 +1,6 @@
 """A model's vocabulary as the grammar library reads it: the bytes of each token, special tokens, end tokens."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from llguidance import LLTokenizer
 
@@ -18,7 +17,11 @@ class _Tokens:
         self.bos_token_id = tokenizer.bos_id
         self.tokens = [tokenizer.token_bytes(token) for token in range(size)]
         self.special_token_ids = sorted({*tokenizer.special_ids, *end_ids})
-        self._encode_string = partial(tokenizer.encode, add_special=False)
+        self._tokenizer = tokenizer
+
+    def __call__(self, text: str) -> list[int]:
+        """Of text that a grammar forces: the model is to write it in the tokens that it knows it by."""
+        return self._tokenizer.encode(text, add_special=False)
 
 
 def grammar_vocabulary(tokenizer: Tokenizer, size: int, end_ids: Sequence[int]) -> LLTokenizer:

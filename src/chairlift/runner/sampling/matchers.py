@@ -1,0 +1,134 @@
+"""Matchers: which tokens may come next in answers that are held to a shape, as rows of bits.
+
+Always: a matcher's state follows from its request's shape and output tokens alone. So matchers are a cache: one that is
+gone after a preemption, a swap or an engine's death is made again from the plan. A shape that takes too much work fails
+its own request. Knows nothing of logits or devices.
+
+    masks [rows, words]: bit t % 32 of word t // 32 says whether token t may come
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
+from numpy.typing import NDArray
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.ids import RequestId
+from chairlift.core.plan import StepPlan
+from chairlift.core.request import Request
+from chairlift.core.structured import Structured
+from chairlift.text.structured.grammar import LIMITS, grammar_of
+
+_MAX_GRAMMARS = 256  # that are kept ready for further requests with the same shape
+_ANY = np.int32(-1)  # all tokens of a word
+
+
+class Masks(NamedTuple):
+    words: NDArray[np.int32]  # [R, W]
+    failed: dict[int, str]  # rows whose shape cannot be followed any further, and why; any token may come
+
+
+class _Followed:
+    __slots__ = ("matcher", "num_tokens")
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self.matcher = matcher
+        self.num_tokens = 0  # of the output, that it has consumed
+
+
+class Matchers:
+    def __init__(self, vocabulary: Callable[[], LLTokenizer], vocab_size: int, max_kept: int) -> None:
+        """The vocabulary is made beside the caller. `max_kept`: requests that are followed at the same time."""
+        self._builder = ThreadPoolExecutor(1, "grammars")
+        self._vocabulary = self._builder.submit(vocabulary)
+        self._num_words = -(-vocab_size // 32)
+        self._max_kept = max_kept
+        self._grammars: OrderedDict[Structured, Future[LLMatcher]] = OrderedDict()
+        self._followed: OrderedDict[RequestId, _Followed] = OrderedDict()
+        self._executor: LLExecutor | None = None
+        self._step = 0
+
+    def expect(self, plan: StepPlan) -> None:
+        """Begins to make the grammars of requests that compute their prompts, while they do."""
+        for chunk in plan.chunks[plan.num_decoding :]:
+            if (structured := chunk.request.params.structured) is not None:
+                self._grammar(structured)
+
+    def masks(self, step: int, rows: Sequence[tuple[Request, Sequence[int]]]) -> Masks:
+        """rows: requests with the output that their next tokens come after; rows of one request, which has drafts,
+        follow each other. A step that does not count on from the last is another scheduler's, with the same ids."""
+        if step <= self._step:
+            self._followed.clear()
+        self._step = step
+        masks = Masks(np.full((len(rows), self._num_words), _ANY, np.int32), {})
+        matchers: list[tuple[LLMatcher, int]] = []
+        last: RequestId | None = None
+        for index, (request, output) in enumerate(rows):
+            try:
+                if request.id == last:
+                    matcher = _after_drafts(matchers[-1][0], rows[index - 1][1], output)
+                else:
+                    matcher = self._follow(request, output)
+            except InvalidRequest as error:
+                masks.failed[index] = str(error)
+                continue
+            last = request.id
+            matchers.append((matcher, index))
+        self._fill(masks.words, matchers)
+        masks.failed.update({index: _fault(matcher) for matcher, index in matchers if matcher.is_error()})
+        masks.words[list(masks.failed)] = _ANY
+        return masks
+
+    def _fill(self, words: NDArray[np.int32], matchers: list[tuple[LLMatcher, int]]) -> None:
+        if len(matchers) == 1:
+            [(matcher, index)] = matchers
+            matcher.unsafe_compute_mask_ptr(words[index].ctypes.data, words[index].nbytes)
+        elif matchers:
+            self._executor = self._executor or LLExecutor()
+            self._executor.unsafe_compute_mask_ptr(matchers, words.ctypes.data, 4 * self._num_words, len(words))
+
+    def _follow(self, request: Request, output: Sequence[int]) -> LLMatcher:
+        followed = self._followed.get(request.id)
+        if followed is None:
+            assert request.params.structured is not None
+            followed = self._followed[request.id] = _Followed(
+                self._grammar(request.params.structured).result().deep_copy()
+            )
+            while len(self._followed) > self._max_kept:
+                self._followed.popitem(last=False)
+        self._followed.move_to_end(request.id)
+        new = list(output[followed.num_tokens :])
+        followed.num_tokens = len(output)
+        if new and not followed.matcher.consume_tokens(new):
+            raise InvalidRequest("structured", _fault(followed.matcher))
+        return followed.matcher
+
+    def _grammar(self, structured: Structured) -> "Future[LLMatcher]":
+        found = self._grammars.get(structured)
+        if found is None:
+            found = self._grammars[structured] = self._builder.submit(self._made, structured)
+            if len(self._grammars) > _MAX_GRAMMARS:
+                self._grammars.popitem(last=False)
+        self._grammars.move_to_end(structured)
+        return found
+
+    def _made(self, structured: Structured) -> LLMatcher:
+        matcher = LLMatcher(self._vocabulary.result(), grammar_of(structured), log_level=0, limits=LIMITS)
+        if matcher.is_error():
+            raise InvalidRequest("structured", _fault(matcher))
+        return matcher
+
+
+def _after_drafts(matcher: LLMatcher, before: Sequence[int], output: Sequence[int]) -> LLMatcher:
+    """The state after some more tokens, drafts that may be wrong: then no later row counts, and its mask may be any."""
+    further = matcher.deep_copy()
+    further.try_consume_tokens(list(output[len(before) :]))
+    return further
+
+
+def _fault(matcher: LLMatcher) -> str:
+    return f"the answer cannot be held to its shape any further: {matcher.get_error().splitlines()[0]}"
