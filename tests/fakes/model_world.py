@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from llguidance import LLTokenizer
 
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
@@ -20,6 +21,7 @@ from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.native.ops import NativeOps
 from chairlift.runner.native.tape import TapedDecoder
 from chairlift.runner.ops import Ops
+from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
 from chairlift.runner.weights.assemble import build_model
@@ -40,8 +42,10 @@ Tokens = dict[RequestId, list[int]]
 class ModelWorld:
     def __init__(
         self, dtype: torch.dtype, device: str = "cpu", config: ModelConfig = CONFIG, ops: Ops | None = None,
-        kv_dtype: torch.dtype | None = None,
+        kv_dtype: torch.dtype | None = None, vocabulary: LLTokenizer | None = None, max_followed: int = 4,
     ) -> None:  # fmt: skip
+        """vocabulary: for answers that are held to a shape, of which matchers follow `max_followed` at a time."""
+        self._vocabulary, self._max_followed = vocabulary, max_followed
         self._config, self._kv_dtype, self._device = config, kv_dtype or dtype, torch.device(device)
         model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
         self._model = TapedDecoder(model, ops.calls) if isinstance(ops, NativeOps) else model
@@ -56,7 +60,8 @@ class ModelWorld:
             self._config, limits.num_blocks, limits.block_size, self._kv_dtype, self._device, preemption.num_host_blocks
         )
         scheduler = Scheduler(limits, Fcfs(), preemption=preemption, drafter=drafter)
-        engine = Engine(scheduler, TorchRunner(self._model, cache, self._device), CountingClock())
+        runner = TorchRunner(self._model, cache, self._device, self._matchers())
+        engine = Engine(scheduler, runner, CountingClock())
         tokens: Tokens = {}
         kinds: Counter[type[Event] | str] = Counter()
         last: dict[RequestId, float] = {}
@@ -75,6 +80,11 @@ class ModelWorld:
             check(scheduler)
             step += 1
         return tokens, kinds
+
+    def _matchers(self) -> Matchers | None:
+        if self._vocabulary is None:
+            return None
+        return Matchers(lambda: self._vocabulary, self._config.vocab_size, self._max_followed)
 
     def run_apart(self, arrivals: Arrivals) -> Tokens:
         """What each gets with the machine to itself; a search needs all its members."""

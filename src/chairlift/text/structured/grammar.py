@@ -16,7 +16,7 @@ from chairlift.core.structured import Structured
 from chairlift.text.structured.places import failing_place
 
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
-_BLANKS = r"[ \t]{0,4}|\n[ \t]{0,64}"  # between the parts of JSON: none, a few, or one line break with its indent
+_BLANKS = r"[ \t]{0,2}|\n[ \t]{0,20}"  # between the parts of JSON: none, a few, or one line break with its indent
 # What a schema says of itself in "x-guidance" gives way to these.
 JSON_OPTIONS: dict[str, Any] = {
     "item_separator": ",", "key_separator": ":", "whitespace_flexible": True, "whitespace_pattern": _BLANKS,

@@ -1,0 +1,122 @@
+"""Answers that are held to a shape, on a tiny real decoder: whatever happens to a request, its tokens are those it gets
+alone, and what it says has the shape."""
+
+import json
+import random
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+import torch
+
+from chairlift.config.model import uniform_model
+from chairlift.core.events import Preempted
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.request import Request
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.structured import Structured
+from chairlift.text.structured.vocabulary import grammar_vocabulary
+from fakes.drafts import ToldDrafter
+from fakes.model_world import SHAPE, Arrivals, ModelWorld, Tokens
+from fakes.small_tokenizer import small_tokenizer
+
+TOKENIZER = small_tokenizer()
+EOS = TOKENIZER.eos_id or 0
+CONFIG = uniform_model(**SHAPE | {"vocab_size": TOKENIZER.vocab_size + 6, "max_model_len": 192})
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer", "minimum": -9, "maximum": 99}, "to": {"enum": ["up", "down", None]}},
+    "required": ["x", "to"],
+    "additionalProperties": False,
+}
+SHAPES = [
+    Structured.json_schema(POINT),
+    Structured.json_schema({"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 4}),
+    Structured.regex("(ab|c){2,5}d[0-9]{3}"),
+    Structured.choice(["the quick brown fox", "the quick dog", "hello"]),
+    Structured.grammar('start: "<" word ("," word)? ">"\nword: /[a-c]{1,4}/'),
+]
+
+
+def world(max_followed: int = 4) -> ModelWorld:
+    vocabulary = grammar_vocabulary(TOKENIZER, CONFIG.vocab_size, [EOS])
+    return ModelWorld(torch.float64, config=CONFIG, vocabulary=vocabulary, max_followed=max_followed)
+
+
+def limits(num_blocks: int, max_running: int, max_step_tokens: int) -> Limits:
+    return Limits(
+        vocab_size=CONFIG.vocab_size, max_model_len=CONFIG.max_model_len, block_size=4, num_blocks=num_blocks,
+        max_running=max_running, max_step_tokens=max_step_tokens,
+    )  # fmt: skip
+
+
+def params(rng: random.Random, index: int) -> SamplingParams:
+    return SamplingParams(
+        structured=[*SHAPES, None][index % (len(SHAPES) + 1)],
+        temperature=rng.choice([0.0, 1.0]),
+        top_p=rng.choice([1.0, 0.8]),
+        repetition_penalty=rng.choice([1.0, 1.3]),
+        logit_bias=rng.choice([{}, {EOS: 5.0}]),
+        logprobs=rng.choice([None, 2]),
+    )
+
+
+@lru_cache(maxsize=1)
+def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
+    rng, arrivals = random.Random(5), dict[int, list[tuple[Request, ...]]]()
+    for index in range(20):
+        prompt = tuple(rng.randrange(2, 200) for _ in range(rng.randint(1, 9)))
+        asked = Request(
+            id=RequestId(10 * index), prompt=prompt, params=params(rng, index), max_output=100, seed=index,
+            stop_ids=frozenset([EOS]),
+        )  # fmt: skip
+        samples = [replace(asked, id=RequestId(10 * index + i), sample_index=i) for i in range(rng.choice([1, 1, 3]))]
+        arrivals[3 * index] = [tuple(samples)]
+    alone, tokens = world(), dict[RequestId, list[int]]()
+    for request in (request for groups in arrivals.values() for group in groups for request in group):
+        tokens |= alone.run(limits(48, 1, 64), {0: [(request,)]})[0]
+    return arrivals, tokens
+
+
+@pytest.mark.parametrize(
+    "preemption", [Preemption(), Preemption(mode="swap", num_host_blocks=400)], ids=lambda p: p.mode
+)
+@pytest.mark.parametrize("has_drafts", [False, True], ids=["one token a step", "drafts"])
+def test_preempted_and_drafted_answers_are_those_that_a_request_gets_alone(
+    preemption: Preemption, has_drafts: bool
+) -> None:
+    arrivals, alone = crowd_and_tokens_alone()
+    bounds, drafter = limits(28, 6, 17), None
+    if has_drafts:
+        bounds, drafter = replace(bounds, max_drafts=4), ToldDrafter(alone, CONFIG.vocab_size)
+    # Fewer answers are followed than run: matchers are made again from the tokens in most steps.
+    crowded, kinds = world(max_followed=2).run(bounds, arrivals, preemption, drafter)
+    assert kinds[Preempted] > 0 and (kinds["more"] > 30) is has_drafts
+    assert crowded == alone
+
+
+def test_every_answer_has_its_shape() -> None:
+    arrivals, alone = crowd_and_tokens_alone()
+    requests = [request for groups in arrivals.values() for group in groups for request in group]
+    held = [request for request in requests if request.params.structured is not None]
+    assert {SHAPES.index(request.params.structured) for request in held} == set(range(len(SHAPES)))  # type: ignore[arg-type]
+    for request in held:
+        assert alone[request.id][-1] == EOS
+        _check(request.params.structured, TOKENIZER.decode(alone[request.id]))
+
+
+def _check(structured: Structured | None, text: str) -> None:
+    if structured == SHAPES[0]:
+        found = json.loads(text)
+        assert -9 <= found["x"] <= 99 and found["to"] in ("up", "down", None) and len(found) == 2
+    elif structured == SHAPES[1]:
+        assert 2 <= len(json.loads(text)) <= 4 and set(json.loads(text)) <= {True, False}
+    elif structured == SHAPES[2]:
+        assert re.fullmatch(SHAPES[2].source, text)
+    elif structured == SHAPES[3]:
+        assert text in json.loads(SHAPES[3].source)
+    else:
+        assert re.fullmatch("<[a-c]{1,4}(,[a-c]{1,4})?>", text)
