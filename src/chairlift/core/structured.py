@@ -44,6 +44,11 @@ class Structured:
         return cls("grammar", text)
 
     @classmethod
+    def structural_tag(cls, tags: Any) -> "Structured":
+        """As OpenAI's `response_format` of this type has them."""
+        return cls("structural_tag", tags if isinstance(tags, str) else _json(tags))
+
+    @classmethod
     def of(cls, value: object) -> "Structured":
         """A schema may be given as it is."""
         if isinstance(value, cls):

@@ -6,6 +6,7 @@ may write blanks for ever sometimes does; what a grammar cannot hold an answer t
 
 import json
 import string
+from collections.abc import Callable
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -36,10 +37,13 @@ def grammar_of(structured: Structured) -> str:
     return _MAKERS[structured.kind](structured.source)
 
 
-def check(structured: Structured, vocabulary: LLTokenizer) -> None:
-    """Raises `InvalidRequest` for a shape that no answer can be held to."""
+def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None:
+    """Raises `InvalidRequest` for a shape that no answer can be held to. The vocabulary is asked for where the grammar
+    names special tokens."""
     grammar = grammar_of(structured)
-    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary, limits=LIMITS)
+    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=LIMITS)
+    if messages and not is_wrong:
+        is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary(), limits=LIMITS)
     if is_wrong and structured.kind == "json_schema":
         place = failing_place(json.loads(structured.source), messages[0], json_schema_fault)
         raise _wrong(f"at {place or '/'}: {messages[0]}")
