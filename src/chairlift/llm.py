@@ -23,6 +23,7 @@ from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
 from chairlift.text.prompt_forms import TokenIds, is_chat, read_prompt, read_prompts
 from chairlift.text.stream import TextStream
+from chairlift.text.structured.checker import StructuredChecker
 
 __all__ = ["LLM", "Completion", "Sample", "SamplingParams", "Stats"]
 
@@ -87,6 +88,7 @@ class LLM:
         self.memory = loaded.budget  # where a GPU's memory goes, in bytes; None on a CPU
         self.sampling_defaults: SamplingDefaults = model.config.sampling
         self._eos_ids = model.config.eos_ids
+        self._structured = StructuredChecker(self.tokenizer, model.config.vocab_size, model.config.eos_ids)
         self._shared = SharedSwitchboard(self._switchboard)
         # Loaded objects are permanent: scanning them for cycles takes 0.1 s, in which the device would run dry.
         gc.collect()
@@ -180,6 +182,8 @@ class LLM:
 
     def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        if params.structured is not None:
+            self._structured.check(params.structured)
         return tokens, params, output_room(tokens, params, self.limits)
 
     def _text_stream(self, request: Request) -> TextStream:

@@ -20,6 +20,7 @@ from chairlift.server.openai.prompts import chat_prompt
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import ChatRequest
 from chairlift.server.openai.responses import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
+from chairlift.server.openai.structured import check_shape
 from chairlift.text.tokenizer import Tokenizer
 
 
@@ -31,6 +32,7 @@ async def chat_completions(http: Request) -> Response:
     with chat_names(request), charged(http, limit):
         params = chat_params(request, given, context.model_config.sampling)
         attributes = attributes_of(http, request, time_left.given_s)
+        await check_shape(context, request, params)
         prompt = await chat_prompt(context, request, limit)
         request = replace_fields(request, messages=[])  # frees them: they may be long, and the answer slow
         leave_body(http.scope)

@@ -20,6 +20,7 @@ from chairlift.server.openai.prompts import completion_prompts
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
 from chairlift.server.openai.responses import Completion, CompletionChoice
+from chairlift.server.openai.structured import check_shape
 from chairlift.text.tokenizer import Tokenizer
 
 DEFAULT_TOKENS = 16
@@ -35,6 +36,7 @@ async def completions(http: Request) -> Response:
     attributes = attributes_of(http, request, time_left.given_s)
     limit = context.prompt_limit()
     with charged(http, limit):
+        await check_shape(context, request, params)
         prompts = await completion_prompts(context, request, limit)
         request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
         leave_body(http.scope)

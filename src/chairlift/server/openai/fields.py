@@ -22,7 +22,6 @@ Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _HARMLESS: Mapping[str, tuple[object, ...]] = {
     "tool_choice": ("none",),
     "function_call": ("none",),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "early_stopping": (True,),
     "repeat_penalty": (1, 1.0),
@@ -30,15 +29,14 @@ _HARMLESS: Mapping[str, tuple[object, ...]] = {
 }
 _NOT_BUILT = frozenset(
     {
-        "tools", "tool_choice", "functions", "function_call", "response_format", "suffix", "modalities", "audio",
+        "tools", "tool_choice", "functions", "function_call", "suffix", "modalities", "audio",
         "prediction", "web_search_options", "reasoning_effort", "reasoning", "verbosity", "store",
         "early_stopping", "logits_processors", "logit_processors", "logits_processor", "truncate_prompt_tokens",
         "bad_words", "allowed_token_ids", "prompt_embeds",
-        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "regex", "ebnf",
         "guided_whitespace_pattern", "structural_tag", "grammar", "stop_regex", "no_stop_trim", "repeat_penalty",
         "typical_p", "mirostat", "return_tokens_as_token_ids", "logprob_token_ids",
         "return_hidden_states", "thinking_token_budget", "echo", "max_completion_tokens", "top_logprobs",
-        "json_schema", "chat_template", "documents", "mm_processor_kwargs", "lora_path",
+        "chat_template", "documents", "mm_processor_kwargs", "lora_path",
     }
 )  # fmt: skip
 # Those that change the prompt: the only ones that matter to /tokenize.

@@ -15,6 +15,7 @@ from chairlift.core.attributes import ATTRIBUTES, Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import MAX_LOGPROBS, PARAMS, SamplingParams
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, GenerationRequest
+from chairlift.server.openai.structured import naming_shape, shape_of
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
 
 Given = dict[str, Any]  # a body's values, by the names of `SamplingParams`
@@ -29,6 +30,8 @@ def given_params(request: GenerationRequest) -> Given:
         raise InvalidRequest("stream_options", "needs stream to be true")
     if request.stream and "prompt_logprobs" in given:
         raise InvalidRequest("prompt_logprobs", "is not available in a stream")
+    if (shape := shape_of(request)) is not None:
+        given["structured"] = shape.structured
     return given
 
 
@@ -94,7 +97,8 @@ def _sampling(request: GenerationRequest, given: Given, defaults: SamplingDefaul
     for name, convert in _CONVERTED.items():
         if name in found:
             found[name] = convert(name, found[name])
-    return SamplingParams(**found)
+    with naming_shape(request):
+        return SamplingParams(**found)
 
 
 @cache

@@ -13,6 +13,7 @@ from chairlift.core.attributes import ATTRIBUTES
 from chairlift.core.param_types import Param
 from chairlift.core.params import PARAMS
 from chairlift.server.openai.fields import Int
+from chairlift.server.openai.structured import StructuredFields
 
 T = TypeVar("T", bound=msgspec.Struct)
 _JSON: dict[object, Any] = {
@@ -45,7 +46,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     continuous_usage_stats: bool | None = None
 
 
-class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationRequest(StructuredFields, frozen=True, kw_only=True):
     """The fields common to completions and chat completions."""
 
     model: str | None = None

@@ -5,12 +5,15 @@ Always: a body names one shape at the most; an error names the field that holds 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.params import SamplingParams
 from chairlift.core.structured import Structured
+from chairlift.server.context import ServerContext
 
 
 class StructuredFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,14 +59,22 @@ def shape_of(request: StructuredFields) -> Shape | None:
 
 
 @contextmanager
-def naming(shape: Shape | None) -> Iterator[None]:
-    """Errors inside name the field that held the shape."""
+def naming_shape(request: StructuredFields) -> Iterator[None]:
+    """Errors inside name the field that holds the shape."""
     try:
         yield
     except InvalidRequest as error:
-        if shape is None or error.field != "structured":
+        shape = shape_of(request) if error.field == "structured" else None
+        if shape is None:
             raise
         raise InvalidRequest(shape.field, error.message) from error
+
+
+async def check_shape(context: ServerContext, request: StructuredFields, params: SamplingParams) -> None:
+    """Raises `InvalidRequest` for a shape that no answer can be held to."""
+    if params.structured is not None:
+        with naming_shape(request):
+            await context.encoder.in_thread(partial(context.structured.check, params.structured))
 
 
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:
