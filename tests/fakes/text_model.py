@@ -87,7 +87,7 @@ def read(path: Path) -> Iterator[StepInput]:
 def main(limits: Limits, path: Path) -> None:
     torch.cuda.Event = NoEvent  # type: ignore[assignment,misc]
     device = DevicePart(TextModel(config_of(limits)), cache_of(limits), CPU, limits)  # type: ignore[arg-type]
-    print(json.dumps([told(device.launch(step, uses_graphs=False).output()) for step in read(path)]))
+    print(json.dumps([told(device.finish(device.launch(step, uses_graphs=False)).output()) for step in read(path)]))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,17 @@
     plan -> host part -> step input -> device part -> in flight -> result
 
 Sampled tokens stay on the device for the next step and come back to the host beside it, so two steps are in flight and
-the GPU does not wait for Python.
+the GPU does not wait for Python. A step with structured rows is launched like any other; once the tokens of the step
+ahead are known, masks are made of them while the GPU computes, and the step's own tokens are chosen:
 
-Always: plans are carried out in order.
+    submit(n+1): launch forward n+1      collect(n): tokens of n -> masks of n+1 -> choose in n+1 -> result of n
+
+Always: plans are carried out in order; the tokens of a step are chosen before the next is launched.
 """
 
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -18,17 +23,29 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import RunnerFailed
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.step.device import DevicePart, OnLogits
 from chairlift.runner.cuda.step.host import HostPart
-from chairlift.runner.cuda.step.in_flight import InFlight
+from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
+from chairlift.runner.cuda.step.structured_rows import is_known, structured_rows
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
+from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.torch.runner import device_lost_on_error, failure
 from chairlift.runner.torch.step_result import NOT_A_NUMBER
+
+
+@dataclass(slots=True)
+class _Step:
+    plan: StepPlan
+    launched: LaunchedStep
+    in_flight: InFlight | None = None  # None: its tokens are chosen once those of the step ahead are known
+    failed: dict[RequestId, str] = field(default_factory=dict)
+    error: RunnerFailed | None = None  # from choosing its tokens
 
 
 class CudaRunner:
@@ -37,36 +54,71 @@ class CudaRunner:
 
     def __init__(
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-        exact: bool = False,
+        exact: bool = False, matchers: Matchers | None = None,
     ) -> None:  # fmt: skip
-        """exact: the model's operations are."""
+        """exact: the model's operations are. matchers: for structured answers."""
         if limits.max_drafts:
             raise InvalidConfig("drafts are not checked on a GPU")
         self.device = DevicePart(model, kv, device, limits, flash, exact)
         self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size)
-        self._steps: deque[tuple[StepPlan, InFlight]] = deque()
+        self._matchers = matchers
+        self._steps: deque[_Step] = deque()
         self.on_logits: LogitsHook | None = None
         self.uses_graphs = True  # off: every step runs eagerly
 
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> None:
         try:
-            step = self.host.input_of(plan)
-            self._steps.append((plan, self.device.launch(step, self.uses_graphs, self._hook(plan))))
+            if self._matchers is not None:
+                self._matchers.expect(plan)
+            launched = self.device.launch(self.host.input_of(plan), self.uses_graphs, self._hook(plan))
+            step = _Step(plan, launched)
+            if not len(launched.step.sampling.structured):
+                step.in_flight = self.device.finish(launched)
+            elif is_known(plan, launched.step):
+                self._finish(step, {})
         except (RuntimeError, MemoryError, triton.TritonError) as error:
             self.host.forget_tables()
             _wait()
             raise failure(error) from error
+        self._steps.append(step)
 
+    @torch.inference_mode()
     def collect(self) -> StepResult:
-        plan, step = self._steps.popleft()
-        tokens, scores, prompt_scores = step.output()
+        step = self._steps.popleft()
+        plan = step.plan
+        if step.error is not None:
+            self._finish_next(plan, ())
+            raise step.error
+        assert step.in_flight is not None
+        tokens, scores, prompt_scores = step.in_flight.output()
+        self._finish_next(plan, tokens)
         prompts = dict(zip(prompt_targets(plan), prompt_scores, strict=True)) if prompt_scores else {}
         is_fine = min(tokens, default=0) >= 0
         requests = _sampled(plan) if scores or not is_fine else []
         named = {requests[place]: score for place, score in scores.items()}
         failed = {request: NOT_A_NUMBER for request, token in zip(requests, tokens, strict=False) if token < 0}
-        return StepResult(plan.step, tokens, named, prompts, failed)
+        return StepResult(plan.step, tokens, named, prompts, failed | step.failed)
+
+    def _finish_next(self, ahead: StepPlan, tokens: Sequence[int]) -> None:
+        """Chooses the tokens of the next step where they wait for these. What fails there fails that step alone."""
+        if not self._steps or self._steps[0].in_flight is not None:
+            return
+        try:
+            self._finish(self._steps[0], dict(zip(_sampled(ahead), tokens, strict=False)))
+        except (RuntimeError, MemoryError, triton.TritonError) as error:
+            self.host.forget_tables()
+            _wait()
+            self._steps[0].error = failure(error)
+
+    def _finish(self, step: _Step, last: dict[RequestId, int]) -> None:
+        """last: tokens of the step ahead."""
+        if self._matchers is None:
+            raise RuntimeError("structured answers need matchers, which this runner was made without")
+        rows = structured_rows(step.plan, step.launched.step, last)
+        masks = self._matchers.masks(step.plan.step, rows)
+        step.failed = {rows[index][0].id: fault for index, fault in masks.failed.items()}
+        step.in_flight = self.device.finish(step.launched, masks.words)
 
     @torch.inference_mode()
     def prepare(self) -> bool:
@@ -75,7 +127,7 @@ class CudaRunner:
 
     def dry_run(self, plan: StepPlan) -> None:
         """Launches all that the plan takes, without a result: on a device without memory there is none."""
-        self.device.compute(self.host.input_of(plan), uses_graphs=False)
+        self.device.dry_run(self.host.input_of(plan))
 
     def _hook(self, plan: StepPlan) -> OnLogits | None:
         if self.on_logits is None:

@@ -23,6 +23,7 @@ from chairlift.runner.sampling.table import (
     IS_PENALISED,
     IS_SCORED,
     IS_SLOW,
+    IS_STRUCTURED,
     MAX_ATTEMPTS,
     SAMPLE,
     Samples,
@@ -53,6 +54,7 @@ class SamplingRows(NamedTuple):
     slow: Words  # [R, words of a row of the sampling table]: the torch sampler's to draw
     scored: Words  # [R]: rows of the logits
     num_top: Words  # [R]
+    structured: Words  # [R]: rows of the logits that are held to a shape
 
 
 def _words(rows: NDArray[np.void]) -> Words:
@@ -61,7 +63,7 @@ def _words(rows: NDArray[np.void]) -> Words:
 
 _NO_ROWS = SamplingRows(
     *(_words(np.zeros(0, kind)) for kind in (_DRAW, _PENALTY, _CHANGE, SAMPLE)),
-    *[np.zeros(0, np.int32)] * 2,
+    *[np.zeros(0, np.int32)] * 3,
 )  # fmt: skip
 
 
@@ -79,6 +81,7 @@ def sampling_rows(table: SamplingTable, columns: Columns) -> SamplingRows:
         _words(samples[kinds & IS_SLOW > 0]),
         scored,
         samples["num_top"][scored],
+        np.flatnonzero(kinds & IS_STRUCTURED).astype(np.int32),
     )
 
 

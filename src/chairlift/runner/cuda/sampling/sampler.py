@@ -1,9 +1,9 @@
 """Shaping logits, choosing tokens and scoring them on the device, after a step's logits. Only tokens with a filter that
 has no kernel are waited for: the torch sampler draws them.
 
-raw logits -> penalties -> bias, forbidden stops -> draw -> tokens, in place of the argmax
-    |                                                         |
-    +-- kept for rows that are scored ----------------------> scores
+raw logits -> penalties -> bias, forbidden stops -> mask -> draw -> tokens, in place of the argmax
+    |                                                                 |
+    +-- kept for rows that are scored ------------------------------> scores
 """
 
 import numpy as np
@@ -12,8 +12,10 @@ import triton
 from torch import Tensor
 
 from chairlift.runner.cuda.sampling.draw import draw_kernel
+from chairlift.runner.cuda.sampling.mask import mask_kernel
 from chairlift.runner.cuda.sampling.penalties import change_kernel, count_kernel, penalise_kernel
 from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, PENALTY_WIDTH, SamplingRows
+from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import to_device
 from chairlift.runner.sampling.sampler import CANDIDATES, choose
@@ -24,6 +26,7 @@ from chairlift.runner.torch.ops import TorchOps
 _MAX_PENALISED = 64  # rows that are penalised at once: bounds the memory of their counts
 _STRETCH = 1024  # tokens that one program counts
 _CHANGES = 128  # that one program makes
+_MASKED = 4096  # logits that one program looks at
 
 
 class CudaSampler:
@@ -35,19 +38,21 @@ class CudaSampler:
         self._measure = measure
         self._counts: Tensor | None = None  # all 0 between steps
 
-    def choose(self, step: StepInput, logits: Tensor, tokens: Tensor) -> Tensor | None:
+    def choose(self, step: StepInput, logits: Tensor, tokens: Tensor, masks: Words | None = None) -> Tensor | None:
         """Overwrites logits [S, vocab], and tokens [S], here and in `last`, where they are not the argmax.
         -> what `measure` gives for those that are scored"""
         asked = step.sampling
         if not (len(asked.draws) or len(asked.slow) or len(asked.scored)):
             return None
-        draws, penalties, changes, scored = self._send(asked)
+        draws, penalties, changes, scored, structured = self._send(asked)
         raw = logits.index_select(0, scored) if len(scored) else None
         if len(penalties):
             self._penalise(penalties, int(asked.penalties[:, 2].max()), logits)
         if len(changes):
             grid = (triton.cdiv(len(changes), _CHANGES),)
             change_kernel[grid](logits, changes, len(changes), logits.shape[1], WIDTH=CHANGE_WIDTH, BLOCK=_CHANGES)
+        if masks is not None:
+            self.mask(logits, structured, masks)
         if len(draws):
             draw(logits, draws, tokens, self._last)
         if len(asked.slow):
@@ -55,6 +60,11 @@ class CudaSampler:
         if raw is None:
             return None
         return self._measure(raw, tokens.index_select(0, scored).clamp(min=0), int(asked.num_top.max()))
+
+    def mask(self, logits: Tensor, rows: Tensor, masks: Words) -> None:
+        words = to_device(masks, logits.device)
+        grid = (len(rows), triton.cdiv(logits.shape[1], _MASKED))
+        mask_kernel[grid](logits, rows, words, logits.shape[1], words.shape[1], TILE=_MASKED)
 
     def _draw_slowly(self, step: StepInput, logits: Tensor, tokens: Tensor) -> None:
         """One by one: on a GPU torch may add up in another order beside other rows."""
@@ -66,7 +76,7 @@ class CudaSampler:
 
     def _send(self, asked: SamplingRows) -> list[Tensor]:
         """All numbers in one copy."""
-        parts = (asked.draws, asked.penalties, asked.changes, asked.scored)
+        parts = (asked.draws, asked.penalties, asked.changes, asked.scored, asked.structured)
         words = to_device(np.concatenate([part.ravel() for part in parts]), self._last.device)
         pieces = words.split([part.size for part in parts])
         return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]

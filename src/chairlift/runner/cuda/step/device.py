@@ -1,6 +1,7 @@
 """The device's part of a step: from a step input to its tokens, launched without waiting.
 
-    step input -> block moves -> step memory -> forward, or the graph of its key -> sampling -> in flight
+    step input -> block moves -> step memory -> forward, or the graph of its key -> launched step
+    launched step -> sampling -> in flight
 
 A step travels in one copy and runs as a captured graph where its shape allows: decodes and short prompts, padded to a
 rung of a ladder. Long prompts run eagerly. Only steps that score a prompt or have a filter without a kernel wait.
@@ -10,6 +11,7 @@ Always: step inputs are carried out in order on one stream. Knows nothing of pla
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,10 +21,11 @@ from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.flashinfer.planner import FlashPlan, FlashPlanner
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.sampling.sampler import CudaSampler
+from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graph_key import GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
-from chairlift.runner.cuda.step.in_flight import DeviceOutput, InFlight, read_back
+from chairlift.runner.cuda.step.in_flight import DeviceOutput, InFlight, LaunchedStep, read_back
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
 from chairlift.runner.kv_cache import KvCache
@@ -58,12 +61,24 @@ class DevicePart:
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
         self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens
 
-    def launch(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> InFlight:
+    def launch(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> LaunchedStep:
+        """All that the step takes before tokens are chosen."""
         self._kv.move_blocks(step.swap_outs, step.swap_ins, step.copies)
-        return read_back(step, self.compute(step, uses_graphs, on_logits), next(self._pinned))
+        return self._compute(step, uses_graphs, on_logits)
 
-    def compute(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> DeviceOutput:
-        """Launches all that the step takes but block moves."""
+    def finish(self, launched: LaunchedStep, masks: Words | None = None) -> InFlight:
+        """Chooses the tokens. masks: which of them may come in structured rows, [R, words]; the host makes them while
+        the device computes what was launched. Nothing may be launched in between."""
+        step, logits, tokens = launched.step, launched.logits, launched.tokens
+        measured = self._sampling.choose(step, logits, tokens, masks)
+        return read_back(step, DeviceOutput(tokens, measured, launched.prompt_scores), next(self._pinned))
+
+    def dry_run(self, step: StepInput) -> None:
+        """Launches all that the step takes but block moves, without a result."""
+        launched = self._compute(step, uses_graphs=False)
+        self._sampling.choose(step, launched.logits, launched.tokens)
+
+    def _compute(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> LaunchedStep:
         num_padded = self._rung(step)
         self._memory.send(step, num_padded)
         planned = self._planner.plan(step, num_padded) if self._planner else None
@@ -78,7 +93,7 @@ class DevicePart:
             logits, tokens = (self._graphs if uses_graphs else self._forward).run(key, planned)
         if on_logits is not None:
             on_logits(logits[: step.num_samples])
-        return DeviceOutput(tokens, self._sampling.choose(step, logits, tokens), prompt_scores)
+        return LaunchedStep(step, logits, tokens, prompt_scores)
 
     def capture_one(self) -> bool:
         """Captures one more of the likely steps; False when there is none."""
@@ -86,10 +101,11 @@ class DevicePart:
 
     def dry_run_likely(self) -> None:
         """Launches what `capture_one` captures, for each tiling: a step of one token, which has kernels of its own, and
-        one of several."""
+        one of several; and the mask of structured rows."""
         for key in {(key.tiling, key.num_tokens == 1): key for key in self._keys.likely}.values():
             with self._memory.padding(key.num_tokens):
-                self._forward.run(key, None)
+                logits, tokens = self._forward.run(key, None)
+        self._sampling.mask(logits, tokens[:1].int(), np.zeros((1, -(-logits.shape[1] // 32)), np.int32))
 
     def _rung(self, step: StepInput) -> int | None:
         """The number of tokens with padding of a captured step; None: it is not captured."""

@@ -24,6 +24,16 @@ class StepOutput(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchedStep:
+    """A step whose tokens are still to be chosen."""
+
+    step: StepInput
+    logits: Tensor  # [at least as many as are sampled, vocab]; valid until the next step is launched
+    tokens: Tensor  # int64 [as many]: the argmax of each row
+    prompt_scores: list[Scores]
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceOutput:
     """What a step leaves on the device, and the scores of prompts, which are waited for."""
 

@@ -18,7 +18,7 @@ from chairlift.runner.sampling.prompt_targets import PromptTargets
 from chairlift.runner.sampling.table import SAMPLE
 
 _MAGIC = 0x50455453_52494843  # the bytes CHIRSTEP, and the version behind them
-_VERSION = 1
+_VERSION = 2
 
 
 class StepInput(NamedTuple):
@@ -72,15 +72,15 @@ class StepInput(NamedTuple):
             part = rest[low : low + length * (width or 1)]
             arrays.append(part.reshape(length, width) if width else part)
             low += len(part)
-        columns, sampling = Columns(*arrays[:8]), SamplingRows(*arrays[14:20])
-        return cls._make((*head[2:_NUM_NUMBERS], columns, *arrays[8:14], sampling, *arrays[20:]))
+        columns, sampling = Columns(*arrays[:8]), SamplingRows(*arrays[14:21])
+        return cls._make((*head[2:_NUM_NUMBERS], columns, *arrays[8:14], sampling, *arrays[21:]))
 
 
 _NUM_NUMBERS = 5  # in front of the lengths
 # Words of an entry of each array; 0: it has one dimension.
 _WIDTHS = (
     *[0] * NUM_COLUMNS, 0, 4, 3, 2, 2, 2,
-    DRAW_WIDTH, PENALTY_WIDTH, CHANGE_WIDTH, SAMPLE.itemsize // 4, 0, 0, 3, 0,
+    DRAW_WIDTH, PENALTY_WIDTH, CHANGE_WIDTH, SAMPLE.itemsize // 4, 0, 0, 0, 3, 0,
 )  # fmt: skip
 
 

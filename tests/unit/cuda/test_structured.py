@@ -1,0 +1,163 @@
+"""Answers that are held to a shape on the CUDA runner, without a GPU: two steps are planned ahead, so masks are made
+between steps in flight. The torch runner, one step at a time, says what must come out."""
+
+import os
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from llguidance import LLTokenizer
+
+from chairlift.core.engine import Engine
+from chairlift.core.events import Forked, Preempted, Token
+from chairlift.core.plan import StepPlan
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.request import FinishReason, Request
+from chairlift.core.scheduling.preemption import Preemption
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.core.structured import Structured
+from chairlift.runner.cuda.runner import CudaRunner
+from chairlift.runner.cuda.sampling.sampler import CudaSampler
+from chairlift.runner.cuda.step.graphs import Graphs
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.sampling.matchers import Matchers
+from chairlift.runner.torch.runner import TorchRunner
+from fakes.clocks import CountingClock
+from fakes.requests import make_request, make_samples
+from unit.cuda.test_runner import CONFIG, CPU, LIMITS, SHARED, VOCAB, Event_, Pairs
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
+)
+
+EOS = VOCAB - 1
+STOPS = frozenset([EOS])
+
+
+class Letters:
+    """A vocabulary of single characters from the exclamation mark on, and an end token."""
+
+    is_tokenizer_wrapper = True
+    eos_token_id, bos_token_id, special_token_ids = EOS, None, [EOS]
+    tokens = [bytes([33 + token]) for token in range(EOS)] + [b"<end>"]
+
+    def __call__(self, text: str) -> list[int]:
+        return [ord(character) - 33 for character in text]
+
+
+def matchers(max_kept: int = 3) -> Matchers:
+    return Matchers(lambda: LLTokenizer(Letters(), n_vocab=VOCAB, eos_token=[EOS]), VOCAB, max_kept)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", Event_)
+    monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
+
+
+AB, NUMBER, PAIR = Structured.regex("(A|BC){2,9}"), Structured.regex("[1-9][0-9]{2,4}"), Structured.choice(["XY", "XZ"])
+GROUPS = [
+    make_samples(0, SHARED, 3, 9, temperature=0.9, repetition_penalty=1.3, structured=AB, stop_ids=STOPS),
+    (make_request(10, [*SHARED, 3, 3], 9, temperature=0.0, structured=NUMBER, logprobs=2, stop_ids=STOPS),),
+    (make_request(11, SHARED[:9], 8, temperature=0.0),),
+    (make_request(12, SHARED[:6], 8, top_p=0.8, structured=NUMBER, stop_ids=STOPS),),
+    (make_request(13, [5, 6], 8, structured=PAIR, stop_ids=STOPS),),
+    (make_request(14, [5, 6], 3, structured=AB, stop_ids=STOPS),),  # too short for its shape
+]  # fmt: skip
+
+
+def run(
+    kind: Any, groups: list[tuple[Request, ...]], preemption: Preemption, shapes: Matchers | None
+) -> tuple[list[Any], Counter[str]]:
+    kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, torch.float32, CPU, preemption.num_host_blocks)
+    more = {"limits": LIMITS} if kind is CudaRunner else {}
+    runner = kind(Pairs(), kv, CPU, **more, matchers=shapes)
+    engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=preemption), runner, CountingClock())
+    for group in groups:
+        engine.add(group)
+    told: list[Any] = []
+    kinds: Counter[str] = Counter()
+    while engine.has_work:
+        for event in engine.step():
+            kinds[type(event).__name__] += 1
+            if isinstance(event, Token):
+                told.append((event.request, event.token, event.score, event.finish))
+    return sorted(told, key=lambda one: one[0]), kinds
+
+
+def texts(told: list[Any]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for request, token, *_ in told:
+        found[request] = found.get(request, "") + ("" if token == EOS else Letters.tokens[token].decode())
+    return found
+
+
+@pytest.mark.parametrize(
+    "preemption", [Preemption(), Preemption(mode="swap", num_host_blocks=40)], ids=lambda p: p.mode
+)
+def test_a_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) -> None:
+    got, kinds = run(CudaRunner, GROUPS, preemption, matchers())
+    want, _ = run(TorchRunner, GROUPS, preemption, matchers())
+    assert min(kinds[Preempted.__name__], kinds[Forked.__name__]) > 0
+    assert got == want
+
+
+def test_every_answer_has_its_shape() -> None:
+    told, _ = run(CudaRunner, GROUPS, Preemption(), matchers())
+    ends = {request: finish for request, _, _, finish in told if finish is not None}
+    found = texts(told)
+    for request in (0, 1, 2):
+        assert re.fullmatch(AB.source, found[request]), found[request]
+    for request in (10, 12):
+        assert re.fullmatch(NUMBER.source, found[request]), found[request]
+    assert found[13] in ("XY", "XZ")
+    assert ends[14] is FinishReason.LENGTH and re.fullmatch("(A|BC)*B?", found[14])
+
+
+def test_masks_are_made_between_the_launch_of_a_step_and_that_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes, calls = matchers(), list[str]()
+
+    def note(owner: Any, name: str) -> None:
+        method = getattr(owner, name)
+
+        def wrapped(self: Any, *args: Any) -> Any:
+            step = args[0].step if isinstance(args[0], StepPlan) else args[0] if name == "masks" else ""
+            calls.append(f"{name} {step}".strip())
+            return method(self, *args)
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    for owner, name in ((CudaRunner, "submit"), (Matchers, "masks")):
+        note(owner, name)
+    run(CudaRunner, [(make_request(1, [5], 6, structured=AB, stop_ids=STOPS),)], Preemption(), shapes)
+    # The first token's mask needs no other; then the masks of a step come once the step ahead has been collected.
+    assert calls[:6] == ["submit 1", "masks 1", "submit 2", "masks 2", "submit 3", "masks 3"]
+
+
+def test_a_step_without_shapes_makes_no_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Matchers, "masks", lambda *_: pytest.fail("nothing is held to a shape"))
+    run(CudaRunner, [GROUPS[2]], Preemption(), matchers())
+
+
+def test_memory_that_runs_out_while_masked_tokens_are_chosen_fails_their_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choose, count = CudaSampler.choose, Counter[str]()
+
+    def fails_once(*args: Any) -> Any:
+        count["calls"] += 1
+        if count["calls"] == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return choose(*args)
+
+    monkeypatch.setattr(CudaSampler, "choose", fails_once)
+    told, kinds = run(CudaRunner, [GROUPS[1]], Preemption(), matchers())
+    assert kinds["Ended"] == 1 and len(told) == 2
+
+
+def test_a_shape_that_cannot_be_followed_fails_alone() -> None:
+    broken = make_request(20, [5, 6], 8, structured=Structured.grammar("start: nothing"), stop_ids=STOPS)
+    told, kinds = run(CudaRunner, [(broken,), GROUPS[4]], Preemption(), matchers())
+    assert {request for request, *_ in told} == {13} and kinds["Ended"] == 1
