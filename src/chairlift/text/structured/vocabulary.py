@@ -15,7 +15,7 @@ class _Tokens:
     def __init__(self, tokenizer: Tokenizer, size: int, end_ids: Sequence[int]) -> None:
         self.eos_token_id = end_ids[0]
         self.bos_token_id = tokenizer.bos_id
-        self.tokens = [tokenizer.token_bytes(token) for token in range(size)]
+        self.tokens = [tokenizer.spelling[token] for token in range(size)]
         self.special_token_ids = sorted({*tokenizer.special_ids, *end_ids})
         self._tokenizer = tokenizer
 

@@ -64,8 +64,8 @@ def one(structured: Structured, text: str) -> set[int]:
 
 def test_only_what_continues_the_shape_may_come() -> None:
     yes_or_no = Structured.choice(["yes", "no"])
-    assert {TOKENIZER.token_bytes(token) for token in one(yes_or_no, "")} <= {b"y", b"ye", b"yes", b"n", b"no"}
-    assert {TOKENIZER.token_bytes(token) for token in one(yes_or_no, "n")} == {b"o"}
+    assert {TOKENIZER.spelling[token] for token in one(yes_or_no, "")} <= {b"y", b"ye", b"yes", b"n", b"no"}
+    assert {TOKENIZER.spelling[token] for token in one(yes_or_no, "n")} == {b"o"}
 
 
 def test_a_complete_answer_can_only_end() -> None:
@@ -102,7 +102,7 @@ def test_a_step_of_another_scheduler_begins_anew() -> None:
     both = matchers()
     both.masks(7, [(request(Structured.choice(["yes"])), encoded("ye"))])
     masks = both.masks(1, [(request(Structured.choice(["no"])), encoded("n"))])
-    assert {TOKENIZER.token_bytes(token) for token in allowed(masks.words[0])} == {b"o"}
+    assert {TOKENIZER.spelling[token] for token in allowed(masks.words[0])} == {b"o"}
 
 
 @pytest.mark.parametrize(
