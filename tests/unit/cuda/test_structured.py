@@ -154,10 +154,10 @@ def test_memory_that_runs_out_while_masked_tokens_are_chosen_fails_their_request
 
     monkeypatch.setattr(CudaSampler, "choose", fails_once)
     told, kinds = run(CudaRunner, [GROUPS[1]], Preemption(), matchers())
-    assert kinds["Ended"] == 1 and len(told) == 2
+    assert kinds["Finished"] == 1 and len(told) == 2
 
 
 def test_a_shape_that_cannot_be_followed_fails_alone() -> None:
     broken = make_request(20, [5, 6], 8, structured=Structured.grammar("start: nothing"), stop_ids=STOPS)
     told, kinds = run(CudaRunner, [(broken,), GROUPS[4]], Preemption(), matchers())
-    assert {request for request, *_ in told} == {13} and kinds["Ended"] == 1
+    assert {request for request, *_ in told} == {13} and kinds["Finished"] == 1
