@@ -183,7 +183,7 @@ class LLM:
     def _request(self, prompt: str | TokenIds, params: SamplingParams) -> Request:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if params.structured is not None:
-            self._structured.check(params.structured)
+            self._structured.check(params.structured, params.max_tokens)
         return tokens, params, output_room(tokens, params, self.limits)
 
     def _text_stream(self, request: Request) -> TextStream:

@@ -74,7 +74,7 @@ async def check_shape(context: ServerContext, request: StructuredFields, params:
     """Raises `InvalidRequest` for a shape that no answer can be held to."""
     if params.structured is not None:
         with naming_shape(request):
-            await context.encoder.in_thread(partial(context.structured.check, params.structured))
+            await context.encoder.in_thread(partial(context.structured.check, params.structured, params.max_tokens))
 
 
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:

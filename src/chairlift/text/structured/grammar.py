@@ -5,7 +5,6 @@ may write blanks for ever sometimes does; what a grammar cannot hold an answer t
 """
 
 import json
-import string
 from collections.abc import Callable
 from typing import Any
 
@@ -14,15 +13,11 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
+from chairlift.text.structured.lark import JSON_OPTIONS, escaped
 from chairlift.text.structured.places import failing_place
+from chairlift.text.structured.tags import tags_grammar
 
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
-_BLANKS = r"[ \t]{0,2}|\n[ \t]{0,20}"  # between the parts of JSON: none, a few, or one line break with its indent
-# What a schema says of itself in "x-guidance" gives way to these.
-JSON_OPTIONS: dict[str, Any] = {
-    "item_separator": ",", "key_separator": ":", "whitespace_flexible": True, "whitespace_pattern": _BLANKS,
-    "coerce_one_of": False, "lenient": False, "json_allow_general_unicode_escapes": True,
-}  # fmt: skip
 # Bounds on the work of one mask: a grammar beyond them ends its request, not the engine's step.
 LIMITS = LLParserLimits(
     initial_lexer_fuel=200_000, step_lexer_fuel=100_000, step_max_items=25_000, max_lexer_states=50_000,
@@ -73,12 +68,7 @@ def _of_choice(source: str) -> str:
     texts = json.loads(source)
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise _wrong("choices must be a list of texts, none of them empty")
-    return LLMatcher.grammar_from_regex("|".join(map(_escaped, texts)))
-
-
-def _escaped(text: str) -> str:
-    """The text as a regular expression."""
-    return "".join(f"\\{char}" if char in string.punctuation else char for char in text)
+    return LLMatcher.grammar_from_regex("|".join(map(escaped, texts)))
 
 
 def _of_grammar(source: str) -> str:
@@ -90,6 +80,14 @@ def _of_grammar(source: str) -> str:
         raise _wrong(f"not a grammar in GBNF: {error}") from error
 
 
+def _of_tags(source: str) -> str:
+    try:
+        return LLMatcher.grammar_from_lark(tags_grammar(json.loads(source)))
+    except ValueError as error:
+        raise _wrong(f"structural tags must be in JSON: {error}") from error
+
+
 _MAKERS = {
     "json_schema": _of_schema, "regex": LLMatcher.grammar_from_regex, "choice": _of_choice, "grammar": _of_grammar,
+    "structural_tag": _of_tags,
 }  # fmt: skip

@@ -1,0 +1,105 @@
+"""Writes grammars in the Lark dialect of llguidance: literals, expressions, schemas, and rules by name.
+
+Always: what is written means the text it was given, whatever signs it holds. A special token is written by its id, so
+that no text can stand for it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ANY_TEXT = r"(?s:.*)"
+_META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/-]")
+# What a schema says of itself in "x-guidance" gives way to these.
+_BLANKS = r"[ \t]{0,2}|\n[ \t]{0,20}"  # between the parts of JSON: none, a few, or one line break with its indent
+JSON_OPTIONS: dict[str, Any] = {
+    "item_separator": ",", "key_separator": ":", "whitespace_flexible": True, "whitespace_pattern": _BLANKS,
+    "coerce_one_of": False, "lenient": False, "json_allow_general_unicode_escapes": True,
+}  # fmt: skip
+
+
+def literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def escaped(text: str) -> str:
+    """The text inside an expression."""
+    signs = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
+    return "".join(signs.get(char, _META.sub(r"\\\g<0>", char)) for char in text)
+
+
+def expression(pattern: str) -> str:
+    """A regular expression between slashes."""
+    slashes = re.compile(r"\\.|/|\n", re.DOTALL)
+    return "/" + slashes.sub(lambda found: {"/": r"\/", "\n": r"\n"}.get(found[0], found[0]), pattern) + "/"
+
+
+def json_value(schema: Any) -> str:
+    """A value that a JSON schema allows."""
+    schema = {} if schema is True else {"enum": []} if schema is False else schema
+    return "%json " + json.dumps({**schema, "x-guidance": JSON_OPTIONS}, ensure_ascii=False)
+
+
+def either(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"({' | '.join(parts)})"
+
+
+class Rules:
+    """Rules of a grammar as they are added; `special`: ids of special tokens by their texts."""
+
+    def __init__(self, special: Mapping[str, int]) -> None:
+        self._special = {text: token for text, token in special.items() if text}
+        ordered = sorted(self._special, key=len, reverse=True)
+        self._split = re.compile(f"({'|'.join(map(re.escape, ordered))})") if ordered else re.compile(r"(?!)")
+        self._rules: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # of rules that were given none, by what they say
+
+    def is_special(self, text: str) -> bool:
+        return text in self._special
+
+    def text(self, text: str, blanks: str = "") -> str:
+        """A text in which special tokens may stand; empty for an empty one. `blanks`: an expression for what may come
+        before it, in one piece with it: what else may come there is often told apart only behind the blanks."""
+        parts = [part for part in self._split.split(text) if part]
+        written = [f"<[{self._special[part]}]>" if part in self._special else literal(part) for part in parts]
+        if blanks and parts and parts[0] in self._special:
+            written.insert(0, expression(blanks))
+        elif blanks and parts:
+            written[0] = expression(blanks + escaped(parts[0]))
+        return " ".join(written)
+
+    def free(self) -> str:
+        """Any text, without special tokens."""
+        return self.rule(expression(ANY_TEXT))
+
+    def until(self, mark: str, before: str = ANY_TEXT) -> str:
+        """Text up to the first mark, and the mark."""
+        if mark in self._special:
+            return f"{self.rule(expression(before))} {self.text(mark)}"
+        return self.lazy(before + escaped(mark))
+
+    def at_most(self, num_tokens: int, mark: str) -> str:
+        """Text of so many tokens at most up to the first mark, and the mark, which is forced then."""
+        limit = f"max_tokens={num_tokens}"
+        cut = self.rule(expression(ANY_TEXT), limit)
+        if mark in self._special:
+            return f"{cut} {self.text(mark)}"
+        # The order counts: a text that is cut is taken for the first of both.
+        whole = self.rule(expression(ANY_TEXT + escaped(mark)), f"lazy,{limit}")
+        return f"({cut} {self.text(mark)} | {whole})"
+
+    def lazy(self, pattern: str) -> str:
+        """Ends as soon as the expression fits, and goes before all that could go on."""
+        return self.rule(expression(pattern), "lazy")
+
+    def rule(self, body: str, options: str = "") -> str:
+        """A rule of its own, which is the same for the same body."""
+        said = f"[{options}]: {body}" if options else f": {body}"
+        if said not in self._names:
+            self._names[said] = name = f"r{len(self._names)}"
+            self._rules[name] = said
+        return self._names[said]
+
+    def grammar(self, start: str) -> str:
+        return "\n".join((f"start: {start}", *(f"{name}{said}" for name, said in self._rules.items()))) + "\n"

@@ -1,0 +1,80 @@
+"""The shortest text that a regular expression matches, by Python's own parser of expressions."""
+
+import re
+from collections.abc import Callable
+from re import _constants as codes  # type: ignore[attr-defined]
+from re import _parser  # type: ignore[attr-defined]
+from typing import Any
+
+MAX_LENGTH = 4096  # of what comes out
+_CHARS = "a0A _-.:/x!\n\u00e9"  # tried where an expression says which are not allowed
+_CATEGORIES: dict[Any, Callable[[str], bool]] = {
+    codes.CATEGORY_DIGIT: str.isdigit,
+    codes.CATEGORY_NOT_DIGIT: lambda char: not char.isdigit(),
+    codes.CATEGORY_SPACE: str.isspace,
+    codes.CATEGORY_NOT_SPACE: lambda char: not char.isspace(),
+    codes.CATEGORY_WORD: lambda char: char.isalnum() or char == "_",
+    codes.CATEGORY_NOT_WORD: lambda char: not (char.isalnum() or char == "_"),
+}
+
+
+class _Unknown(Exception):
+    """Something whose shortest match is not known here."""
+
+
+def shortest_match(pattern: str) -> str | None:
+    """None where it cannot be told: look-around, references, or a dialect that Python does not read."""
+    try:
+        return _sequence(_parser.parse(pattern))
+    except (re.error, _Unknown, RecursionError, OverflowError):
+        return None
+
+
+def _sequence(parts: Any) -> str:
+    text = ""
+    for code, value in parts:
+        text += _part(code, value)
+        if len(text) > MAX_LENGTH:
+            raise _Unknown
+    return text
+
+
+def _part(code: Any, value: Any) -> str:
+    if code == codes.LITERAL:
+        return chr(value)
+    if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+        least, _, inside = value
+        if least > MAX_LENGTH:
+            raise _Unknown
+        return _sequence(inside) * least if least else ""
+    if code == codes.SUBPATTERN:
+        return _sequence(value[-1])
+    if code == codes.BRANCH:
+        return min((_sequence(each) for each in value[1]), key=len)
+    if code == codes.ANY:
+        return "a"
+    if code == codes.NOT_LITERAL:
+        return next(char for char in _CHARS if char != chr(value))
+    if code == codes.IN:
+        return _member(value)
+    if code == codes.AT and value in (codes.AT_BEGINNING, codes.AT_END, codes.AT_BEGINNING_STRING, codes.AT_END_STRING):
+        return ""
+    raise _Unknown
+
+
+def _member(members: Any) -> str:
+    is_negated = members[0][0] == codes.NEGATE
+    members = members[1:] if is_negated else members
+    firsts = [chr(value if code == codes.LITERAL else value[0]) for code, value in members if code != codes.CATEGORY]
+    for char in _CHARS if is_negated else (*firsts, *_CHARS):
+        if any(_holds(code, value, char) for code, value in members) != is_negated:
+            return char
+    raise _Unknown
+
+
+def _holds(code: Any, value: Any, char: str) -> bool:
+    if code == codes.LITERAL:
+        return char == chr(value)
+    if code == codes.RANGE:
+        return bool(value[0] <= ord(char) <= value[1])
+    return _CATEGORIES[value](char) if value in _CATEGORIES else False
