@@ -63,7 +63,7 @@ def test_a_bad_completion_is_400_and_names_the_field(
         ({"messages": []}, "messages"),
         ({"messages": "Hi"}, "messages"),
         ({}, "messages"),
-        ({"messages": CHAT, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": CHAT, "response_format": {"type": "xml"}}, "response_format.type"),
         ({"messages": CHAT, "max_completion_tokens": CONTEXT}, "max_completion_tokens"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, None),
     ],

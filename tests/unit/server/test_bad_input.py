@@ -110,7 +110,7 @@ async def test_a_bad_completion_names_the_field(field: str, body: dict[str, Any]
         ("top_logprobs", {"logprobs": True, "top_logprobs": 101}),
         ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
         ("tools", {"tools": [{"type": "function"}]}),
-        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("response_format.type", {"response_format": {"type": "xml"}}),
         ("logprobs", {"logprobs": 5}),
     ],
 )
