@@ -117,7 +117,11 @@ class Matchers:
         return found
 
     def _made(self, structured: Structured) -> LLMatcher:
-        matcher = LLMatcher(self._vocabulary.result(), grammar_of(structured), log_level=0, limits=LIMITS)
+        try:
+            vocabulary = self._vocabulary.result()
+        except Exception as error:  # a tokenizer that is missing or broken fails these requests alone
+            raise InvalidRequest("structured", f"the model's vocabulary cannot be read: {error}") from error
+        matcher = LLMatcher(vocabulary, grammar_of(structured), log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise InvalidRequest("structured", _fault(matcher))
         return matcher

@@ -116,6 +116,14 @@ def test_what_cannot_be_followed_fails_by_itself(structured: Structured, output:
     assert allowed(masks.words[1]) == one(POINT, "")
 
 
+def test_a_model_without_a_tokenizer_fails_structured_requests_alone() -> None:
+    def missing() -> LLTokenizer:
+        raise OSError("no tokenizer.json")
+
+    masks = Matchers(missing, SIZE, 8).masks(1, [(request(POINT), [])])
+    assert masks.failed == {0: "structured: the model's vocabulary cannot be read: no tokenizer.json"}
+
+
 def test_grammars_are_made_while_prompts_are_computed() -> None:
     asked, made = request(POINT), matchers()
     made.expect(StepPlan(1, (Chunk(asked, 0, 2, (5, 6), 2, (), 0, ()),), (), 2, 0))
