@@ -63,6 +63,11 @@ class Scheduler:
     def pool(self) -> BlockPool:
         return self.tables.pool
 
+    @property
+    def step_budget(self) -> int:
+        """How many tokens the next step may compute."""
+        return self._planner.budget.num_tokens
+
     def add(self, samples: tuple[Request, ...], now: float) -> None:
         """Queue one prompt; several requests are samples of it, or members of a beam search, and share its blocks."""
         lead, *others = (Progress.of(request, now) for request in samples)

@@ -1,8 +1,9 @@
 """The steps of the last minutes, for latency breakdowns while the engine runs.
 
 A step's record costs the same however many requests decode in it: which ones decode follows from the other records, as
-a running request whose prompt is computed is in every step that decodes. Only members of searches, steps cut for want
-of memory, and drafts with several steps in flight may come out a little wrong.
+a running request whose prompt is computed is in every step that decodes. Only a step without room for all decodes
+(after one that did not fit the runner's memory) names those it has. Members of searches, and drafts with several steps
+in flight, may come out a little wrong.
 """
 
 from collections import deque
@@ -32,6 +33,7 @@ class PlanRecord(NamedTuple):
     blocks: int
     prompts: tuple[PromptChunk, ...]
     num_drafts: dict[RequestId, int]
+    decoding: tuple[RequestId, ...] | None  # None: all that can
 
 
 class CommitRecord(NamedTuple):
@@ -51,14 +53,18 @@ class StepLog:
         self._records.append(record)
         self.total += 1
 
-    def add_plan(self, plan: StepPlan | None, running: int, blocks: int, now: float) -> None:
+    def add_plan(self, plan: StepPlan | None, budget: int, running: int, blocks: int, now: float) -> None:
+        """`budget`: how many tokens the step might have."""
         if plan is None:
-            self.add(PlanRecord(now, None, 0, 0, 0, running, blocks, (), {}))
+            self.add(PlanRecord(now, None, 0, 0, 0, running, blocks, (), {}, None))
             return
         prompts = tuple((c.request.id, c.start, c.count, bool(c.samples)) for c in plan.chunks[plan.num_decoding :])
         num_drafts = {c.request.id: len(c.drafts) for c in plan.chunks[plan.num_decodes : plan.num_decoding]}
-        chunks, tokens = len(plan.chunks), plan.num_tokens
-        self.add(PlanRecord(now, plan.step, chunks, plan.num_decoding, tokens, running, blocks, prompts, num_drafts))
+        decoding = None
+        if plan.num_decoding == budget < running:
+            decoding = tuple(chunk.request.id for chunk in plan.chunks)
+        sizes = len(plan.chunks), plan.num_decoding, plan.num_tokens
+        self.add(PlanRecord(now, plan.step, *sizes, running, blocks, prompts, num_drafts, decoding))
 
     def since(self, mark: int) -> Iterator[StepRecord] | None:
         """The records after the first `mark`; None when some of them are gone."""
@@ -94,7 +100,7 @@ class _LogReader:
         self._num_known = len(request.prompt) + len(request.output)  # when it last began to wait
         self._is_decoding = False
         self._is_waiting = True  # was never admitted
-        self._open: dict[int | None, PlanRecord] = {}
+        self._open: dict[int, PlanRecord] = {}
         self._arrival = row.progress.arrival
         self._later: set[RequestId] = set()  # later arrivals
         prompt = [0] * self._num_prompt  # only its length counts
@@ -102,7 +108,8 @@ class _LogReader:
 
     def take(self, record: StepRecord) -> None:
         if isinstance(record, PlanRecord):
-            self._open[record.step] = record
+            if record.step is not None:
+                self._open[record.step] = record
             self.builder.see(self._plan_view(record))
         elif isinstance(record, CommitRecord | Fail | RollBack):
             plan = self._open.pop(record.step, None)
@@ -133,16 +140,21 @@ class _LogReader:
         self.builder.take(record)
         if isinstance(record, events.Forked):
             self._is_decoding, self._num_computed = True, self._num_prompt
-            for plan in self._open.values():  # made before the event of the fork was seen
-                if plan.at > record.at:
-                    self.builder.see(self._plan_view(plan))
+            self._see_again([plan for plan in self._open.values() if plan.at > record.at])
+        elif isinstance(record, events.Preempted):
+            self._see_again([plan for plan in self._open.values() if plan.at >= record.at])
+
+    def _see_again(self, plans: list[PlanRecord]) -> None:
+        """Plans whose records come before the event that they follow from."""
+        for plan in plans:
+            self.builder.see(self._plan_view(plan))
 
     def _roll_back(self, plan: PlanRecord) -> None:
         chunk = self._chunk(plan)
         if chunk is not None:
             self._num_computed = chunk[1]
             self._is_decoding = self._num_computed == self._num_known - 1
-        elif self._is_decoding and plan.num_decoding:
+        elif self._decodes(plan):
             self._num_computed -= 1
 
     def _plan_view(self, plan: PlanRecord) -> PlanView:
@@ -154,12 +166,16 @@ class _LogReader:
             self._num_computed = start + count
             # The last known token, left alone, is computed as a decode is.
             self._is_decoding = is_sampled or self._num_computed == self._num_known - 1
-        elif self._is_decoding and plan.num_decoding:
+        elif self._decodes(plan):
             own, is_decode = (self._num_computed, 1 + plan.num_drafts.get(self._id, 0)), True
             self._num_computed += 1
         num_prompt_tokens = sum(count for other, _, count, _ in plan.prompts if other != self._id)
         sizes = (plan.num_chunks, plan.num_tokens, num_prompt_tokens, plan.running, plan.blocks)
         return PlanView(plan.at, plan.step, own, is_decode, *sizes)
+
+    def _decodes(self, plan: PlanRecord) -> bool:
+        is_named = plan.num_decoding > 0 if plan.decoding is None else self._id in plan.decoding
+        return self._is_decoding and is_named
 
     def _chunk(self, plan: PlanRecord) -> PromptChunk | None:
         return next((chunk for chunk in plan.prompts if chunk[0] == self._id), None)

@@ -49,6 +49,8 @@ class View:
         self._held: CommitRecord | Fail | None = None  # logged after the events of its planning
         self._live: dict[RequestId, BarRow] = {}
         self._fresh: dict[RequestId, BarRow] = {}  # awaiting a first token that no event tells of
+        self._is_drained = False  # all steps in flight are collected at once, as another did not fit
+        self._firsts: dict[RequestId, float] = {}  # then, when each request's first token of these came
         self._shown = ShownRows()
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
@@ -72,7 +74,8 @@ class View:
             counts.other_s += now - self._left
             self._left = None
         counts.schedule_s += self._now() - now
-        self._log.add_plan(plan, len(self._scheduler.running), self._scheduler.pool.num_held, now)
+        scheduler = self._scheduler
+        self._log.add_plan(plan, scheduler.step_budget, len(scheduler.running), scheduler.pool.num_held, now)
 
     def committed(self, plan: StepPlan, result: StepResult, now: float) -> None:
         counts = self._sums
@@ -93,12 +96,15 @@ class View:
     def rolled_back(self, plan: StepPlan, message: str, now: float) -> None:
         self._hold(None)
         self._log.add(RollBack(now, plan.step, message))
+        self._is_drained = True
         for chunk in plan.chunks:  # the rest of a prompt may now be one token, which no event tells of
             row = self._live.get(chunk.request.id)
             if row is not None and row.first is None:
                 self._fresh[chunk.request.id] = row
 
     def happened(self, events: Sequence[Event]) -> None:
+        if self._is_drained:
+            self._firsts = {event.request: event.at for event in reversed(events) if isinstance(event, Token)}
         # Most events are tokens before a request's last, with None as their last field.
         for event in [event for event in events if event[-1] is not None]:
             self._take(event)
@@ -106,6 +112,7 @@ class View:
         for row in list(self._fresh.values()):
             if row.num_output:
                 self._note_first(row, self._sampled)
+        self._is_drained, self._firsts = False, {}
         if not self._scheduler.running:
             self._decoded = None
         now = self.advance()
@@ -138,6 +145,7 @@ class View:
         self._held = record
 
     def _note_first(self, row: BarRow, at: float) -> None:
+        at = self._firsts.get(row.progress.id, at)
         row.begin(at)
         self._ttft.add(at - row.progress.arrival)
         self._fresh.pop(row.progress.id, None)
