@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from chairlift.config.values import Parser, boolean, number, text
@@ -103,7 +104,8 @@ def _parse(kind: RuleKind, given: str) -> Any:
         name, _, rest = rest.partition(":")
         rule = _load(kind, module, name)
     else:
-        raise ValueError(f"must be one of {', '.join(kind.known)}, or package.module:Class of your own")
+        close = "".join(f" (did you mean {known}?)" for known in get_close_matches(name, kind.known, n=1))
+        raise ValueError(f"must be one of {', '.join(kind.known)}, or package.module:Class of your own{close}")
     values = _values(rest)
     waits = kind.option == "prefill" and _after_preempt(values)
     arguments = _arguments(kind, name, rule, values)
@@ -164,7 +166,7 @@ def _construct(name: str, make: Callable[[], T]) -> T:
     try:
         return make()
     except ValueError as error:  # a constructor refuses its values
-        raise ValueError(f"{name} {_line(error)}") from error
+        raise ValueError(f"{name}: {_line(error)}") from error
     except Exception as error:
         raise ValueError(f"{name} cannot be used ({type(error).__name__}: {_line(error)})") from error
 

@@ -170,7 +170,7 @@ def test_switched_off_paging_is_named(tmp_path: Path) -> None:
         ("model_config: {batching_strategy: eager}", "batching_strategy must be one of continuous, static"),
         ("model_config: {fastserve: perhaps}", "model_config.fastserve must be true or false"),
         ("model_config: {fastserve: true}\nfa_config: {rate: fast}", "fa_config.rate must be a number, got 'fast'"),
-        ("model_config: {fastserve: true}\nfa_config: {rate: 0.5}", "policy mlfq levels, quantum and rate must be"),
+        ("model_config: {fastserve: true}\nfa_config: {rate: 0.5}", "policy mlfq: levels, quantum and rate must be"),
         ("model_config: {decode_batch_size: [0]}", "decode_batch_size must be a whole number"),
         ("model_config: {seq_length: [many]}", "seq_length must be a whole number"),
         ("model_config: 3", "model_config must be a map"),

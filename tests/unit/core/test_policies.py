@@ -56,7 +56,7 @@ def test_longest_firsts_victim_loses_the_least() -> None:
 
 @pytest.mark.parametrize("rule", [ShortestFirst, LongestFirst, SimilarLength])
 def test_an_unknown_measure_lists_those_there_are(rule: Callable[..., Policy]) -> None:
-    with pytest.raises(ValueError, match="by=size: there are output, prompt, total"):
+    with pytest.raises(ValueError, match="by must be one of output, prompt, total"):
         rule(by="size")
 
 

@@ -13,4 +13,4 @@ def length_of(view: RequestView, by: str) -> int:
 
 def check_measure(by: str) -> None:
     if by not in MEASURES:
-        raise ValueError(f"by={by}: there are {', '.join(MEASURES)}")
+        raise ValueError(f"by must be one of {', '.join(MEASURES)}")

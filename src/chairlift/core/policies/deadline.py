@@ -12,7 +12,7 @@ class Deadline(Ranked):
     def __init__(self, default: float = 60.0) -> None:
         super().__init__()
         if default < 0:
-            raise ValueError(f"default={default}: must not be negative")
+            raise ValueError("default must not be negative")
         self._default = default
 
     def rank(self, view: RequestView) -> Rank:

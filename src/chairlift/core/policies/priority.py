@@ -13,7 +13,7 @@ class Priority(Ranked):
     def __init__(self, aging: float = 0.1) -> None:
         super().__init__()
         if aging < 0:
-            raise ValueError(f"aging={aging}: must not be negative")
+            raise ValueError("aging must not be negative")
         self._aging = aging
 
     def rank(self, view: RequestView) -> Rank:

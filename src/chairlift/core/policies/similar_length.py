@@ -19,7 +19,7 @@ class SimilarLength(Policy):
     def __init__(self, by: str = "output", patience: int = 64) -> None:
         check_measure(by)
         if patience < 0:
-            raise ValueError(f"patience={patience}: must not be negative")
+            raise ValueError("patience must not be negative")
         self._by = by
         self._patience = patience
         self._last = 0

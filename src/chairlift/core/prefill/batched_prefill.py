@@ -9,7 +9,7 @@ from chairlift.core.policy import Allowance, Prefill, StepView
 class BatchedPrefill(Prefill):
     def __init__(self, size: int = 8) -> None:
         if size < 1:
-            raise ValueError(f"size={size}: must be at least 1")
+            raise ValueError("size must be at least 1")
         self._size = size
         self._end = 0  # num_admitted when the batch is complete
 

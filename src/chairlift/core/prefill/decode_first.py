@@ -6,7 +6,7 @@ from chairlift.core.policy import Allowance, Prefill, StepView
 class DecodeFirst(Prefill):
     def __init__(self, free: float = 0.25) -> None:
         if not 0 <= free <= 1:
-            raise ValueError(f"free={free}: must be between 0 and 1")
+            raise ValueError("free must be between 0 and 1")
         self._free = free
 
     def allow(self, step: StepView) -> Allowance:

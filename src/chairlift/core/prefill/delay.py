@@ -6,7 +6,7 @@ from chairlift.core.policy import Allowance, Prefill, StepView
 class Delay(Prefill):
     def __init__(self, factor: float = 0.5) -> None:
         if factor < 0:
-            raise ValueError(f"factor={factor}: must not be negative")
+            raise ValueError("factor must not be negative")
         self._factor = factor
 
     def allow(self, step: StepView) -> Allowance:
