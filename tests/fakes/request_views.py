@@ -1,23 +1,30 @@
-"""Requests as policies see them, in any state one likes; and ways to drive a policy by hand."""
+"""Requests as rules see them, waiting or running; and ways to drive a policy by hand."""
 
 from typing import Any
 
 from chairlift.core.ids import RequestId
 from chairlift.core.policy import Policy, RequestView
-from chairlift.core.request import Progress
+from chairlift.core.request import Progress, State
 from fakes.requests import make_request
 
 
 def view(id: int, arrival: float = 0.0, prompt: int = 1, output: int = 4, **more: Any) -> Progress:
-    """`num_output` tokens are there, all but the last computed; fields of Progress are set as given."""
-    states = {name: more.pop(name) for name in ("num_computed", "num_preempted") if name in more}
-    num_output = more.pop("num_output", 0)
+    """A waiting request: nothing is computed, though `num_output` tokens may be there from before a preemption."""
+    num_preempted, num_output = more.pop("num_preempted", 0), more.pop("num_output", 0)
     progress = Progress.of(make_request(id, range(prompt), output, **more), arrival)
     progress.tokens += [0] * num_output
-    progress.num_computed = prompt + num_output - 1
+    progress.num_preempted = num_preempted
     progress.expected_output = output
-    for name, value in states.items():
-        setattr(progress, name, value)
+    return progress
+
+
+def running_view(
+    id: int, arrival: float = 0.0, prompt: int = 1, output: int = 4, num_computed: int | None = None, **more: Any
+) -> Progress:
+    """A running request: all known tokens but the last are computed, or as many as given."""
+    progress = view(id, arrival, prompt, output, **more)
+    progress.state = State.RUNNING
+    progress.num_computed = progress.num_known - 1 if num_computed is None else num_computed
     return progress
 
 

@@ -12,7 +12,7 @@ from chairlift.core.events import Admitted, Preempted
 from chairlift.core.limits import Limits
 from chairlift.core.policy import Admission, MemoryView
 from chairlift.core.request import Progress
-from fakes.request_views import view
+from fakes.request_views import running_view, view
 from fakes.requests import make_request, make_samples
 from fakes.world import World, random_world
 
@@ -27,14 +27,14 @@ def fits(rule: Admission, candidate: Progress, num_new: int, memory: MemoryView)
 
 
 def test_prompt_leaves_a_spare_block_for_each_that_runs() -> None:
-    running = (view(1), view(2))
+    running = (running_view(1), running_view(2))
     assert fits(PromptFits(), view(3, prompt=8), 8, memory(10, *running))
     assert not fits(PromptFits(), view(3, prompt=8), 8, memory(9, *running))
 
 
 def test_reserve_counts_everything_that_may_still_come() -> None:
     # Nine more tokens of the first; of the second, eight for its prompt and four of its five outputs.
-    running = view(1, prompt=4, output=10, num_output=1)
+    running = running_view(1, prompt=4, output=10, num_output=1)
     assert fits(Reserve(), view(2, prompt=8, output=5), 8, memory(8 + 4 + 9, running))
     assert not fits(Reserve(), view(2, prompt=8, output=5), 8, memory(8 + 4 + 8, running))
 
@@ -42,7 +42,7 @@ def test_reserve_counts_everything_that_may_still_come() -> None:
 def test_reserve_counts_the_outputs_of_pending_forks() -> None:
     lead = view(1, prompt=8, output=5, n=3)
     lead.siblings = [view(2), view(3)]
-    running = view(9, prompt=5, output=1, num_computed=2)  # which needs no more
+    running = running_view(9, prompt=5, output=1, num_computed=2)  # which needs no more
     # Its prompt, four more for each of three, and a block that may have to be copied.
     assert fits(Reserve(), lead, 8, memory(8 + 3 * 4 + 1, running))
     assert not fits(Reserve(), lead, 8, memory(8 + 3 * 4, running))
@@ -50,21 +50,21 @@ def test_reserve_counts_the_outputs_of_pending_forks() -> None:
 
 def test_peak_knows_that_short_requests_release_before_long_ones_need() -> None:
     # The running one holds 9, ends with 11 and gives them back; the candidate needs 4 now and 19 in the end.
-    short, long = view(1, prompt=8, output=4, num_output=2), view(2, prompt=4, output=16)
+    short, long = running_view(1, prompt=8, output=4, num_output=2), view(2, prompt=4, output=16)
     assert fits(Peak(), long, 4, memory(10, short))
     assert not fits(Reserve(), long, 4, memory(10, short))
     assert not fits(Peak(), long, 4, memory(9, short))
 
 
 def test_peak_adds_up_what_is_needed_at_the_same_time() -> None:
-    running, candidate = view(1, prompt=8, output=10), view(2, prompt=8, output=10)
+    running, candidate = running_view(1, prompt=8, output=10), view(2, prompt=8, output=10)
     # The candidate ends with 17; the running one, which holds 7 now, has 16 by then.
     assert fits(Peak(), candidate, 8, memory(26, running))
     assert not fits(Peak(), candidate, 8, memory(25, running))
 
 
 def test_peak_counts_blocks_that_the_candidate_shares_once() -> None:
-    running, candidate = view(1, prompt=8, output=10), view(2, prompt=8, output=10)
+    running, candidate = running_view(1, prompt=8, output=10), view(2, prompt=8, output=10)
     assert fits(Peak(), candidate, 0, memory(18, running))
     assert not fits(Peak(), candidate, 0, memory(17, running))
 
@@ -75,12 +75,11 @@ def test_one_look_a_step_says_the_same_as_looking_each_time(rule: Callable[[], A
     """Candidates one after the other; one that fits runs from then on."""
     rng = random.Random(seed)
     once, size = rule(), rng.choice([1, 4, 16])
-    running = [_drawn(i, rng) for i in range(20)]
+    running = [_drawn(running_view, i, rng) for i in range(20)]
     num_free, answers = rng.randint(400, 900) // size, []
     once.look(memory(num_free, *running, block_size=size))
     for i in range(20, 60):
-        candidate = _drawn(i, rng)
-        candidate.num_computed = 0
+        candidate = _drawn(view, i, rng)
         num_new = -(-candidate.num_known // size)
         now = memory(num_free, *running, block_size=size)
         answers.append(once.fits(candidate, num_new, now))
@@ -92,8 +91,8 @@ def test_one_look_a_step_says_the_same_as_looking_each_time(rule: Callable[[], A
     assert len(set(answers)) == 2, "all fitted or none did: too easy"
 
 
-def _drawn(id: int, rng: random.Random) -> Progress:
-    return view(id, prompt=rng.randint(1, 40), output=rng.randint(1, 30))
+def _drawn(make: Callable[..., Progress], id: int, rng: random.Random) -> Progress:
+    return make(id, prompt=rng.randint(1, 40), output=rng.randint(1, 30))
 
 
 def num_running(admission: Admission, *samples: tuple[int, int]) -> int:

@@ -10,7 +10,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.policy import Policy
-from fakes.request_views import drain, view, wait
+from fakes.request_views import drain, running_view, view, wait
 from fakes.requests import make_request
 from fakes.world import World
 
@@ -59,7 +59,12 @@ def test_recomputed_prompts_do_not_use_a_level_up() -> None:
 
 def test_the_worst_running_requests_yield_to_better_waiting_ones() -> None:
     policy = Mlfq(quantum=10)
-    running = [view(1, prompt=9), view(2, prompt=30), view(3, prompt=100), view(4, prompt=100)]
+    running = [
+        running_view(1, prompt=9),
+        running_view(2, prompt=30),
+        running_view(3, prompt=100),
+        running_view(4, prompt=100),
+    ]
     wait(policy, view(5, prompt=20), view(6, prompt=20))
     assert policy.yielding(running, 1.0) == [4, 3]
     wait(policy, *(view(i, prompt=20) for i in range(7, 12)))
@@ -69,12 +74,12 @@ def test_the_worst_running_requests_yield_to_better_waiting_ones() -> None:
 def test_no_request_yields_within_its_prompt() -> None:
     policy = Mlfq(quantum=10)
     wait(policy, view(2))
-    assert policy.yielding([view(1, prompt=100, num_computed=50)], 1.0) == []
-    assert policy.yielding([view(1, prompt=100)], 1.0) == [1]
+    assert policy.yielding([running_view(1, prompt=100, num_computed=50)], 1.0) == []
+    assert policy.yielding([running_view(1, prompt=100)], 1.0) == [1]
 
 
 def test_the_victim_is_on_the_worst_level() -> None:
-    running = [view(1, prompt=100), view(2, 5.0), view(3, 1.0, prompt=100)]
+    running = [running_view(1, prompt=100), running_view(2, 5.0), running_view(3, 1.0, prompt=100)]
     assert Mlfq(quantum=10).victim(running, 9.0) == 3
 
 
@@ -84,7 +89,7 @@ def test_a_starving_request_rises_above_all() -> None:
     wait(policy, older, old, view(3, 4.0), view(4, 4.0))
     assert policy.first(4.9) == 3
     assert policy.first(5.0) == 2
-    assert policy.yielding([view(9), view(8)], 6.0) == [9, 8]  # for both that have risen by then
+    assert policy.yielding([running_view(9), running_view(8)], 6.0) == [9, 8]  # for both that have risen by then
     policy.remove(older)
     assert policy.first(6.0) == 1
 
@@ -95,6 +100,7 @@ def test_a_risen_request_sinks_after_a_quantum() -> None:
     wait(policy, risen)
     assert policy.first(5.0) == 1
     policy.remove(risen)
+    risen.num_computed = risen.num_known - 1
     wait(policy, view(2, 5.0))
     for _ in range(9):
         policy.served(risen, 0, 1)

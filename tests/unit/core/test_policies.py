@@ -21,7 +21,7 @@ from chairlift.core.policies.priority import Priority
 from chairlift.core.policies.shortest_first import ShortestFirst
 from chairlift.core.policies.similar_length import SimilarLength
 from chairlift.core.policy import Policy, RequestView
-from fakes.request_views import admit, drain, view, wait
+from fakes.request_views import admit, drain, running_view, view, wait
 
 
 def test_first_come_first_served_ties_by_id() -> None:
@@ -29,7 +29,7 @@ def test_first_come_first_served_ties_by_id() -> None:
 
 
 def test_the_newest_is_first_come_first_serveds_victim() -> None:
-    assert Fcfs().victim([view(1, 1.0), view(3, 2.0), view(2, 2.0)], 9.0) == 3
+    assert Fcfs().victim([running_view(1, 1.0), running_view(3, 2.0), running_view(2, 2.0)], 9.0) == 3
 
 
 @pytest.mark.parametrize(("by", "order"), [("output", [2, 1, 3]), ("prompt", [3, 1, 2]), ("total", [3, 1, 2])])
@@ -46,12 +46,19 @@ def test_a_length_that_was_learnt_counts_where_none_was_asked_for() -> None:
 
 
 def test_shortest_firsts_victim_has_the_most_left_to_do() -> None:
-    running = [view(1, output=100, num_output=95), view(2, output=50, num_output=1), view(3, output=20)]
+    running = [
+        running_view(1, output=100, num_output=95),
+        running_view(2, output=50, num_output=1),
+        running_view(3, output=20),
+    ]
     assert ShortestFirst().victim(running, 0.0) == 2
 
 
 def test_longest_firsts_victim_loses_the_least() -> None:
-    assert LongestFirst().victim([view(1, prompt=30), view(2, prompt=8), view(3, prompt=90)], 0.0) == 2
+    assert (
+        LongestFirst().victim([running_view(1, prompt=30), running_view(2, prompt=8), running_view(3, prompt=90)], 0.0)
+        == 2
+    )
 
 
 @pytest.mark.parametrize("rule", [ShortestFirst, LongestFirst, SimilarLength])
@@ -70,7 +77,9 @@ def test_like_lengths_are_admitted_together() -> None:
 def test_similar_lengths_victim_is_unlike_the_last_admitted() -> None:
     policy = SimilarLength()
     drain(policy, view(1, output=50))
-    assert policy.victim([view(2, output=45), view(3, output=500), view(4, output=60)], 0.0) == 3
+    assert (
+        policy.victim([running_view(2, output=45), running_view(3, output=500), running_view(4, output=60)], 0.0) == 3
+    )
 
 
 def test_priority_serves_smaller_numbers_first_and_ages_those_that_wait() -> None:
@@ -81,7 +90,7 @@ def test_priority_serves_smaller_numbers_first_and_ages_those_that_wait() -> Non
 
 
 def test_prioritys_victim_is_the_least_urgent() -> None:
-    running = [view(1, 0.0, priority=1), view(2, 1.0, priority=3), view(3, 2.0, priority=3)]
+    running = [running_view(1, 0.0, priority=1), running_view(2, 1.0, priority=3), running_view(3, 2.0, priority=3)]
     assert Priority().victim(running, 9.0) == 3
 
 
@@ -125,13 +134,13 @@ def test_an_idle_user_saves_nothing_up() -> None:
 
 def test_what_is_computed_again_is_not_charged() -> None:
     policy = FairShare()
-    policy.served(view(1, user="a", num_preempted=1), 1000, 1)
-    policy.served(view(2, user="b"), 10, 1)
+    policy.served(running_view(1, user="a", num_preempted=1), 1000, 1)
+    policy.served(running_view(2, user="b"), 10, 1)
     assert drain(policy, view(3, user="b"), view(4, user="a")) == [4, 3]
 
 
 def test_fair_share_charges_all_decodes_at_once_as_it_does_each() -> None:
-    crowd = [view(i, user="aab"[i % 3]) for i in range(10)]
+    crowd = [running_view(i, user="aab"[i % 3]) for i in range(10)]
     each, once = FairShare(output=0.3), FairShare(output=0.3)
     for one in crowd:
         each.served(one, 0, 1)
@@ -154,7 +163,7 @@ def test_a_user_with_two_shares_is_served_twice_as_much() -> None:
 
 def test_fair_shares_victim_is_the_newest_of_the_most_served_user() -> None:
     policy = FairShare()
-    running = [view(1, 1.0, user="a"), view(2, 2.0, user="a"), view(3, 3.0, user="b")]
+    running = [running_view(1, 1.0, user="a"), running_view(2, 2.0, user="a"), running_view(3, 3.0, user="b")]
     policy.served(running[0], 50, 0)
     policy.served(running[2], 49, 0)
     assert policy.victim(running, 9.0) == 2
