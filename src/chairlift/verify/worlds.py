@@ -10,14 +10,17 @@ from itertools import chain
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits, num_offered
 from chairlift.core.params import SamplingParams
+from chairlift.core.policies.known import POLICIES
 from chairlift.core.request import Request
 from chairlift.verify.cases import Case, requests_of
 from chairlift.verify.drive import ScriptedRequest
 from chairlift.verify.output import Wanted
 
 _SIZES = (2, 7, 64, 300)
-_POLICIES = ("shortest-first", "longest-first", "mlfq:quantum=4", "fair-share", "longest-prefix", "similar-length")
 _SHORT_FIRST = "mlfq:quantum=4"  # preempts long prompts for short ones
+# Without those that order by attributes, which the requests here lack: they would repeat first come first served.
+_FIRST_COME = ("fcfs", "priority", "deadline", "fair-share")
+_POLICIES = tuple({"mlfq": _SHORT_FIRST}.get(name, name) for name in POLICIES if name not in _FIRST_COME)
 _PREFILLS = ("mixed", "prefill-first", "decode-first", "batched-prefill:size=3", "static")
 _BEAMS = 2
 _NEIGHBOUR = 1_000_000  # ids from here on are of neighbours
