@@ -19,38 +19,64 @@ from chairlift.core.request import Request
 
 
 class RequestView(Protocol):
-    """A request and how far it has come, for reading."""
+    """A request and how far it has come, for reading. A view may be kept: its fields always show the present."""
 
     @property
     def id(self) -> RequestId: ...
     @property
     def request(self) -> Request: ...
     @property
-    def arrival(self) -> float: ...
+    def arrival(self) -> float:
+        """When it was added to this engine. Never changes, so a later `push` has a later `now`."""
+        ...
+
     @property
-    def expected_output(self) -> int: ...  # max_tokens, or what requests like it have needed
+    def expected_output(self) -> int:
+        """Output tokens in all, not those left: max_tokens, or what requests like it have needed. Fixed on arrival; the
+        output may exceed it."""
+        ...
+
     @property
-    def num_computed(self) -> int: ...
+    def num_computed(self) -> int:
+        """While waiting 0, whatever the prefix index or the host holds of it. While running, the tokens whose keys and
+        values are there once every issued plan is carried out, those found in the cache included."""
+        ...
+
     @property
-    def num_known(self) -> int: ...
+    def num_known(self) -> int:
+        """Prompt, output, and tokens that issued plans sample: some may still be on their way just after it yielded. A
+        running request decodes when all but one are computed."""
+        ...
+
     @property
-    def num_output(self) -> int: ...
+    def num_output(self) -> int:
+        """Output tokens that have come. A preemption keeps them, so a waiting request may have some."""
+        ...
+
     @property
-    def num_preempted(self) -> int: ...
+    def num_preempted(self) -> int:
+        """How often it has been preempted, by yielding too."""
+        ...
+
     @property
-    def num_pending_forks(self) -> int: ...  # further samples that start from its prompt once that is computed
+    def num_pending_forks(self) -> int:
+        """Further samples that start from its prompt: while waiting and in its prompt. 0 once that is computed."""
+        ...
 
 
 class CacheView(Protocol):
     def num_cached(self, view: RequestView) -> int:
-        """Tokens of a waiting request that the prefix index holds now."""
+        """Tokens of a waiting request that the prefix index holds now, in whole blocks. Costs a look-up for each block
+        found."""
         ...
 
 
 class Policy(ABC):
     @abstractmethod
     def push(self, view: RequestView, now: float) -> None:
-        """A request begins to wait."""
+        """A request begins to wait, at `now`: on arrival; again after `yielding` named it; or as the next sample of a
+        prompt whose first one ended before the prompt was computed. Of several samples only the first waits. A victim
+        does not: preempted for memory, it is admitted before all waiting requests."""
 
     @abstractmethod
     def first(self, now: float) -> RequestId | None:
