@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from chairlift.config.rules import RULE_KINDS, parameters
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
-from fakes.world import random_world
+from fakes.world import PARAMETERS, random_world
 
 
 def run(seed: int, **rules: Any) -> None:
@@ -37,3 +38,17 @@ def test_so_it_does_under_every_combination_of_rules(policy: str) -> None:
 def test_thousands_more_worlds(block: int) -> None:
     for seed in range(10_000 + 600 * block, 10_600 + 600 * block):
         run(seed)
+
+
+@pytest.mark.parametrize(("name", "rule"), [pair for kind in RULE_KINDS.values() for pair in kind.known.items()])
+def test_every_parameter_of_a_rule_is_varied(name: str, rule: type) -> None:
+    missing = parameters(rule).keys() - PARAMETERS.get(name, {}).keys()
+    assert not missing, f"add a row for {name} to PARAMETERS in tests/fakes/world.py, with values of {sorted(missing)}"
+
+
+def test_a_new_policy_takes_its_share_of_the_seeds_and_moves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    was = [random_world(seed).about["policy"] for seed in range(300)]
+    monkeypatch.setitem(POLICIES, "a-new-one", POLICIES["fcfs"])
+    now = [random_world(seed).about["policy"] for seed in range(300)]
+    assert 10 < now.count("a-new-one") < 60
+    assert all(new in (old, "a-new-one") for old, new in zip(was, now, strict=True))

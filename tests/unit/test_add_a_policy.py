@@ -17,9 +17,9 @@ from chairlift.config.rules import RULE_KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/add-a-policy.md").read_text()
-KNOWN = "src/chairlift/core/policies/known.py"
+PATCHED = ("src/chairlift/core/policies/known.py", "tests/fakes/world.py")
 POLICY, TEST = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(DIFF,) = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
+DIFFS = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [shlex.split(line) for line in re.findall(r"^    (chairlift .*)$", PAGE, re.MULTILINE)]
 (TESTING,) = (shlex.split(line) for line in re.findall(r"^    (pytest .*)$", PAGE, re.MULTILINE))
 
@@ -64,11 +64,12 @@ def test_the_server_takes_the_policy(folder: Path) -> None:
 @pytest.mark.slow
 def test_two_files_make_it_built_in_and_the_tests_find_it(tmp_path: Path) -> None:
     skipped = shutil.ignore_patterns("__pycache__", "*.so", "data", "e2e", "gpu")
-    for part in ("src", "tests"):
+    for part in ("src", "tests", "examples"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=skipped)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "src/chairlift/core/policies/short_prompts.py").write_text(POLICY)
-    (tmp_path / KNOWN).write_text(_patched((tmp_path / KNOWN).read_text(), DIFF))
+    for file, diff in zip(PATCHED, DIFFS, strict=True):
+        (tmp_path / file).write_text(_patched((tmp_path / file).read_text(), diff))
     (tmp_path / "tests/unit/core/test_policies.py").write_text(TEST)
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
     listed = _run([sys.executable, "-m", "chairlift", "policies"], tmp_path, environment)
@@ -79,6 +80,7 @@ def test_two_files_make_it_built_in_and_the_tests_find_it(tmp_path: Path) -> Non
         *re.findall(r"def (test_\w+)", TEST),
         "test_a_step_costs_the_same_per_request_however_many_wait",
         "test_every_known_rule_is_made_by_its_name",
+        "test_every_parameter_of_a_rule_is_varied",
         "test_so_it_does_under_every_combination_of_rules",
     }
 

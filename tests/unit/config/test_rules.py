@@ -251,6 +251,16 @@ def test_the_example_puts_small_talk_first_and_bounds_it(folder: Path, monkeypat
     assert order.index(2) < len(order) - 1
 
 
+def test_the_example_on_top_of_another_policy_bounds_its_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    requests = [view(1, 0.0, output=90), view(2, 2.0, output=30), view(3, 9.0, output=3)]
+    orders = {
+        now: drain(make_policy("examples.bounded_wait:BoundedWait:max_wait=10"), *requests, now=now)
+        for now in (9.5, 11.0, 12.0, 19.0)
+    }
+    assert orders == {9.5: [3, 2, 1], 11.0: [1, 3, 2], 12.0: [1, 2, 3], 19.0: [1, 2, 3]}
+
+
 def test_the_example_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     limits = Limits(vocab_size=50, max_model_len=32, block_size=2, num_blocks=16, max_running=2, max_step_tokens=16)
