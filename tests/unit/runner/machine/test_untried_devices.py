@@ -39,8 +39,11 @@ def answers(device):
     llm = LLM(model, device=device, kernels="torch", **options)
     return [llm.generate(prompts, SamplingParams(max_tokens=24, **each)) for each in wishes]
 here = answers("cpu")
-swapped, swap_in = [], KvCache.swap_in
-KvCache.swap_in = lambda cache, moves: (swapped.extend(moves), swap_in(cache, moves))
+swapped, move_blocks = [], KvCache.move_blocks
+def watched(cache, swap_outs=(), swap_ins=(), copies=()):
+    swapped.extend(swap_ins)
+    move_blocks(cache, swap_outs, swap_ins, copies)
+KvCache.move_blocks = watched
 assert answers("npu") == here
 assert swapped
 """
