@@ -37,7 +37,7 @@ def logits_of(
         offset = config.names.norm_offset
         embedding = read(ends.embedding.parts[0])
         head = embedding if ends.head is None else None
-        factor = torch.tensor(config.embedding_factor).to(rounded).item()
+        factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(rounded).item()
         states = [embedding[torch.tensor(tokens, device=device)] * factor for tokens in sequences]  # [T, E] each
         del embedding
         for index, spec in enumerate(config.layers):

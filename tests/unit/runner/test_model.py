@@ -1,5 +1,6 @@
 """Tiny random twins: the decoder against transformers, family by family."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,17 @@ def test_in_float64_all_logits_equal_those_of_transformers(tmp_path: Path, famil
     for start, count in ((0, 1), (1, 22), (23, 1), (24, 15), (39, 1)):
         logits = run(decoder, kv, [chunk(tokens, start, count, table, request(tokens))])
         torch.testing.assert_close(logits[0], expected[start + count - 1], atol=1e-10, rtol=1e-10)
+
+
+def test_factors_of_embeddings_are_those_of_transformers_in_narrow_types_and_unrounded_in_float64(
+    tmp_path: Path,
+) -> None:
+    twin = make_twin(tmp_path, "gemma2", num_hidden_layers=1)
+    for size in (1152, 2048, 2304, 2560, 3072, 3584, 3840, 4608, 5376):
+        scaled = replace(twin, config=replace(twin.config, embedding_factor=size**0.5))
+        assert scaled.decoder(torch.float64).embedding_factor == size**0.5
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            assert scaled.decoder(dtype).embedding_factor == torch.tensor(size**0.5).to(dtype).item()
 
 
 def test_float64_stays_float64_to_the_logits(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ class Twin:
         """With plain or linear rotations."""
         self.reference.double()
         self.reference.model.rotary_emb = _DoubleRotation(self.reference.config)
+        if hasattr(embedding := self.reference.model.embed_tokens, "embed_scale"):  # transformers keeps it in float32
+            embedding.embed_scale = torch.tensor(self.config.embedding_factor, dtype=torch.float64)
         with _Float64():
             return self.reference_logits(tokens)
 

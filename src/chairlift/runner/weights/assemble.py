@@ -65,7 +65,7 @@ class Assembly:
         layers = tuple(self._layer(spec, layer_tensors(config, i), rotation) for i, spec in enumerate(config.layers))
         norm = self._gain(tensors.norm)
         head = embedding if tensors.head is None else self._matrix(tensors.head, self.weight_format.ends)
-        factor = torch.tensor(config.embedding_factor).to(self.dtype).item()
+        factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(self.dtype).item()
         return Decoder(config, self.ops, embedding, layers, norm, head, factor, self.dtype)
 
     def _layer(
