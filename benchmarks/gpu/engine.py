@@ -61,7 +61,7 @@ class GpuEngine:
             num_blocks=_KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE),
             max_running=max_running, max_step_tokens=max_step_tokens,
         )  # fmt: skip
-        model = build_model(config, CudaOps(), DummyTensors(DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
+        model = build_model(config, CudaOps(), DummyTensors(config, DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
         kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE)
         self.runner = CudaRunner(model, kv, DEVICE, self.limits)
 

@@ -34,6 +34,7 @@ def random_declaration(seed: int, head_dims: tuple[int, ...] = (8, 16, 24)) -> M
         before_attention="norm.1", after_attention="norm.2", before_feed_forward="norm.3", after_feed_forward="norm.4",
         has_paired_rows=not is_fused and rng.random() < 0.3,
         norm_offset=rng.choice([0.0, 1.0]),
+        qk_norm_offset=rng.choice([None, 0.0, 1.0]),
     )  # fmt: skip
     return ModelConfig(
         architecture="DrawnForCausalLM",

@@ -59,7 +59,7 @@ _NUM_HOST_BLOCKS = 240
 class ExactWorld:
     def __init__(self, config: ModelConfig, dtype: torch.dtype, ops: Ops) -> None:
         cpu = torch.device("cpu")
-        model = build_model(config, ops, DummyTensors(), dtype, cpu, config.max_model_len)
+        model = build_model(config, ops, DummyTensors(config), dtype, cpu, config.max_model_len)
         cache = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, dtype, cpu, _NUM_HOST_BLOCKS)
         self.runner = TorchRunner(model, cache, cpu)
 

@@ -47,7 +47,7 @@ class ModelWorld:
         """vocabulary: for answers that are held to a shape, of which matchers follow `max_followed` at a time."""
         self._vocabulary, self._max_followed = vocabulary, max_followed
         self._config, self._kv_dtype, self._device = config, kv_dtype or dtype, torch.device(device)
-        model = build_model(config, ops or TorchOps(), DummyTensors(), dtype, self._device, config.max_model_len)
+        model = build_model(config, ops or TorchOps(), DummyTensors(config), dtype, self._device, config.max_model_len)
         self._model = TapedDecoder(model, ops.calls) if isinstance(ops, NativeOps) else model
 
     def run(

@@ -52,7 +52,7 @@ class Ran(NamedTuple):
 
 def make(kernels: str, config: ModelConfig, dtype: torch.dtype, num_host_blocks: int = 0) -> Runner:
     device = torch.device("cuda")
-    model = build_model(config, make_ops(kernels, 1), DummyTensors(), dtype, device, config.max_model_len)
+    model = build_model(config, make_ops(kernels, 1), DummyTensors(config), dtype, device, config.max_model_len)
     kv = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, dtype, device, num_host_blocks)
     return make_runner(kernels, model, kv, device, LIMITS)
 

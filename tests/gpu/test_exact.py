@@ -70,7 +70,7 @@ Place = tuple[int, int]  # request, position
 
 
 def build(config: ModelConfig, exact: bool, dtype: torch.dtype = torch.bfloat16) -> Decoder:
-    return build_model(config, CudaOps(exact), DummyTensors(dtype, DEVICE), dtype, DEVICE, config.max_model_len)
+    return build_model(config, CudaOps(exact), DummyTensors(config, dtype, DEVICE), dtype, DEVICE, config.max_model_len)
 
 
 class Sums:

@@ -164,7 +164,7 @@ def test_a_captured_step_answers_by_its_latest_plan(kv_heads: int, rung: int) ->
 def make(config: ModelConfig, attention: str) -> Runner:
     device = torch.device("cuda")
     kernels = "torch" if attention == "torch" else "triton"
-    model = build_model(config, make_ops(kernels, 1), DummyTensors(), DTYPE, device, config.max_model_len)
+    model = build_model(config, make_ops(kernels, 1), DummyTensors(config), DTYPE, device, config.max_model_len)
     kv = KvCache(config, LIMITS.num_blocks, LIMITS.block_size, DTYPE, device)
     flash = None
     if attention in ("flashinfer", "auto"):

@@ -61,7 +61,7 @@ def texts(count: int, length: int) -> Tensor:
 
 def reference(config: ModelConfig, tokens: Tensor) -> Tensor:
     """What a CPU computes in float32, after every token of every text."""
-    model = build_model(config, TorchOps(), DummyTensors(), torch.float32, CPU, config.max_model_len)
+    model = build_model(config, TorchOps(), DummyTensors(config), torch.float32, CPU, config.max_model_len)
     found = []
     for ids in tokens.tolist():
         kv = KvCache(config, -(-len(ids) // 16), 16, torch.float32, CPU)
@@ -80,7 +80,7 @@ def test_logits_are_near_those_of_a_cpu_in_float32(count: int, kv_heads: int, mo
     want = reference(config, tokens)
     means = {}
     for choice in (benchmark.BASE, *benchmark.OTHERS):
-        model = benchmark.model_of(choice, config, DummyTensors(), CUDA)
+        model = benchmark.model_of(choice, config, DummyTensors(config), CUDA)
         got = benchmark.logits_of(model, choice, tokens.to(CUDA), num_prompt=140).cpu()
         means[choice.name] = benchmark.distance(got, want).mean / float(want.std())
     assert means.pop("float32") < 1e-3
@@ -92,7 +92,9 @@ def test_logits_are_near_those_of_a_cpu_in_float32(count: int, kv_heads: int, mo
 
 def make(dtype: torch.dtype, kv_dtype: torch.dtype, has_fp8_weights: bool, num_host_blocks: int = 0):
     benchmark = load_benchmark("gpu/fp8_error")
-    model = benchmark.model_of(benchmark.Choice("", dtype, kv_dtype, has_fp8_weights), CONFIG, DummyTensors(), CUDA)
+    model = benchmark.model_of(
+        benchmark.Choice("", dtype, kv_dtype, has_fp8_weights), CONFIG, DummyTensors(CONFIG), CUDA
+    )
     kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, kv_dtype, CUDA, num_host_blocks)
     return make_runner("triton", model, kv, CUDA, LIMITS)
 

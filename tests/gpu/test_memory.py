@@ -144,6 +144,6 @@ def test_tensors_arrive_whole_and_rounded(stored: torch.dtype) -> None:
 
 def test_dummy_weights_are_the_same_as_on_a_cpu() -> None:
     shape = (700, 9000)
-    on_gpu = DummyTensors(torch.bfloat16, CUDA).read("lm_head.weight", shape)
+    on_gpu = DummyTensors(CONFIG, torch.bfloat16, CUDA).read("lm_head.weight", shape)
     assert on_gpu.is_cuda
-    assert torch.equal(on_gpu.cpu(), DummyTensors(torch.bfloat16).read("lm_head.weight", shape))
+    assert torch.equal(on_gpu.cpu(), DummyTensors(CONFIG, torch.bfloat16).read("lm_head.weight", shape))

@@ -92,6 +92,7 @@ class Names:
     # Rows of a head's queries and keys are stored for interleaved rotation: 0, d/2, 1, d/2 + 1, ...
     has_paired_rows: bool = False
     norm_offset: float = 0.0  # what the stored weights of norms lack
+    qk_norm_offset: float | None = None  # the same, of q_norm and k_norm; None: as of all norms
 
 
 HF_NAMES = Names()

@@ -17,6 +17,7 @@ class Part(NamedTuple):
     name: str
     shape: tuple[int, ...]
     paired_heads: int = 0  # whose rows are stored in pairs; 0: rows are in order
+    offset: float = 0.0  # what the stored numbers lack; 0 except for norms
 
 
 class Matrix(NamedTuple):
@@ -47,7 +48,7 @@ class EndTensors(NamedTuple):
 def end_tensors(config: ModelConfig) -> EndTensors:
     names, shape = config.names, (config.vocab_size, config.hidden_size)
     head = None if config.is_tied else Matrix((Part(f"{names.head}.weight", shape),))
-    norm = Part(f"{names.norm}.weight", (config.hidden_size,))
+    norm = Part(f"{names.norm}.weight", (config.hidden_size,), offset=names.norm_offset)
     return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head)
 
 
@@ -63,7 +64,7 @@ def layer_tensors(config: ModelConfig, index: int) -> LayerTensors:
         gate_up=_stacked(prefix, names.gate_up, (inner, inner), hidden),
         down=_stacked(prefix, (names.down,), (hidden,), inner),
         norms={
-            role: Part(f"{prefix}{getattr(names, role)}.weight", (size,))
+            role: Part(f"{prefix}{getattr(names, role)}.weight", (size,), offset=_offset(names, role))
             for role, size in _norms(layer, hidden).items()
         },
     )
@@ -75,6 +76,11 @@ def _norms(layer: LayerSpec, hidden: int) -> dict[str, int]:
     sizes = {f"before_{branch}": hidden for branch in branches if layer.has_norm_before}
     sizes |= {f"after_{branch}": hidden for branch in branches if layer.has_norm_after}
     return sizes | ({"q_norm": (dim := layer.attention.head_dim), "k_norm": dim} if layer.attention.has_qk_norm else {})
+
+
+def _offset(names: Names, role: str) -> float:
+    own = names.qk_norm_offset if role in ("q_norm", "k_norm") else None
+    return names.norm_offset if own is None else own
 
 
 def _stacked(
@@ -99,6 +105,13 @@ def expected_parts(config: ModelConfig) -> Iterator[Part]:
         for matrix in layer.matrices:
             yield from (*matrix.parts, *matrix.bias)
         yield from layer.norms.values()
+
+
+def norm_parts(config: ModelConfig) -> Iterator[Part]:
+    """The weights of every norm."""
+    yield end_tensors(config).norm
+    for index in range(config.num_layers):
+        yield from layer_tensors(config, index).norms.values()
 
 
 def layers_size(config: ModelConfig) -> int:

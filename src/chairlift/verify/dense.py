@@ -34,7 +34,6 @@ def logits_of(
 
     with torch.inference_mode():
         ends = end_tensors(config)
-        offset = config.names.norm_offset
         embedding = read(ends.embedding.parts[0])
         head = embedding if ends.head is None else None
         factor = torch.tensor(config.embedding_factor, dtype=torch.float64).to(rounded).item()
@@ -42,9 +41,9 @@ def logits_of(
         del embedding
         for index, spec in enumerate(config.layers):
             watch(index, config.num_layers)
-            layer = _Layer(spec, layer_tensors(config, index), config.rms_norm_eps, offset, read)
+            layer = _Layer(spec, layer_tensors(config, index), config.rms_norm_eps, read)
             states = [layer.through(x) for x in states]
-        gain = read(ends.norm) + offset
+        gain = read(ends.norm) + ends.norm.offset
         if head is None:
             assert ends.head is not None
             head = read(ends.head.parts[0])
@@ -53,16 +52,14 @@ def logits_of(
 
 
 class _Layer:
-    def __init__(
-        self, spec: LayerSpec, tensors: LayerTensors, eps: float, offset: float, read: Callable[[Part], Tensor]
-    ) -> None:
+    def __init__(self, spec: LayerSpec, tensors: LayerTensors, eps: float, read: Callable[[Part], Tensor]) -> None:
         self._spec = spec
         self._eps = eps
         self._qkv, self._output, self._gate_up, self._down = (
             torch.cat([read(part) for part in matrix.parts]) for matrix in tensors.matrices
         )
         self._bias = torch.cat([read(part) for part in tensors.qkv.bias]) if tensors.qkv.bias else None
-        self._gains = {role: read(part) + offset for role, part in tensors.norms.items()}
+        self._gains = {role: read(part) + part.offset for role, part in tensors.norms.items()}
 
     def through(self, x: Tensor) -> Tensor:
         """[T, E] -> [T, E]"""

@@ -81,8 +81,7 @@ def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, round
     weights = {}
     for wanted, part in zip(expected_parts(replace(config, names=names)), expected_parts(config), strict=True):
         tensor = in_order(tensors.read(part.name, part.shape), part.paired_heads).to(_CPU).to(rounded).float().clone()
-        is_norm = len(part.shape) == 1 and wanted.name.endswith(".weight")
-        weights[wanted.name] = tensor + (config.names.norm_offset - names.norm_offset) if is_norm else tensor
+        weights[wanted.name] = tensor.add_(part.offset - wanted.offset)
     if config.is_tied:
         weights[f"{names.head}.weight"] = weights[f"{names.embedding}.weight"]
     reference.load_state_dict(weights, assign=True)

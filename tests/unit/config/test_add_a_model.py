@@ -47,9 +47,9 @@ def write(folder: Path, **changes: object) -> Path:
 def test_the_family_of_the_page_is_served_as_declared(hill: Family, tmp_path: Path) -> None:
     config = load_hf(write(tmp_path))
     assert [layer.attention.window for layer in config.layers] == [5, 5, 0, 5]
-    decoder = build_model(config, TorchOps(), DummyTensors(), torch.float64, CPU, 64)
+    decoder = build_model(config, TorchOps(), DummyTensors(config), torch.float64, CPU, 64)
     tokens = [7 * i % 61 for i in range(30)]
-    (wanted,) = logits_of(config, DummyTensors(), "float64", "cpu", [tokens], [30], lambda *_: None)
+    (wanted,) = logits_of(config, DummyTensors(config), "float64", "cpu", [tokens], [30], lambda *_: None)
     kv = KvCache(config, 8, 4, torch.float64, CPU)
     for start, count in ((0, 11), (11, 1), (12, 18)):
         logits = run(decoder, kv, [chunk(tokens, start, count, list(range(8)), request(tokens))])

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from chairlift.config.model import HF_NAMES, ModelConfig, uniform_model
-from chairlift.config.tensors import Matrix, Part, end_tensors, expected_parts, layer_tensors, weight_bytes
+from chairlift.config.tensors import Matrix, Part, end_tensors, expected_parts, layer_tensors, norm_parts, weight_bytes
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.hf import HfTensors
+from fakes.declarations import random_declaration
 from unit.runner.twins import CPU, FAMILIES, make_twin
 
 
@@ -72,6 +74,33 @@ def test_norms_are_those_that_each_layer_has() -> None:
         ["before_attention", "before_feed_forward"], ["after_attention", "after_feed_forward"],
     ]  # fmt: skip
     assert layer_tensors(config, 1).norms["after_attention"] == Part("model.layers.1.after_1.weight", (32,))
+
+
+def test_norms_of_heads_may_be_stored_without_a_1_that_others_have() -> None:
+    layer = CONFIG.layers[0]
+    heads = replace(layer, attention=replace(layer.attention, has_qk_norm=True))
+    for own, others in ((1.0, 0.0), (0.0, 1.0), (None, 1.0)):
+        names = replace(HF_NAMES, norm_offset=others, qk_norm_offset=own)
+        parts = {part.name: part.offset for part in expected_parts(replace(CONFIG, layers=(heads,), names=names))}
+        norms = {name: parts.pop(name) for name in list(parts) if "norm" in name}
+        assert norms == {
+            "model.norm.weight": others,
+            "model.layers.0.input_layernorm.weight": others,
+            "model.layers.0.post_attention_layernorm.weight": others,
+            "model.layers.0.self_attn.q_norm.weight": others if own is None else own,
+            "model.layers.0.self_attn.k_norm.weight": others if own is None else own,
+        }
+        assert set(parts.values()) == {0.0}
+
+
+def test_dummy_weights_of_norms_are_1_with_their_offset_whatever_they_are_called() -> None:
+    config = random_declaration(4)
+    dummy = DummyTensors(config)
+    norms = {part.name for part in norm_parts(config)}
+    assert norms and {part.offset for part in norm_parts(config)} == {0.0, 1.0}
+    for part in expected_parts(config):
+        is_one = bool((dummy.read(part.name, part.shape) + part.offset == 1.0).all())
+        assert is_one == (part.name in norms), part.name
 
 
 def test_a_tied_model_has_no_head_of_its_own_and_every_name_comes_once() -> None:

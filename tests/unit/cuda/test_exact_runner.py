@@ -75,7 +75,7 @@ def short_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(config: ModelConfig, limits: Limits) -> tuple[dict[tuple[int, int], Tensor], list[Any], int]:
     """The logits of every sample, tokens with scores, and how often somebody was preempted."""
-    model = build_model(config, CudaOps(exact=True), DummyTensors(), torch.float32, CPU, config.max_model_len)
+    model = build_model(config, CudaOps(exact=True), DummyTensors(config), torch.float32, CPU, config.max_model_len)
     runner = CudaRunner(model, KvCache(config, limits.num_blocks, 4, torch.float32, CPU), CPU, limits, exact=True)
     rows: dict[tuple[int, int], Tensor] = {}
 

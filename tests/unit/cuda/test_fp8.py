@@ -66,10 +66,12 @@ def test_a_single_row_is_multiplied_as_it_is(has_bias: bool) -> None:
 
 def test_only_the_matrices_of_layers_are_kept_in_fp8() -> None:
     cpu = torch.device("cpu")
-    model = build_model(CONFIG, CudaOps(), DummyTensors(), torch.bfloat16, cpu, 64, WeightFormat(layers=Fp8Weight))
+    model = build_model(
+        CONFIG, CudaOps(), DummyTensors(CONFIG), torch.bfloat16, cpu, 64, WeightFormat(layers=Fp8Weight)
+    )
     for layer in model.layers:
         assert {type(w) for w in (layer.qkv, layer.output, layer.gate_up, layer.down)} == {Fp8Weight}
-    plain = build_model(CONFIG, CudaOps(), DummyTensors(), torch.bfloat16, cpu, 64)
+    plain = build_model(CONFIG, CudaOps(), DummyTensors(CONFIG), torch.bfloat16, cpu, 64)
     tokens = torch.arange(5)
     assert torch.equal(model.embedding.rows(tokens), plain.embedding.rows(tokens))
     hidden = torch.randn(5, CONFIG.hidden_size).bfloat16()

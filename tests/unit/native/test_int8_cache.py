@@ -19,7 +19,7 @@ needs_kernels = pytest.mark.skipif(not available(), reason="needs the native ker
 
 
 def logits(dtype: torch.dtype, kv_dtype: torch.dtype) -> torch.Tensor:
-    model = build_model(CONFIG, NativeOps(2), DummyTensors(), dtype, CPU, CONFIG.max_model_len)
+    model = build_model(CONFIG, NativeOps(2), DummyTensors(CONFIG), dtype, CPU, CONFIG.max_model_len)
     kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, kv_dtype, CPU)
     batch = batch_of(synthetic_step([(0, 40)], LIMITS, 0, stride=7), LIMITS.block_size, {}, CPU)
     return model.logits(model.hidden(batch, kv))

@@ -27,7 +27,9 @@ def decodes(contexts: list[int]) -> Batch:
 
 def taped() -> TapedDecoder:
     ops = NativeOps(1)
-    return TapedDecoder(build_model(CONFIG, ops, DummyTensors(), torch.float32, CPU, CONFIG.max_model_len), ops.calls)
+    return TapedDecoder(
+        build_model(CONFIG, ops, DummyTensors(CONFIG), torch.float32, CPU, CONFIG.max_model_len), ops.calls
+    )
 
 
 def cache(dtype: torch.dtype) -> KvCache:
@@ -40,7 +42,7 @@ def cache(dtype: torch.dtype) -> KvCache:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_replayed_step_has_the_bits_of_one_that_python_calls(dtype: torch.dtype) -> None:
     ops = NativeOps(2)
-    plain = build_model(CONFIG, ops, DummyTensors(), dtype, CPU, CONFIG.max_model_len)
+    plain = build_model(CONFIG, ops, DummyTensors(CONFIG), dtype, CPU, CONFIG.max_model_len)
     model, kv, other = TapedDecoder(plain, ops.calls), cache(dtype), cache(dtype)
     for contexts in ([5], [9], [60], [3, 17], [17, 3], [5], list(range(1, 9)), [40] * 8):
         expected = plain.hidden(decodes(contexts), other)

@@ -84,5 +84,5 @@ def test_random_declarations_differ_in_every_field_of_layers() -> None:
     assert len({layer.residual_factor for layer in layers}) > 1
     for name in ("embedding_factor", "logit_cap", "is_tied", "hidden_size"):
         assert len({getattr(config, name) for config in configs}) > 1, name
-    for name in ("norm_offset", "has_paired_rows", "qkv"):
+    for name in ("norm_offset", "qk_norm_offset", "has_paired_rows", "qkv"):
         assert len({getattr(config.names, name) for config in configs}) > 1, name

@@ -22,7 +22,7 @@ PROMPT = [5, 6, 7, 8, 9]
 
 @pytest.fixture
 def runner() -> TorchRunner:
-    model = build_model(CONFIG, TorchOps(), DummyTensors(), torch.float32, CPU, CONFIG.max_model_len)
+    model = build_model(CONFIG, TorchOps(), DummyTensors(CONFIG), torch.float32, CPU, CONFIG.max_model_len)
     return TorchRunner(model, KvCache(CONFIG, 8, 4, torch.float32, CPU), CPU)
 
 

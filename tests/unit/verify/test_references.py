@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from chairlift.build import ResolvedModel
 from chairlift.config.gguf_header import read_header
@@ -74,7 +73,7 @@ def test_weights_are_rounded_to_what_the_runner_keeps(tmp_path: Path) -> None:
 
 def test_random_weights_have_a_reference_too(tmp_path: Path) -> None:
     twin = make_twin(tmp_path, "llama-gqa-tied")
-    tensors = DummyTensors(torch.float32)
+    tensors = DummyTensors(twin.config)
     (own, _) = dense.logits_of(twin.config, tensors, "float32", "cpu", TEXTS, COUNTS, nothing)
     model = ResolvedModel(Settings(load_format="dummy"), Source("folder", tmp_path, "twin"), twin.config)
     (other, _) = hugging_face.logits_of(model, lambda: tensors, "float32", TEXTS, COUNTS, nothing)

@@ -3,20 +3,25 @@
 import pytest
 import torch
 
-from chairlift.config.model import HF_NAMES
+from chairlift.config.model import HF_NAMES, uniform_model
 from chairlift.runner.native.ops import available
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.verify.rounded import RoundedTensors
 from chairlift.verify.tolerance import tolerance_of
 
+CONFIG = uniform_model(
+    architecture="LlamaForCausalLM", hidden_size=64, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=16,
+    intermediate_size=48, vocab_size=48, max_model_len=64, rms_norm_eps=1e-5, rope_theta=10000.0,
+)  # fmt: skip
+
 
 @pytest.mark.skipif(not available(), reason="needs the native kernels: a C compiler when installing")
 def test_matrices_are_rounded_and_vectors_are_not() -> None:
-    source = RoundedTensors(DummyTensors(), HF_NAMES, "int4")
+    source = RoundedTensors(DummyTensors(CONFIG), HF_NAMES, "int4")
     assert torch.equal(source.read("model.norm.weight", (64,)), torch.ones(64))
     errors = {}
     for name in ("model.layers.0.mlp.up_proj.weight", "lm_head.weight"):
-        plain = DummyTensors().read(name, (48, 64)).clone()
+        plain = DummyTensors(CONFIG).read(name, (48, 64)).clone()
         errors[name] = float((source.read(name, (48, 64)) - plain).norm() / plain.norm())
     assert 0.05 < errors["model.layers.0.mlp.up_proj.weight"] < 0.15
     assert 0.001 < errors["lm_head.weight"] < 0.01  # 8 bits

@@ -167,7 +167,7 @@ def open_tensors(
 ) -> TensorSource:
     """The source of the weights; random ones are made in this type, on this device."""
     if settings.load_format == "dummy":
-        return DummyTensors(dtype, device, norm=1.0 - config.names.norm_offset)
+        return DummyTensors(config, dtype, device)
     if source.kind == "gguf":
         return GgufTensors(read_header(source.path), threads)
     return HfTensors(source.path)

@@ -106,7 +106,7 @@ class Assembly:
     def _gain(self, part: Part) -> Tensor:
         """The weights of a norm, in float32 at least: 1 plus a weight loses too much in 16 bits."""
         gain = self._stack((part,), self._wide)
-        return gain.add_(offset) if (offset := self.config.names.norm_offset) else gain
+        return gain.add_(part.offset) if part.offset else gain
 
     @property
     def _wide(self) -> torch.dtype:

@@ -1,7 +1,8 @@
 """Random weights of a model's shape, for measuring without a download.
 
-Always: the same values on every device, rounded to the type asked for. A tensor is valid until the next is read: all
-share one buffer, as the pieces of freed ones would count as weights and keep memory from being returned.
+Always: norms multiply by 1; all values are the same on every device, rounded to the type asked for. A tensor is valid
+until the next is read: all share one buffer, as the pieces of freed ones would count as weights and keep memory from
+being returned.
 """
 
 import zlib
@@ -9,6 +10,9 @@ from collections.abc import Collection
 
 import torch
 from torch import Tensor
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.tensors import norm_parts
 
 _STD = 0.02
 # Normal numbers are slow to draw: a large matrix repeats a stretch whose odd length no row width divides.
@@ -18,11 +22,11 @@ _CPU = torch.device("cpu")
 
 class DummyTensors:
     def __init__(
-        self, dtype: torch.dtype = torch.float32, device: torch.device = _CPU, seed: int = 0, norm: float = 1.0
+        self, config: ModelConfig, dtype: torch.dtype = torch.float32, device: torch.device = _CPU, seed: int = 0
     ) -> None:
-        """Tensors are made in this type, on this device. norm: the weight of all norms."""
+        """Tensors are made in this type, on this device."""
         self._seed = seed
-        self._norm = norm
+        self._norms = {part.name: 1.0 - part.offset for part in norm_parts(config)}
         drawn = torch.empty(_DRAWN).normal_(0.0, _STD, generator=torch.Generator().manual_seed(seed))
         self._drawn = drawn.to(device, dtype)
         self._buffer = self._drawn[:0]
@@ -36,8 +40,8 @@ class DummyTensors:
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         drawn = self._drawn
-        if name.endswith("norm.weight"):
-            return torch.full(shape, self._norm, dtype=drawn.dtype, device=drawn.device)
+        if (weight := self._norms.get(name)) is not None:
+            return torch.full(shape, weight, dtype=drawn.dtype, device=drawn.device)
         count = int(torch.Size(shape).numel())
         start = zlib.crc32(f"{self._seed} {name}".encode()) % _DRAWN
         if len(self._buffer) < count:

@@ -95,7 +95,7 @@ CONFIG = uniform_model(
 
 
 def built(ops: CudaOps | TorchOps) -> Decoder:
-    return build_model(CONFIG, ops, DummyTensors(), torch.bfloat16, CPU, CONFIG.max_model_len)
+    return build_model(CONFIG, ops, DummyTensors(CONFIG), torch.bfloat16, CPU, CONFIG.max_model_len)
 
 
 def settled() -> Decoder:

@@ -285,16 +285,16 @@ def test_kv_blocks_hold_the_bytes_they_are_said_to(twin: Twin) -> None:
 
 
 def test_dummy_weights_are_a_model_of_the_right_shape(twin: Twin) -> None:
-    matrix = DummyTensors().read("model.embed_tokens.weight", (500, 128))
+    matrix = DummyTensors(twin.config).read("model.embed_tokens.weight", (500, 128))
     assert abs(matrix.std().item() - 0.02) < 0.001 and abs(matrix.mean().item()) < 0.001
-    assert torch.equal(matrix, DummyTensors().read("model.embed_tokens.weight", (500, 128)))
-    assert not torch.equal(matrix, DummyTensors().read("lm_head.weight", (500, 128)))
-    rounded = DummyTensors(torch.bfloat16).read("model.embed_tokens.weight", (500, 128))
+    assert torch.equal(matrix, DummyTensors(twin.config).read("model.embed_tokens.weight", (500, 128)))
+    assert not torch.equal(matrix, DummyTensors(twin.config).read("lm_head.weight", (500, 128)))
+    rounded = DummyTensors(twin.config, torch.bfloat16).read("model.embed_tokens.weight", (500, 128))
     assert torch.equal(rounded, matrix.to(torch.bfloat16))
-    tensors = DummyTensors()
+    tensors = DummyTensors(twin.config)
     tensors.read("lm_head.weight", (900, 128))
     assert torch.equal(matrix, tensors.read("model.embed_tokens.weight", (500, 128)))  # whatever was read before it
-    decoder = build_model(twin.config, TorchOps(), DummyTensors(), torch.float32, CPU, 16)
+    decoder = build_model(twin.config, TorchOps(), DummyTensors(twin.config), torch.float32, CPU, 16)
     runner = TorchRunner(decoder, KvCache(twin.config, 32, 4, torch.float32, CPU), CPU)
     tokens = random_tokens(6)
     assert not carry_out(runner, step([chunk(tokens, 0, 6, [0, 1], request(tokens))])).failed

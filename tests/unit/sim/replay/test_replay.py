@@ -51,7 +51,7 @@ def record_live(path: Path, rules: Rules, seed: int, depth: int) -> tuple[Trace,
     rng = random.Random(seed)
     limits = world_limits(num_blocks=24, block_size=4, max_running=6, max_step_tokens=24)
     device = torch.device("cpu")
-    model = build_model(CONFIG, TorchOps(), DummyTensors(), torch.float32, device, CONFIG.max_model_len)
+    model = build_model(CONFIG, TorchOps(), DummyTensors(CONFIG), torch.float32, device, CONFIG.max_model_len)
     cache = KvCache(CONFIG, 24, 4, torch.float32, device, rules.preemption.num_host_blocks)
     scheduler = make_scheduler(limits, rules)
     kinds: Counter[str] = Counter()
