@@ -1,11 +1,11 @@
 """Typed reading of untrusted key/value maps: model configurations and GGUF metadata.
 
-Every mistake names the file, the key and the value found there.
+Every mistake names the file, the key and the value found there. Keys that were read are recorded.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.errors import InvalidConfig
@@ -19,6 +19,17 @@ class Fields:
 
     origin: str
     values: Mapping[str, Any]
+    _read: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """As it is, null included."""
+        self._read.add(key)
+        return self.values.get(key, default)
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Keys that have a value and were not read, in order."""
+        return tuple(key for key, value in self.values.items() if value is not None and key not in self._read)
 
     def size(self, key: str, default: int | None = None, most: int = 2**31 - 1) -> int:
         """A whole number of at least 1; required unless there is a default."""
@@ -48,7 +59,7 @@ class Fields:
 
     def token_ids(self, key: str) -> tuple[int, ...]:
         """One token id, a list of them, or none."""
-        value = self.values.get(key)
+        value = self.get(key)
         ids = [] if value is None else value if isinstance(value, list) else [value]
         if any(type(token) is not int for token in ids):
             raise self.bad(key, "must be a token id or a list of them")
@@ -62,7 +73,7 @@ class Fields:
         return InvalidConfig(f"{self.origin}: {key} {rule}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
 
     def _get(self, key: str, default: Any) -> Any:
-        value = self.values.get(key)
+        value = self.get(key)
         value = default if value is None else value
         if value is None:
             raise InvalidConfig(f"{self.origin}: {key} is missing")

@@ -1,7 +1,8 @@
 """A model description from a Hugging Face folder: config.json and generation_config.json.
 
-Always: an unknown architecture or quantisation is refused by name; the family refuses keys it does not understand.
-Does not look at weights or tokenizers.
+Always: an unknown architecture or quantisation is refused by name, and so is a key that changes the arithmetic of some
+family, was not read here and is not neutral; other keys that are neither read nor known to be harmless are named in one
+warning (`unread.py`). Does not look at weights or tokenizers.
 """
 
 import json
@@ -14,6 +15,7 @@ from chairlift.config.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
 from chairlift.config.families.reading import read_sampling
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
+from chairlift.config.unread import check_unread
 from chairlift.core.errors import InvalidConfig
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -27,13 +29,15 @@ def load_hf(path: Path) -> ModelConfig:
     _refuse_quantised(config)
     generation_path = path.with_name("generation_config.json")
     generation = Fields(str(generation_path), _read_json(generation_path) if generation_path.exists() else {})
-    return replace(
-        family.read(config),
+    model = replace(
+        family.model(config),
         dtype=_dtype(config),
         bos_id=config.token_id("bos_token_id"),
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
         sampling=read_sampling(generation),
     )
+    check_unread(config, family.architecture)
+    return model
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _family(config: Fields) -> Family:
-    named, found, known = config.values.get("architectures"), config.values.get("model_type"), BY_MODEL_TYPE
+    named, found, known = config.get("architectures"), config.get("model_type"), BY_MODEL_TYPE
     if named:
         found, known = named[0] if isinstance(named, list) else named, BY_ARCHITECTURE
     if found is None:
@@ -62,15 +66,16 @@ def _family(config: Fields) -> Family:
 
 
 def _refuse_quantised(config: Fields) -> None:
-    quantization = config.values.get("quantization_config")
+    quantization = config.get("quantization_config")
     if quantization is not None:
         method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
         raise InvalidConfig(f"{config.origin}: quantization_config ({method}) is not supported")
 
 
 def _dtype(config: Fields) -> str:
-    key = "dtype" if config.values.get("dtype") is not None else "torch_dtype"
-    name = str(config.values.get(key) or "float32").removeprefix("torch.")
+    given, older = config.get("dtype"), config.get("torch_dtype")
+    key, name = ("dtype", given) if given is not None else ("torch_dtype", older)
+    name = str(name or "float32").removeprefix("torch.")
     if name not in DTYPES:
         raise config.bad(key, f"must be one of {', '.join(DTYPES)}")
     return name

@@ -1,7 +1,7 @@
 """What a model is, as values: each layer, the ends around the layers, and the names of its tensors.
 
 One declaration: loading, expected names, sizes, the memory forecast and kernels follow from it (`tensors.py` derives
-the tensors). Family files build it from a configuration and refuse what they do not understand by key.
+the tensors). Family files build it from a configuration; what they do not read is judged by `unread.py`.
 """
 
 from dataclasses import dataclass, field

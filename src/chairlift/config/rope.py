@@ -5,6 +5,8 @@ run with the wrong rotation answers fluently and wrongly.
 
     new   "rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, ...}
     old   "rope_theta": 500000.0, "rope_scaling": {"rope_type" or "type": "llama3", "factor": 8.0, ...}
+
+A file that has both must say the same twice.
 """
 
 from typing import Any
@@ -26,13 +28,27 @@ def read_rotation(config: Fields) -> Rotation:
     """The one rotation of all layers."""
     _refuse_partial(config)
     theta = config.positive("rope_theta", _DEFAULT_THETA)
-    name = "rope_parameters" if config.values.get("rope_parameters") is not None else "rope_scaling"
-    return Rotation(theta=theta) if config.values.get(name) is None else rotation_at(config, name, theta)
+    if config.get("rope_parameters") is None:
+        return older_rotation(config, theta)
+    rotation = rotation_at(config, "rope_parameters", theta)
+    refuse_other_scaling(config, rotation)
+    return rotation
+
+
+def older_rotation(config: Fields, theta: float) -> Rotation:
+    """From rope_scaling, where it is given."""
+    return Rotation(theta=theta) if config.get("rope_scaling") is None else rotation_at(config, "rope_scaling", theta)
+
+
+def refuse_other_scaling(config: Fields, rotation: Rotation) -> None:
+    """rope_scaling beside rope_parameters, which said this rotation, must say the same."""
+    if config.get("rope_scaling") is not None and older_rotation(config, rotation.theta) != rotation:
+        raise config.bad("rope_scaling", "must be null, or say the same as rope_parameters")
 
 
 def rotation_at(config: Fields, name: str, theta: float | None = None) -> Rotation:
     """From the map of this name; theta: where the map does not say."""
-    values = config.values.get(name)
+    values = config.get(name)
     if not isinstance(values, dict):
         raise config.bad(name, "must be a map")
     rope = Fields(f"{config.origin}: {name}", values)

@@ -3,7 +3,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import GenerationConfig, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    Gemma2Config,
+    Gemma3TextConfig,
+    GenerationConfig,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from chairlift.config.hf import load_hf
 from chairlift.config.model import (
@@ -86,6 +95,20 @@ def test_old_and_new_spelling_of_rope_mean_the_same(tmp_path: Path) -> None:
     old = load_hf(write(tmp_path / "old", {"rope_scaling": LLAMA3_ROPE}))
     new = {"rope_parameters": LLAMA3_ROPE | {"rope_theta": 500000.0}}
     assert load_hf(write(tmp_path / "new", new, drop=("rope_theta", "rope_scaling"))) == old
+
+
+def test_both_spellings_of_rope_in_one_file_must_say_the_same(tmp_path: Path) -> None:
+    new = {"rope_parameters": LLAMA3_ROPE | {"rope_theta": 500000.0}}
+    alone = load_hf(write(tmp_path, new, drop=("rope_theta", "rope_scaling")))
+    assert load_hf(write(tmp_path, new | {"rope_scaling": LLAMA3_ROPE}, drop=("rope_theta",))) == alone
+    with pytest.raises(InvalidConfig, match="rope_scaling must be null, or say the same as rope_parameters"):
+        load_hf(write(tmp_path, new | {"rope_scaling": {"type": "linear", "factor": 2.0}}))
+    gemma = {"architectures": ["Gemma3ForCausalLM"], "hidden_act": None, "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"},
+    }}  # fmt: skip
+    load_hf(write(tmp_path, gemma | {"rope_scaling": {"type": "linear", "factor": 8.0}}))
+    with pytest.raises(InvalidConfig, match="rope_scaling must be null, or say the same as rope_parameters"):
+        load_hf(write(tmp_path, gemma | {"rope_scaling": {"type": "linear", "factor": 4.0}}))
 
 
 def test_oldest_llama_without_newer_keys(tmp_path: Path) -> None:
@@ -201,6 +224,99 @@ def test_what_is_not_built_is_refused_by_name(tmp_path: Path, change: dict[str, 
         load_hf(write(tmp_path, change))
     assert complaint in str(refusal.value)
     assert "config.json" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"logit_scale": 0.1}, "logit_scale is not supported in LlamaForCausalLM, got 0.1"),
+        ({"residual_multiplier": 0.22}, "residual_multiplier is not supported"),
+        ({"embedding_multiplier": 12}, "embedding_multiplier is not supported"),
+        ({"attention_multiplier": 0.0078125}, "attention_multiplier is not supported"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is not supported"),
+        ({"clip_qkv": 8.0}, "clip_qkv is not supported"),
+        ({"use_qk_norm": True}, "use_qk_norm is not supported"),
+        ({"qkv_bias": True}, "qkv_bias is not supported"),
+        ({"no_bias": False}, "no_bias is not supported"),
+        ({"hidden_activation": "gelu"}, "hidden_activation is not supported"),
+        ({"use_parallel_residual": True}, "use_parallel_residual is not supported"),
+        ({"rotary_pct": 0.25}, "rotary_pct is not supported"),
+        ({"sliding_window": 4096}, "sliding_window is not supported"),
+        ({"layer_types": ["full_attention", "sliding_attention", "full_attention"]}, "layer_types is not supported"),
+        ({"no_rope_layers": [1, 1, 0]}, "no_rope_layers is not supported"),
+        ({"num_local_experts": 8}, "num_local_experts is not supported"),
+        ({"scale_embedding": 1}, "scale_embedding is not supported"),
+        ({"architectures": ["Qwen2ForCausalLM"], "final_logit_softcapping": 30.0}, "in Qwen2ForCausalLM, got 30.0"),
+        ({"architectures": ["Gemma3ForCausalLM"], "hidden_act": None, "partial_rotary_factor": 0.5}, "got 0.5"),
+    ],
+)
+def test_a_key_of_other_families_that_changes_arithmetic_is_refused(
+    tmp_path: Path, change: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InvalidConfig) as refusal:
+        load_hf(write(tmp_path, change))
+    assert complaint in str(refusal.value)
+
+
+def test_neutral_and_harmless_keys_pass_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = load_hf(write(tmp_path, {}))
+    neutral = {
+        "logit_scale": 1.0, "residual_multiplier": 1, "attn_logit_softcapping": None, "clip_qkv": None,
+        "use_qk_norm": False, "no_bias": True, "layer_types": ["full_attention"] * 3, "no_rope_layers": [1, 1, 1],
+        "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 21, "num_experts": 0,
+    }  # fmt: skip
+    harmless = {"pad_token_id": 0, "use_cache": True, "attention_dropout": 0.0, "_name_or_path": "x", "auto_map": {}}
+    assert load_hf(write(tmp_path, neutral | harmless)) == plain
+    assert not caplog.records
+
+
+def test_other_keys_that_are_not_read_are_named_in_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_hf(write(tmp_path, {"hill_depth": 3, "lift_speed": 2.5, "valley": None, "use_cache": True}))
+    (record,) = caplog.records
+    assert record.getMessage().endswith("not known for LlamaForCausalLM: hill_depth, lift_speed")
+
+
+@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Gemma2Config, Gemma3TextConfig])
+def test_all_keys_that_transformers_writes_are_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type[PretrainedConfig]
+) -> None:
+    config = kind()
+    config.architectures = [kind.__name__.replace("TextConfig", "Config").replace("Config", "ForCausalLM")]
+    (tmp_path / "config.json").write_text(config.to_json_string(use_diff=False))
+    load_hf(tmp_path)
+    assert not caplog.records
+
+
+# The keys of published files, those above left out.
+@pytest.mark.parametrize(
+    ("architecture", "given"),
+    [
+        ("LlamaForCausalLM", {
+            "is_llama_config": True, "rope_interleaved": False, "pretraining_tp": 1,
+            "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
+        }),
+        ("Qwen2ForCausalLM", {
+            "max_window_layers": 28, "sliding_window": 131072, "use_mrope": False, "use_sliding_window": False,
+        }),
+        ("MistralForCausalLM", {"sliding_window": 4096}),
+        ("Gemma2ForCausalLM", {
+            "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256, "cache_implementation": "hybrid",
+        }),
+        ("Gemma3ForCausalLM", {
+            "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None,
+            "rope_local_base_freq": 10000, "sliding_window_pattern": 6, "cache_implementation": "hybrid",
+            "query_pre_attn_scalar": 256, "sliding_window": 512,
+        }),
+    ],
+)  # fmt: skip
+def test_the_keys_of_published_files_are_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, architecture: str, given: dict[str, Any]
+) -> None:
+    assert load_hf(write(tmp_path, {"architectures": [architecture]} | given)).architecture == architecture
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 100_000, "\ufeff{}"])

@@ -1,7 +1,7 @@
 """What a family of models is: how its configurations become declarations."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, ModelConfig, Names
@@ -11,8 +11,13 @@ from chairlift.config.model import HF_NAMES, ModelConfig, Names
 class Family:
     architecture: str  # in config.json
     model_type: str  # there too, where no architecture is named
-    read: Callable[[Fields], ModelConfig]  # config.json to a declaration, but for token ids and number type
+    # config.json to a declaration, without architecture, names of tensors, token ids and number type
+    read: Callable[[Fields], ModelConfig]
     names: Names = HF_NAMES  # of tensors in its Hugging Face files
     gguf: str = ""  # general.architecture of its GGUF files; empty: they are not read
     # What the family's GGUF files mean beyond keys that all have: the metadata without prefix, and all layers alike.
     from_gguf: Callable[[Fields, ModelConfig], ModelConfig] = lambda metadata, config: config
+
+    def model(self, config: Fields) -> ModelConfig:
+        """What `read` makes of a config.json, with architecture and names."""
+        return replace(self.read(config), architecture=self.architecture, names=self.names)

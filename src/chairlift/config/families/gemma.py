@@ -11,7 +11,7 @@ from chairlift.config.families.family import Family
 from chairlift.config.families.reading import num_layers, read_attention, read_model, refuse_true, require, with_windows
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, AttentionSpec, LayerSpec, ModelConfig, Rotation
-from chairlift.config.rope import rotation_at
+from chairlift.config.rope import older_rotation, refuse_other_scaling, rotation_at
 
 _NAMES = replace(
     HF_NAMES,
@@ -22,7 +22,8 @@ _NAMES = replace(
 )
 _LOCAL_THETA, _THETA = 10_000.0, 1_000_000.0  # of Gemma 3, with a window and without
 _WINDOW = 4096
-_PATTERN = {"gemma2": 2, "gemma3": 6}  # every so manyth layer has no window
+# Of each group of so many layers, the last has no window.
+_PATTERN = {"gemma2": 2, "gemma3": 6}
 # Of the largest models, whose GGUF files do not say that scores are scaled by hidden size and heads.
 _LARGEST = {"gemma2": 46, "gemma3": 62}  # layers
 
@@ -30,18 +31,19 @@ _LARGEST = {"gemma2": 46, "gemma3": 62}  # layers
 def _gemma2(config: Fields) -> ModelConfig:
     attention = replace(_attention(config), cap=_cap(config, "attn_logit_softcapping", 50.0))
     attentions = with_windows(config, attention, _sliding(config, _PATTERN["gemma2"]), _WINDOW)
-    return _model(config, GEMMA2.architecture, attentions, _cap(config, "final_logit_softcapping", 30.0))
+    return _model(config, attentions, _cap(config, "final_logit_softcapping", 30.0))
 
 
 def _gemma3(config: Fields) -> ModelConfig:
-    if config.values.get("attn_logit_softcapping") is not None:
+    if config.get("attn_logit_softcapping") is not None:
         raise config.bad("attn_logit_softcapping", "must be null")
     full, local = _rotations(config)
     attention = replace(_attention(config, full), has_qk_norm=True)
-    sliding = _sliding(config, config.size("sliding_window_pattern", _PATTERN["gemma3"]))
+    pattern = config.size("sliding_window_pattern", config.size("_sliding_window_pattern", _PATTERN["gemma3"]))
+    sliding = _sliding(config, pattern)
     windowed = with_windows(config, attention, sliding, _WINDOW)
     attentions = [replace(spec, rotation=local) if spec.window else spec for spec in windowed]
-    return _model(config, GEMMA3.architecture, attentions, _cap(config, "final_logit_softcapping", 0.0))
+    return _model(config, attentions, _cap(config, "final_logit_softcapping", 0.0))
 
 
 def _attention(config: Fields, rotation: Rotation | None = None) -> AttentionSpec:
@@ -55,26 +57,28 @@ def _sliding(config: Fields, pattern: int) -> list[bool]:
 
 def _cap(config: Fields, key: str, default: float) -> float:
     """Null means none; where the key is absent there is the default."""
-    return 0.0 if key in config.values and config.values[key] is None else config.number(key, default)
+    return 0.0 if config.get(key, default) is None else config.number(key, default)
 
 
 def _rotations(config: Fields) -> tuple[Rotation, Rotation]:
     """Without a window and with one."""
-    if config.values.get("rope_parameters") is not None:
-        kinds = Fields(f"{config.origin}: rope_parameters", config.values["rope_parameters"])
-        return rotation_at(kinds, "full_attention", _THETA), rotation_at(kinds, "sliding_attention", _LOCAL_THETA)
-    theta = config.positive("rope_theta", _THETA)
-    has_scaling = config.values.get("rope_scaling") is not None
-    full = rotation_at(config, "rope_scaling", theta) if has_scaling else Rotation(theta=theta)
-    return full, Rotation(theta=config.positive("rope_local_base_freq", _LOCAL_THETA))
+    theta, local = config.positive("rope_theta", _THETA), config.positive("rope_local_base_freq", _LOCAL_THETA)
+    if (given := config.get("rope_parameters")) is None:
+        return older_rotation(config, theta), Rotation(theta=local)
+    if not isinstance(given, dict):
+        raise config.bad("rope_parameters", "must be a map")
+    kinds = Fields(f"{config.origin}: rope_parameters", given)
+    full = rotation_at(kinds, "full_attention", theta)
+    refuse_other_scaling(config, full)
+    return full, rotation_at(kinds, "sliding_attention", local)
 
 
-def _model(config: Fields, architecture: str, attentions: Sequence[AttentionSpec], cap: float) -> ModelConfig:
-    require(config, "hidden_activation", "gelu_pytorch_tanh")
+def _model(config: Fields, attentions: Sequence[AttentionSpec], cap: float) -> ModelConfig:
+    for key in ("hidden_activation", "hidden_act"):  # older files have both
+        require(config, key, "gelu_pytorch_tanh")
     refuse_true(config, "use_bidirectional_attention")
-    model = read_model(config, architecture, attentions, is_tied=True, activation="gelu_tanh")
-    layers = tuple(replace(layer, has_norm_after=True) for layer in model.layers)
-    return replace(model, layers=layers, embedding_factor=model.hidden_size**0.5, logit_cap=cap, names=_NAMES)
+    model = read_model(config, attentions, is_tied=True, activation="gelu_tanh", has_norm_after=True)
+    return replace(model, embedding_factor=model.hidden_size**0.5, logit_cap=cap)
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:

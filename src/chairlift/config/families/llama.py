@@ -14,15 +14,15 @@ def _llama(config: Fields) -> ModelConfig:
     require(config, "hidden_act", "silu")
     # Files from before grouped-query attention have neither num_key_value_heads nor max_position_embeddings.
     attention = read_attention(config, num_kv_heads=config.size("num_attention_heads"))
-    return read_model(config, "LlamaForCausalLM", [attention] * num_layers(config), max_len=2048)
+    return read_model(config, [attention] * num_layers(config), max_len=2048)
 
 
 def _mistral(config: Fields) -> ModelConfig:
     require(config, "hidden_act", "silu")
-    has_window = config.values.get("sliding_window", _MISTRAL_WINDOW) is not None
+    has_window = config.get("sliding_window", _MISTRAL_WINDOW) is not None
     sliding = [has_window] * num_layers(config)
     attentions = with_windows(config, read_attention(config), sliding, _MISTRAL_WINDOW)
-    return read_model(config, "MistralForCausalLM", attentions)
+    return read_model(config, attentions)
 
 
 def _from_gguf(metadata: Fields, config: ModelConfig) -> ModelConfig:

@@ -12,23 +12,23 @@ _QWEN3_HEAD_DIM = 128  # where a configuration does not say, whatever the hidden
 
 
 def _qwen2(config: Fields) -> ModelConfig:
-    return _read(config, "Qwen2ForCausalLM", replace(read_attention(config), has_bias=True))
+    return _read(config, replace(read_attention(config), has_bias=True))
 
 
 def _qwen3(config: Fields) -> ModelConfig:
     attention = replace(read_attention(config, head_dim=_QWEN3_HEAD_DIM), has_qk_norm=True)
-    return _read(config, "Qwen3ForCausalLM", attention)
+    return _read(config, attention)
 
 
-def _read(config: Fields, architecture: str, attention: AttentionSpec) -> ModelConfig:
+def _read(config: Fields, attention: AttentionSpec) -> ModelConfig:
     require(config, "hidden_act", "silu")
     first: Any = num_layers(config)  # layer that has a window
     if config.flag("use_sliding_window", False):
-        first = config.values.get("max_window_layers")
+        first = config.get("max_window_layers")
         if type(first) is not int:
             raise config.bad("max_window_layers", "must be a whole number")
     sliding = [layer >= first for layer in range(num_layers(config))]
-    return read_model(config, architecture, with_windows(config, attention, sliding))
+    return read_model(config, with_windows(config, attention, sliding))
 
 
 QWEN2 = Family(architecture="Qwen2ForCausalLM", model_type="qwen2", read=_qwen2, gguf="qwen2")

@@ -1,7 +1,8 @@
 """Keys of config.json that most families share, read into the parts of a declaration.
 
-Always: a key that changes what the model computes is read or must have its neutral value; anything else is refused by
-key.
+Always: a value that is read and not built is refused by key. Keys that a family does not read are judged afterwards
+(`unread.py`): refused where they change the arithmetic of some family and are not neutral, otherwise named in a warning
+unless they are known to be harmless.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ def read_attention(
 
 def _head_dim(config: Fields, heads: int, default: int | None) -> int:
     hidden = config.size("hidden_size")
-    if config.values.get("head_dim") is None and default is None and hidden % heads:
+    if config.get("head_dim") is None and default is None and hidden % heads:
         raise config.bad("hidden_size", f"must be a multiple of num_attention_heads {heads}")
     head_dim = config.size("head_dim", default or hidden // heads)
     if head_dim % 2:
@@ -45,33 +46,38 @@ def _head_dim(config: Fields, heads: int, default: int | None) -> int:
 
 
 def with_windows(
-    config: Fields, attention: AttentionSpec, sliding: Sequence[bool], default: int | None = None
-) -> tuple[AttentionSpec, ...]:
-    """One for each layer; layer_types, where they are given, say which layers have a window."""
-    types = config.values.get("layer_types")
+    config: Fields, attention: AttentionSpec, sliding: Sequence[bool], default: int | None = None,
+    key: str = "sliding_window",
+) -> tuple[AttentionSpec, ...]:  # fmt: skip
+    """One for each layer; layer_types, where they are given, say which layers have a window. key: of its size."""
+    config.get(key)  # some files have it though no layer has a window
+    types = config.get("layer_types")
     if types is not None:
         if not isinstance(types, list) or any(kind not in (_FULL, _SLIDING) for kind in types):
             raise config.bad("layer_types", f"must be {_FULL} or {_SLIDING}")
         if len(types) != len(sliding):
             raise config.bad("layer_types", f"must name each of the {len(sliding)} layers")
         sliding = [kind == _SLIDING for kind in types]
-    window = config.size("sliding_window", default) if any(sliding) else 0
+    window = config.size(key, default) if any(sliding) else 0
     return tuple(replace(attention, window=window) if is_sliding else attention for is_sliding in sliding)
 
 
 def read_model(
-    config: Fields, architecture: str, attentions: Sequence[AttentionSpec], *, max_len: int | None = None,
-    is_tied: bool = False, activation: str = "silu",
+    config: Fields, attentions: Sequence[AttentionSpec], *, max_len: int | None = None, is_tied: bool = False,
+    activation: str = "silu", has_norm_after: bool = False,
 ) -> ModelConfig:  # fmt: skip
-    """A declaration of plain layers with these attentions; a family replaces in it what differs."""
+    """A declaration of layers with these attentions; a family replaces in it what differs."""
     refuse_true(config, "attention_bias", "mlp_bias", "rope_interleaved")
     feed_forward = FeedForwardSpec(width=config.size("intermediate_size"), activation=activation)
     return ModelConfig(
-        architecture=architecture,
+        architecture="",  # `Family.model` sets it
         hidden_size=config.size("hidden_size"),
         vocab_size=config.size("vocab_size"),
         max_model_len=config.size("max_position_embeddings", max_len),
-        layers=tuple(LayerSpec(attention=attention, feed_forward=feed_forward) for attention in attentions),
+        layers=tuple(
+            LayerSpec(attention=attention, feed_forward=feed_forward, has_norm_after=has_norm_after)
+            for attention in attentions
+        ),
         rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
         is_tied=config.flag("tie_word_embeddings", is_tied),
     )
@@ -98,5 +104,5 @@ def refuse_true(config: Fields, *keys: str) -> None:
 
 def require(config: Fields, key: str, *allowed: str) -> None:
     """Refuses values other than these, of which the first is meant where the key is absent."""
-    if config.values.get(key, allowed[0]) not in allowed:
+    if config.get(key) not in (None, *allowed):
         raise config.bad(key, f"must be {' or '.join(map(repr, allowed))}")
