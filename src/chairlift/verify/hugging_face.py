@@ -30,6 +30,8 @@ def why_not(config: ModelConfig) -> str:
     """Why it cannot be compared with; empty: it can."""
     if find_spec("transformers") is None:
         return "it is not installed"
+    if not hasattr(import_module("transformers"), config.architecture):
+        return f"it does not know {config.architecture}"
     wanted, free = weight_bytes(config, 4, 4), hardware.free_memory(_CPU)
     if wanted > free * 0.8:
         return f"transformers needs {wanted / _GIB:.0f} GiB for the model in float32, {free / _GIB:.0f} GiB are free"

@@ -1,5 +1,6 @@
 """Both references against each other, for every family of models."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,12 @@ def test_random_weights_have_a_reference_too(tmp_path: Path) -> None:
     model = ResolvedModel(Settings(load_format="dummy"), Source("folder", tmp_path, "twin"), twin.config)
     (other, _) = hugging_face.logits_of(model, lambda: tensors, "float32", TEXTS, COUNTS, nothing)
     np.testing.assert_allclose(np.stack(own), np.stack(other), rtol=1e-4, atol=1e-5)
+
+
+def test_a_family_that_transformers_lacks_is_not_compared_and_says_so(tmp_path: Path) -> None:
+    twin = make_twin(tmp_path, "llama-mha")
+    unknown = replace(twin.config, architecture="HillForCausalLM")
+    assert hugging_face.why_not(unknown) == "it does not know HillForCausalLM"
 
 
 def test_a_model_that_memory_cannot_hold_is_not_compared_and_says_so(
