@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 import torch
 
+from chairlift.config.families.known import FAMILIES
 from chairlift.core.policies.known import POLICIES, PREFILLS
 from chairlift.core.request import Request
 from chairlift.runner.native.ops import NativeOps, available
@@ -24,8 +25,8 @@ OPS: dict[str, Callable[[], Ops]] = {"torch": lambda: TorchOps(exact=True), "nat
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Every pair of kernels and number type and every architecture; all combinations with `make nightly`.
 DEFAULT = [("llama", "torch", "float32"), ("qwen3", "torch", "bfloat16"), ("mistral", "native", "float32"),
-           ("qwen2", "native", "bfloat16"), ("tied", "torch", "float32"),
-           ("declared", "native", "float32")]  # fmt: skip
+           ("qwen2", "native", "bfloat16"), ("tied", "torch", "float32"), ("gemma2", "native", "bfloat16"),
+           ("gemma3", "native", "float32"), ("declared", "native", "float32")]  # fmt: skip
 KINDS = [
     pytest.param(kind, marks=() if kind in DEFAULT else (pytest.mark.nightly,), id="-".join(kind))
     for kind in ((config, ops, dtype) for config in CONFIGS for ops in OPS for dtype in DTYPES)
@@ -90,6 +91,12 @@ def check(world: ExactWorld, among: list[ScriptedRequest], proof: str = "", **ru
     assert deviation.num_rows == 9 * len(REQUESTS)
     assert (deviation.num_differing, deviation.num_other_texts) == (0, 0)
     assert not proof or result.happened[proof] > 0, result.happened
+
+
+def test_every_family_is_compared_by_default() -> None:
+    compared = {CONFIGS[config].architecture for config, _, _ in DEFAULT}
+    missing = [family.architecture for family in FAMILIES if family.architecture not in compared]
+    assert not missing, f"add to CONFIGS of tests/fakes/exact_world.py and to DEFAULT of {__file__}: {missing}"
 
 
 @pytest.mark.parametrize("max_running", [2, 5, 9])

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 
 from chairlift.build import make_engine
+from chairlift.config.families.family import Family
+from chairlift.config.families.gemma import GEMMA2, GEMMA3
+from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, FeedForwardSpec, ModelConfig, uniform_model
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
@@ -30,7 +33,7 @@ SHAPE: dict[str, Any] = {
 
 
 def declared() -> ModelConfig:
-    """All that layers may have beyond the families above, and layers that differ."""
+    """All that layers may have beyond Llama's, and layers that differ."""
     plain = uniform_model(**SHAPE)
     first = plain.layers[0]
     attention = replace(first.attention, window=37, cap=0.5, scale=0.3)
@@ -42,12 +45,24 @@ def declared() -> ModelConfig:
     return replace(plain, layers=(first, second), names=names, embedding_factor=9.8, logit_cap=2.0)
 
 
+def read(family: Family, **own: Any) -> ModelConfig:
+    """What a family makes of a config.json with these keys besides sizes."""
+    sizes = {
+        "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
+        "intermediate_size": 200, "vocab_size": 301, "max_position_embeddings": 400, "sliding_window": 37,
+    }  # fmt: skip
+    return family.model(Fields(family.architecture, sizes | own))
+
+
+# Every family of families/known.py, and what no family has.
 CONFIGS = {
     "llama": uniform_model(**SHAPE),
     "tied": uniform_model(**SHAPE | {"is_tied": True, "num_kv_heads": 6}),
     "qwen2": uniform_model(**SHAPE | {"architecture": "Qwen2ForCausalLM", "has_qkv_bias": True}),
     "qwen3": uniform_model(**SHAPE | {"architecture": "Qwen3ForCausalLM", "has_qk_norm": True}),
     "mistral": uniform_model(**SHAPE | {"architecture": "MistralForCausalLM", "sliding_window": 37}),
+    "gemma2": read(GEMMA2, query_pre_attn_scalar=24, attn_logit_softcapping=0.5, final_logit_softcapping=2.0),
+    "gemma3": read(GEMMA3, query_pre_attn_scalar=24, sliding_window_pattern=2),
     "declared": declared(),
 }
 LIMITS = Limits(
