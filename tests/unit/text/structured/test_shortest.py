@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from unit.text.responses.grammars import tokenizer
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.structured.shortest import Spellings, shortest_text
+from unit.text.responses.grammars import tokenizer
 
 _NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}
 

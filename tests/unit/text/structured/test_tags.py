@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from unit.text.responses.grammars import accepts, begins
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.structured.grammar import grammar_of
+from unit.text.responses.grammars import accepts, begins
 
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 OLD = {
