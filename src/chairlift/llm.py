@@ -5,8 +5,9 @@ Always: several threads may use one `LLM`; their requests share steps. A call le
 
 import gc
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from chairlift.build import ResolvedModel, assemble, find_model, load
@@ -21,14 +22,20 @@ from chairlift.live.wire.messages import Output
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
-from chairlift.text.prompt_forms import TokenIds, is_chat, read_prompt, read_prompts
+from chairlift.text.prompt_forms import TokenIds, is_chat, read_chats, read_prompt, read_prompts
+from chairlift.text.responses.choice import read_choice
+from chairlift.text.responses.gathered import ToolCall, gathered
+from chairlift.text.responses.model_format import format_of
+from chairlift.text.responses.stream import ResponseStream
+from chairlift.text.responses.turn import Asked, ChatTurn, ReadAs, turn_of
 from chairlift.text.stream import TextStream
 from chairlift.text.structured.checker import StructuredChecker
 
-__all__ = ["LLM", "Completion", "Sample", "SamplingParams", "Stats"]
+__all__ = ["LLM", "Completion", "Sample", "SamplingParams", "Stats", "ToolCall"]
 
 Prompt = str | Sequence[int] | Mapping[str, Any]  # a mapping: {"prompt": text} or {"prompt_token_ids": ids}
-Messages = list[dict[str, str]]
+Messages = Sequence[Mapping[str, Any]]
+Stream = TextStream | ResponseStream
 
 
 @dataclass(slots=True)
@@ -40,6 +47,8 @@ class Sample:
     finish_reason: str = ""
     stop_reason: str | None = None  # the stop string that ended it
     scores: list[TokenScore] | None = None  # one per token, if params.logprobs is set
+    reasoning: str = ""  # of a chat, what the model thought before it answered
+    tool_calls: list[ToolCall] = field(default_factory=list)  # of a chat
 
 
 @dataclass(slots=True)
@@ -53,6 +62,14 @@ class Completion:
     @property
     def text(self) -> str:
         return self.samples[0].text
+
+    @property
+    def reasoning(self) -> str:
+        return self.samples[0].reasoning
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        return self.samples[0].tool_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,7 @@ class LLM:
     def _start(self, model: ResolvedModel) -> None:
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
         self._escapes_special_tokens = model.settings.escape_special_tokens
+        self._format = format_of(self.tokenizer, model.settings.tool_format)
         loaded = load(model)
         self._switchboard = assemble(model, loaded)
         self.limits = loaded.limits
@@ -136,13 +154,46 @@ class LLM:
         if not detokenize and any(p.stop for p in each):
             raise InvalidRequest("stop", "stop strings need the text: leave detokenize on")
         requests = [self._request(prompt, p) for prompt, p in zip(asked, each, strict=True)]
-        completions = [_completion(prompt, request) for prompt, request in zip(asked, requests, strict=True)]
-        has_bar = sys.stderr.isatty() if use_progress is None else use_progress
-        self._complete(completions, requests, has_bar, detokenize)
-        for completion, p in zip(completions, each, strict=True):
-            if p.best_of:
-                _keep_best(completion.samples, p)
-        return completions
+        makers = [self._text_stream if detokenize else _no_text] * len(requests)
+        return self._completed(asked, requests, makers, use_progress)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        *,
+        parallel_tool_calls: bool = True,
+        enable_thinking: bool | None = None,
+        thinking_budget: int | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        use_progress: bool | None = None,
+    ) -> list[Completion]:
+        """Answers one conversation, or several in one batch, by the model's chat template. Tools, their choice, calls
+        and results are as in OpenAI's chat API; answers have `text`, `reasoning` and `tool_calls`."""
+        chats = read_chats(messages)
+        each = self._params_for(params, len(chats))
+        turns = [
+            turn_of(
+                self.tokenizer,
+                self._format,
+                Asked(
+                    messages=chat,
+                    tools=tools or (),
+                    choice=read_choice(tool_choice, bool(tools)),
+                    is_parallel=parallel_tool_calls,
+                    template_kwargs=chat_template_kwargs or {},
+                    thinks=False if thinking_budget == 0 and enable_thinking is None else enable_thinking,
+                    thinking_budget=thinking_budget,
+                ),
+                self._escapes_special_tokens,
+            )
+            for chat in chats
+        ]
+        requests = [self._turn_request(turn, p) for turn, p in zip(turns, each, strict=True)]
+        makers = [partial(self._turn_stream, turn.read_as) for turn in turns]
+        return self._completed([tokens for tokens, _, _ in requests], requests, makers, use_progress)
 
     def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[str]:
         """The answer in pieces; messages go through the model's chat template. Closing the stream frees the request.
@@ -186,12 +237,50 @@ class LLM:
             self._structured.check(params.structured, params.max_tokens)
         return tokens, params, output_room(tokens, params, self.limits)
 
+    def _turn_request(self, turn: ChatTurn, params: SamplingParams) -> Request:
+        prompt = self.tokenizer.encode(turn.prompt, add_special=False)
+        if not turn.is_held(params):
+            return self._request(prompt, params)
+        if params.structured is not None:
+            self._structured.check(params.structured, params.max_tokens)
+        params = turn.held(params, self._structured)
+        return prompt, params, output_room(prompt, params, self.limits)
+
     def _text_stream(self, request: Request) -> TextStream:
         tokens, params, _ = request
-        return TextStream(self.tokenizer, tokens, params, () if params.ignore_eos else self._eos_ids)
+        return TextStream(self.tokenizer, tokens, params, self._end_ids(params))
+
+    def _turn_stream(self, read_as: ReadAs | None, request: Request) -> Stream:
+        tokens, params, _ = request
+        if read_as is None:
+            return self._text_stream(request)
+        return read_as.stream(self.tokenizer, tokens, params, self._end_ids(params))
+
+    def _end_ids(self, params: SamplingParams) -> frozenset[int]:
+        return frozenset() if params.ignore_eos else frozenset(self._eos_ids)
+
+    def _completed(
+        self,
+        prompts: Sequence[str | TokenIds],
+        requests: list[Request],
+        makers: Sequence[Callable[[Request], Stream | None]],
+        use_progress: bool | None,
+    ) -> list[Completion]:
+        """`makers`: of the stream that reads a sample, for each request."""
+        completions = [_completion(prompt, request) for prompt, request in zip(prompts, requests, strict=True)]
+        has_bar = sys.stderr.isatty() if use_progress is None else use_progress
+        self._complete(completions, requests, makers, has_bar)
+        for completion, (_, params, _) in zip(completions, requests, strict=True):
+            if params.best_of:
+                _keep_best(completion.samples, params)
+        return completions
 
     def _complete(
-        self, completions: list[Completion], requests: list[Request], has_bar: bool, detokenize: bool
+        self,
+        completions: list[Completion],
+        requests: list[Request],
+        makers: Sequence[Callable[[Request], Stream | None]],
+        has_bar: bool,
     ) -> None:
         from tqdm import tqdm
 
@@ -199,8 +288,8 @@ class LLM:
         with self._shared.asking(requests) as reader, tqdm(total=total, unit="answer", disable=not has_bar) as bar:
             by_key = dict(zip(reader.keys, completions, strict=True))
             streams = {
-                (key, i): self._text_stream(request) if detokenize else None
-                for key, request in zip(reader.keys, requests, strict=True)
+                (key, i): make(request)
+                for key, request, make in zip(reader.keys, requests, makers, strict=True)
                 for i in range(request[1].num_samples)
             }
             for output in self._shared.outputs(reader):
@@ -209,7 +298,7 @@ class LLM:
                 if not streams:
                     break
 
-    def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], TextStream | None]) -> bool:
+    def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], Stream | None]) -> bool:
         """Adds one output to its completion; True when the sample is complete. `streams` holds the incomplete ones."""
         _raise_failure(output)
         if output.prompt_scores is not None:
@@ -231,7 +320,7 @@ class LLM:
         del streams[key]
         return True
 
-    def _add_text(self, output: Output, sample: Sample, stream: TextStream) -> None:
+    def _add_text(self, output: Output, sample: Sample, stream: Stream) -> None:
         assert output.token is not None
         sample.text += stream.push(output.token)
         if stream.stop is not None:
@@ -240,6 +329,8 @@ class LLM:
         elif output.finish is not None:
             sample.text += stream.finish()
             sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish, stream.stop
+        if sample.finish_reason and isinstance(stream, ResponseStream):
+            _add_parts(sample, stream)
 
 
 def _completion(prompt: str | TokenIds, request: Request) -> Completion:
@@ -247,6 +338,17 @@ def _completion(prompt: str | TokenIds, request: Request) -> Completion:
     has_scores = params.logprobs is not None or params.best_of > 0
     samples = [Sample("", [], scores=[] if has_scores else None) for _ in range(params.num_samples)]
     return Completion(prompt if isinstance(prompt, str) else None, tokens, samples)
+
+
+def _no_text(_: Request) -> None:
+    return None
+
+
+def _add_parts(sample: Sample, stream: ResponseStream) -> None:
+    found = gathered(stream.events(), stream.new_call_id)
+    sample.reasoning, sample.tool_calls = found.reasoning, found.calls
+    if found.calls and sample.finish_reason == "stop":
+        sample.finish_reason = "tool_calls"
 
 
 def _keep_best(samples: list[Sample], params: SamplingParams) -> None:

@@ -123,7 +123,7 @@ def test_mistakes_become_the_client_s_exceptions(client: openai.OpenAI) -> None:
         client.chat.completions.create(model="other", messages=QUESTION)
     with pytest.raises(openai.BadRequestError, match="tools"):
         client.chat.completions.create(
-            model=MODEL, messages=QUESTION, tools=[{"type": "function", "function": {"name": "f"}}]
+            model=MODEL, messages=QUESTION, tools=[{"type": "function", "function": {"name": "f f"}}]
         )
 
 

@@ -17,6 +17,7 @@ from chairlift.server.app import create_app
 from chairlift.server.context import ServerContext
 from chairlift.server.request_log.log import RequestLog
 from chairlift.server.sockets.run import serve
+from chairlift.text.tokenizer import Tokenizer
 from fakes.connection import with_connection
 from fakes.loads import make_load
 from fakes.patience import HANG_S, wait_until
@@ -26,7 +27,7 @@ from fakes.small_tokenizer import small_tokenizer
 
 class HttpWorld:
     """`says` is the text that every sample answers with, followed by the end token; `defaults` are what the model's
-    makers suggest for sampling."""
+    makers suggest for sampling; `room` is the longest prompt plus output in tokens."""
 
     def __init__(
         self,
@@ -35,16 +36,18 @@ class HttpWorld:
         defaults: dict[str, Any] | None = None,
         request_log: RequestLog | None = None,
         silent_s: float = 0.0,
+        tokenizer: Tokenizer | None = None,
+        room: int = 512,
         **settings: Any,
     ) -> None:
-        self.tokenizer = small_tokenizer()
+        self.tokenizer = tokenizer or small_tokenizer()
         self.eos_id = self.tokenizer.eos_id or 0
         self.answer = [*self.tokenizer.encode(says, add_special=False), self.eos_id]
         limits = Limits(
             vocab_size=self.tokenizer.vocab_size,
-            max_model_len=512,
+            max_model_len=room,
             block_size=4,
-            num_blocks=100,
+            num_blocks=100 if room == 512 else room // 4,
             max_running=8,
             max_step_tokens=64,
         )

@@ -1,5 +1,6 @@
 """A byte-level BPE tokenizer with a chat template, trained on the spot."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import tokenizers
@@ -33,4 +34,13 @@ def small_tokenizer() -> Tokenizer:
     core = trained()
     return Tokenizer(
         core, bos_id=core.token_to_id(BOS), eos_id=core.token_to_id(EOS), add_bos=False, chat_template=TEMPLATE
+    )
+
+
+def tokenizer_of(chat_template: str | None, special: Sequence[str] = ()) -> Tokenizer:
+    """The same with another chat template, and more special tokens."""
+    core = tokenizers.Tokenizer.from_str(trained().to_str())
+    core.add_special_tokens(list(special))
+    return Tokenizer(
+        core, bos_id=core.token_to_id(BOS), eos_id=core.token_to_id(EOS), add_bos=False, chat_template=chat_template
     )

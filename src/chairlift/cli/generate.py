@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 from chairlift.cli.flags import add_option_flags, warned_settings
 from chairlift.cli.prompts import Prompt, gather
 from chairlift.cli.sampling import add_sampling_flags, given
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.structured import Structured
 
 if TYPE_CHECKING:
     from chairlift.llm import Completion
@@ -28,25 +30,44 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--chat", action="store_true", help="ask each prompt as a question, in the model's chat format")
     parser.add_argument("--json", action="store_true", help="print one JSON object per answer instead of its text")
+    shapes = parser.add_mutually_exclusive_group()
+    shapes.add_argument(
+        "--json-schema", type=Path, metavar="FILE", help="hold each answer to the JSON schema in this file"
+    )
+    shapes.add_argument("--regex", metavar="PATTERN", help="hold each answer to this regular expression")
     add_sampling_flags(parser, max_tokens=_MAX_TOKENS)
     add_option_flags(parser, "model", "engine", "record")
 
 
 def run(options: argparse.Namespace) -> int:
     prompts = gather(options.prompts, options.file)
+    shape = read_shape(options.json_schema, options.regex)
     settings = warned_settings(options)
     from chairlift.llm import LLM
 
     llm = LLM.from_settings(settings)
-    inputs: list[Prompt] = list(prompts)
+    params = llm.default_params(**given(options), structured=shape)
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    if options.chat and len(texts) < len(prompts):
+        raise InvalidConfig("--chat asks questions in words: leave it out for prompts that are token ids")
     if options.chat:
-        inputs = [
-            llm.chat_prompt([{"role": "user", "content": prompt}]) if isinstance(prompt, str) else prompt
-            for prompt in prompts
-        ]
-    completions = llm.generate(inputs, llm.default_params(**given(options)))
+        completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params)
+    else:
+        completions = llm.generate(prompts, params)
     write(prompts, completions, options.json, sys.stdout)
     return 0
+
+
+def read_shape(json_schema: Path | None, regex: str | None) -> Structured | None:
+    """What answers are held to."""
+    if regex is not None:
+        return Structured.regex(regex)
+    if json_schema is None:
+        return None
+    try:
+        return Structured.json_schema(json.loads(json_schema.read_text()))
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"--json-schema {json_schema}: {error}") from error
 
 
 def write(prompts: Sequence[Prompt], completions: "Sequence[Completion]", is_json: bool, out: TextIO) -> None:
@@ -59,6 +80,7 @@ def write(prompts: Sequence[Prompt], completions: "Sequence[Completion]", is_jso
             answer = {
                 "prompt": prompt,
                 "text": sample.text,
+                **({"reasoning": sample.reasoning} if sample.reasoning else {}),
                 "finish_reason": sample.finish_reason,
                 "prompt_tokens": len(completion.prompt_tokens),
                 "output_tokens": len(sample.tokens),

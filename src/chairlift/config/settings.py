@@ -70,6 +70,12 @@ class Settings:
     )
     served_model_name: str | None = _server(None, text, "NAME", "name shown to clients (default: the model's)")
     tokenizer: Path | None = _model(None, existing_path, "PATH", "tokenizer file or folder (default: the model's own)")
+    tool_format: str | None = _model(
+        None,
+        text,
+        "NAME",
+        "how the model writes calls of tools, such as hermes (default: found from the chat template)",
+    )
     load_format: str = _model("auto", *_choice("auto", "dummy"), "dummy: random weights, for measuring")
     device: str = _model(
         "auto", *_choice("auto", "cpu", "cuda", *UNTRIED_DEVICES), "where to compute; auto: cuda, else cpu"

@@ -27,6 +27,9 @@ from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.request_log.record import Record
 from chairlift.telemetry.phases import Mark
+from chairlift.text.responses.events import Event
+from chairlift.text.responses.stream import ResponseStream
+from chairlift.text.responses.turn import ReadAs
 from chairlift.text.stream import TextStream
 
 
@@ -43,6 +46,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     score: TokenScore | None = None
     finish: str | None = None  # "stop", "length" or "abort"
     stop: str | int | None = None  # the stop string or stop token that ended it
+    events: Sequence[Event] = ()  # of an answer that is read: its content, reasoning and calls
 
 
 class AnswerReader(Protocol):
@@ -69,8 +73,10 @@ class Answer:
         key: ApiKey | None = None,
         expires: float | None = None,
         default_tokens: int | None = None,
+        read_as: ReadAs | None = None,
     ) -> None:
-        """`default_tokens`: the most to make where the request does not say; None: all that fit."""
+        """`default_tokens`: the most to make where the request does not say; None: all that fit. `read_as`: how the
+        text is read; without it, all of it is content."""
         self._max_output = output_room(prompt, params, context.engine.limits)
         if params.max_tokens is None and default_tokens is not None:
             self._max_output = min(default_tokens, self._max_output)
@@ -98,7 +104,11 @@ class Answer:
             self._attributes = replace(attributes, cache_salt=salt, user=key.name, share=key.weight)
         self._eos_ids = () if params.ignore_eos else context.model_config.eos_ids
         end_ids = frozenset((*self._eos_ids, *params.stop_token_ids))
-        self._texts = [TextStream(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)]
+        make = TextStream if read_as is None else read_as.stream
+        self._texts: Sequence[TextStream | ResponseStream] = [
+            make(context.tokenizer, prompt, params, end_ids) for _ in range(params.num_samples)
+        ]
+        self._is_read = read_as is not None
         self._open = set(range(params.num_samples))
         self._generation: Generation | None = None
         self._reservation: Reservation | None = None
@@ -159,13 +169,28 @@ class Answer:
         # A sample that a stop string ended may have had further tokens in flight.
         if output.sample in self._open and (output.token is not None or output.finish is not None):
             delta = self._read(output)
+            written = delta.text
+            if self._is_read:
+                delta, written = self._with_events(delta)
             if self.kept is not None:
-                self.kept.append(delta.text)
+                self.kept.append(written)
             self._reader.add(self._index, delta)
 
     def fail(self, error: Exception) -> None:
         self.error = error
         self._reader.fail(error)
+
+    @property
+    def num_reasoning(self) -> int | None:
+        """Tokens of reasoning; None where the text is not read."""
+        streams = [texts for texts in self._texts if isinstance(texts, ResponseStream)]
+        return sum(texts.num_reasoning for texts in streams) if streams else None
+
+    def _with_events(self, delta: Delta) -> tuple[Delta, str]:
+        """And the text as the model wrote it."""
+        texts = self._texts[delta.sample]
+        assert isinstance(texts, ResponseStream)
+        return msgspec.structs.replace(delta, events=texts.events()), texts.written
 
     def _num_computed(self) -> int:
         """Generated tokens, also those that the client never read. A beam search shows only its answers, at its end:

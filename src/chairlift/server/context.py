@@ -14,6 +14,7 @@ from chairlift.live.wire.messages import EngineInfo
 from chairlift.server.admission.bounds import Load
 from chairlift.server.encoder import Encoder, TokenLimit
 from chairlift.server.request_log.log import RequestLog
+from chairlift.text.responses.model_format import ModelFormat, format_of
 from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.tokenizer import Tokenizer
 
@@ -31,11 +32,13 @@ class ServerContext:
     engine_silent_s: Callable[[], float] = lambda: 0.0  # since its last sign of life
     encoder: Encoder = field(init=False)
     structured: StructuredChecker = field(init=False)
+    format: ModelFormat | None = field(init=False)  # of chat answers; None: the model has no chat template
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoder", Encoder(self.tokenizer))
         config = self.model_config
         object.__setattr__(self, "structured", StructuredChecker(self.tokenizer, config.vocab_size, config.eos_ids))
+        object.__setattr__(self, "format", format_of(self.tokenizer, self.settings.tool_format))
 
     @property
     def settings(self) -> Settings:

@@ -4,16 +4,19 @@ A template that is missing, fails or refuses is an error of `messages`. The temp
 encode its text with `add_special=False`. Control tokens in that text may have other names (see `controls`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.responses.history import variants
 from chairlift.text.template import run
 from chairlift.text.template_limits import TemplateFails
 from chairlift.text.tokenizer import Tokenizer
 
 Chat = list[dict[str, Any]]
+_Run = Callable[[Tokenizer, Chat, bool, dict[str, Any]], str]
 _OWN_NAMES = ("messages", "add_generation_prompt", "tools", "documents")
 _EXAMPLE = '[{"role": "user", "content": "Hello"}]'
 # Put behind the text to continue, with a space; the prompt is cut where it appears.
@@ -29,7 +32,9 @@ def render(
     continue_final_message: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
     escape_special_tokens: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
+    """Messages with calls, and `tools`, are as `responses.history` prepares them."""
     if tokenizer.chat_template is None:
         raise InvalidRequest("messages", "the model has no chat template; use /v1/completions")
     if continue_final_message and add_generation_prompt:
@@ -38,17 +43,32 @@ def render(
     taken = next((name for name in _OWN_NAMES if name in extra), None)
     if taken is not None:
         raise InvalidRequest("chat_template_kwargs", f"must not hold {taken}")
+    if tools:
+        extra["tools"] = [dict(tool) for tool in tools]
     chat = _plain(messages)
+    if continue_final_message and chat[-1].get("tool_calls"):
+        raise InvalidRequest("continue_final_message", "the final message holds calls, which cannot be continued")
     if continue_final_message:
         chat[-1]["content"] += _CUT_MARK + " "
     run_template = _escaped if escape_special_tokens else _rendered
     try:
-        text = run_template(tokenizer, chat, add_generation_prompt, extra)
+        text = _with_calls(run_template, tokenizer, chat, add_generation_prompt, extra)
     except TemplateFails as error:
         why = tokenizer.controls.disclaim(str(error))
         raise InvalidRequest("messages", f"the chat template {why}") from error
     text = _cut(text) if continue_final_message else text
     return tokenizer.controls.wrap(text) if escape_special_tokens else text
+
+
+def _with_calls(run_template: _Run, tokenizer: Tokenizer, chat: Chat, adds: bool, extra: dict[str, Any]) -> str:
+    """Templates differ in how they want calls, and fail on other forms."""
+    try:
+        return run_template(tokenizer, chat, adds, extra)
+    except TemplateFails:
+        for variant in variants(chat):
+            with suppress(TemplateFails):
+                return run_template(tokenizer, variant, adds, extra)
+        raise
 
 
 def _rendered(
@@ -101,7 +121,13 @@ def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise InvalidRequest(f"messages[{i}]", f"must have a role, as in {_EXAMPLE}")
-    return [{**message, "content": _content(i, message.get("content"))} for i, message in enumerate(messages)]
+    return [{**message, "content": _content_of(i, message)} for i, message in enumerate(messages)]
+
+
+def _content_of(index: int, message: Mapping[str, Any]) -> str | None:
+    """None only beside calls: a template may ask for it."""
+    content = message.get("content")
+    return None if content is None and message.get("tool_calls") else _content(index, content)
 
 
 def _content(index: int, content: object) -> str:

@@ -73,6 +73,7 @@ def _finish(core: CoreTokenizer, folder: Path, pieces: PieceModel | None, add_bo
         add_bos=configured if isinstance(configured, bool) else add_bos,
         chat_template=folder_chat_template(folder),
         template_tokens=tokens,
+        response_template=response if isinstance(response := config.get("response_template"), dict) else None,
     )
 
 

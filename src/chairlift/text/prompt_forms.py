@@ -34,6 +34,15 @@ def is_chat(prompt: object) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(prompt, list | tuple) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
+def read_chats(messages: object) -> list[Sequence[Mapping[str, Any]]]:
+    """One conversation, or a list of them."""
+    if is_chat(messages):
+        return [messages]
+    if not isinstance(messages, list | tuple) or not messages or not all(map(is_chat, messages)):
+        raise InvalidRequest("messages", "must be a list of messages, or a list of such lists, none of them empty")
+    return list(messages)
+
+
 def _prompt(name: str, prompt: object) -> str | TokenIds:
     if isinstance(prompt, str):
         return prompt

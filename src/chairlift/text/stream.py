@@ -23,7 +23,7 @@ class TextStream:
         self._detokenizer = Detokenizer(tokenizer, prompt_ids, params.skip_special_tokens)
         self._checker = StopChecker(params.stop, params.include_stop_str_in_output) if params.stop else None
         self._exempt = params.min_tokens  # coming tokens that are not searched
-        self._ends = _silent_ends(params, end_ids)
+        self._ends = silent_ends(params, end_ids)
         self.stop: str | None = None
 
     def push(self, token_id: int) -> str:
@@ -48,7 +48,8 @@ class TextStream:
         return shown + self._checker.flush()
 
 
-def _silent_ends(params: SamplingParams, end_ids: Collection[int]) -> frozenset[int]:
+def silent_ends(params: SamplingParams, end_ids: Collection[int]) -> frozenset[int]:
+    """The ids without text of their own."""
     asked = frozenset(params.stop_token_ids)
     ends = frozenset() if params.include_stop_str_in_output else asked
     if params.skip_special_tokens:

@@ -38,6 +38,7 @@ class Tokenizer:
         more_special: Iterable[int] = (),
         chat_template: str | None = None,
         template_tokens: Mapping[str, str] | None = None,  # "bos_token": "<s>" and the like
+        response_template: dict[str, Any] | None = None,  # how answers are written, where the model's files say so
     ) -> None:
         # Files may set limits for training; a prompt is never cut or padded.
         core.no_truncation()
@@ -47,6 +48,7 @@ class Tokenizer:
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.chat_template = chat_template
+        self.response_template = response_template
         self.template_tokens = dict(template_tokens or {})
         added: dict[int, Any] = core.get_added_tokens_decoder()
         special = {token_id for token_id, token in added.items() if token.special}
@@ -101,6 +103,10 @@ class Tokenizer:
         hidden = self.special_ids if skip_special else ()
         text = b"".join([self.spelling[i] for i in ids if i not in hidden]).decode(errors="replace")
         return text[1:] if self.spelling.drops_first_space and text.startswith(" ") else text
+
+    def has_token(self, text: str) -> bool:
+        """Whether the text is one token."""
+        return self._core.token_to_id(text) is not None
 
     def piece(self, token_id: int) -> str:
         """The token's text on its own; U+FFFD for part of a character."""

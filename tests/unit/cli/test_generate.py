@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.cli.generate import write
+from chairlift.cli.generate import read_shape, write
 from chairlift.cli.prompts import gather, parse_lines
 from chairlift.core.errors import InvalidConfig
+from chairlift.core.structured import Structured
 from chairlift.llm import Completion, Sample
 
 
@@ -64,3 +65,15 @@ def test_json_has_one_object_per_answer() -> None:
         "prompt": "one", "text": "erste", "finish_reason": "stop", "prompt_tokens": 1, "output_tokens": 2,
     }  # fmt: skip
     assert "été" in out.getvalue()
+
+
+def test_the_shape_of_answers_comes_from_a_file_or_an_expression(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "integer"}')
+    assert read_shape(path, None) == Structured.json_schema({"type": "integer"})
+    assert read_shape(None, "[ab]") == Structured.regex("[ab]")
+    assert read_shape(None, None) is None
+    for bad in ("{", None):
+        path.write_text(bad) if bad else path.unlink()
+        with pytest.raises(InvalidConfig, match="--json-schema .*schema.json: "):
+            read_shape(path, None)

@@ -74,7 +74,7 @@ def test_null_is_as_absent() -> None:
 
 @pytest.mark.parametrize(
     "field",
-    ['"tools": [{}]', '"tool_choice": "auto"', '"suffix": "x"',
+    ['"tools": [{}]', '"tool_choice": "auto"', '"reasoning_effort": "low"', '"suffix": "x"',
      '"modalities": ["audio"]', '"early_stopping": "never"', '"audio": {"voice": "a"}', '"functions": [{}]'],
 )  # fmt: skip
 def test_a_known_field_that_is_not_built_is_refused_by_name(field: str) -> None:
@@ -85,7 +85,7 @@ def test_a_known_field_that_is_not_built_is_refused_by_name(field: str) -> None:
 
 @pytest.mark.parametrize(
     "field",
-    ['"tools": []', '"tool_choice": "none"', '"suffix": ""',
+    ['"tools": []', '"tool_choice": "none"', '"response_format": {"type": "text"}', '"suffix": ""',
      '"modalities": ["text"]', '"early_stopping": true', '"store": false'],
 )  # fmt: skip
 def test_a_value_that_asks_for_nothing_is_taken(field: str) -> None:

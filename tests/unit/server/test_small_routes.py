@@ -28,6 +28,7 @@ async def test_models_lists_every_served_name() -> None:
         "owned_by": "chairlift",
         "root": "/weights/small",
         "max_model_len": 512,
+        "tool_format": "generic",
         "exact": False,
     }
 
@@ -55,12 +56,12 @@ async def test_others_are_answered_while_many_tokens_are_spelled(monkeypatch: py
     assert (await spelled).json() == {"prompt": "True"}
 
 
-async def test_tokenize_takes_the_body_of_a_chat_but_nothing_that_would_change_its_prompt() -> None:
+async def test_tokenize_takes_the_body_of_a_chat_and_reads_all_that_changes_its_prompt() -> None:
     world = HttpWorld()
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_completion_tokens": 9, "top_logprobs": 2}
     assert (await world.post("/tokenize", body)).status_code == 200
     refused = await world.post("/tokenize", body | {"tools": [{"type": "function"}]})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[0].function")
 
 
 async def test_tokenize_takes_messages() -> None:

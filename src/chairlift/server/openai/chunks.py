@@ -8,6 +8,7 @@ its first token; its role, or its echoed prompt, comes in that chunk.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -27,13 +28,10 @@ _encode = msgspec.json.Encoder().encode
 Scores = Callable[[Sequence[int], Sequence[TokenScore | None]], msgspec.Struct]
 
 
-class Frame:
-    """The chunks of one choice."""
+class Envelope:
+    """What stands around the text of a choice's chunks."""
 
-    def __init__(
-        self, reply: Reply, answer: Answer, index: int, scores: Scores | None, echo: str | None = None
-    ) -> None:
-        """`echo`: the prompt's text, to go before the answer's."""
+    def __init__(self, reply: Reply, answer: Answer, index: int, scores: Scores | None) -> None:
         self._reply = reply
         self._answer = answer
         self._scores = scores
@@ -41,44 +39,16 @@ class Frame:
         options = reply.request.stream_options
         self._has_usage = options is not None and bool(options.continuous_usage_stats)
         self._usage = b',"usage":null' if options is not None and options.include_usage else b""
-        self._pending = Choice()
         self._is_first = True
-        self._echo = echo
-        common = _lead(reply) + b'"choices":[{"index":%d,' % index
-        if reply.is_chat:
-            self._first_head = common + b'"delta":{"role":"assistant","content":'
-            self._head = common + b'"delta":{"content":'
-            self._close = b"}"
-        else:
-            self._first_head = self._head = common + b'"text":'
-            self._close = b""
-        self._tail = self._close + b',"logprobs":null,"finish_reason":null,"stop_reason":null}]%s}\n\n' % self._usage
-        self._is_plain = scores is None and not self._has_ids and not self._has_usage
+        self.head = _lead(reply) + b'"choices":[{"index":%d,' % index
+        self.tail = b',"logprobs":null,"finish_reason":null,"stop_reason":null}]%s}\n\n' % self._usage
+        self.is_plain = scores is None and not self._has_ids and not self._has_usage  # head and tail are all
 
-    def add(self, delta: Delta) -> bytes:
-        """The next chunk, or nothing while the text is held back."""
-        is_held_back = not delta.text and delta.finish is None and delta.token not in self._reply.silent_ids
-        if self._is_plain and not self._is_first and delta.finish is None:
-            return b"" if is_held_back else self._head + _encode(delta.text) + self._tail
-        self._pending.add(delta)
-        return b"" if is_held_back else self._flush()
-
-    def only_echo(self) -> bytes:
-        """The one chunk of a choice that is only its echoed prompt."""
-        self._pending = Choice(finish="length")
-        return self._flush()
-
-    def _flush(self) -> bytes:
-        news, self._pending = self._pending, Choice()
-        text, head = "".join(news.text), self._head
-        tokens, scores = news.tokens, news.scores
-        if self._is_first:
-            head = self._first_head
-            if self._echo is not None:
-                text, tokens = self._echo + text, self._answer.prompt + tokens
-                scores = [None, *self._answer.prompt_scores, *scores]
-        parts = [head, _encode(text), self._close, b',"logprobs":']
-        parts.append(b"null" if self._scores is None else _encode(self._scores(tokens, scores)))
+    def chunk(self, body: bytes, news: Choice, echoed: Choice | None = None) -> bytes:
+        """`body`: the field with the text. `echoed`: tokens and scores to show in place of the news' own."""
+        shown = echoed or news
+        parts = [self.head, body, b',"logprobs":']
+        parts.append(b"null" if self._scores is None else _encode(self._scores(shown.tokens, shown.scores)))
         parts += [b',"finish_reason":', _encode(news.finish), b',"stop_reason":', _encode(news.stop)]
         prompt_ids = b""
         if self._has_ids:
@@ -92,16 +62,63 @@ class Frame:
         return b"".join(parts)
 
 
+class Chunks(Protocol):
+    """The chunks of one choice."""
+
+    def add(self, delta: Delta) -> bytes:
+        """The next ones, or nothing while the text is held back."""
+        ...
+
+
+class Frame:
+    """Chunks of text as it comes."""
+
+    def __init__(
+        self, reply: Reply, answer: Answer, index: int, scores: Scores | None, echo: str | None = None
+    ) -> None:
+        """`echo`: the prompt's text, to go before the answer's."""
+        self._reply = reply
+        self._answer = answer
+        self._pending = Choice()
+        self._is_first = True
+        self._echo = echo
+        self._envelope = envelope = Envelope(reply, answer, index, scores)
+        self._key, self._close = (b'"delta":{"content":', b"}") if reply.is_chat else (b'"text":', b"")
+        self._first_key = b'"delta":{"role":"assistant","content":' if reply.is_chat else self._key
+        self._head, self._tail = envelope.head + self._key, self._close + envelope.tail
+
+    def add(self, delta: Delta) -> bytes:
+        is_held_back = not delta.text and delta.finish is None and delta.token not in self._reply.silent_ids
+        if self._envelope.is_plain and not self._is_first and delta.finish is None:
+            return b"" if is_held_back else self._head + _encode(delta.text) + self._tail
+        if self._reply.hides_output:  # the one chunk of a choice that is only its echoed prompt
+            self._pending = Choice(finish="length")
+            return self._flush()
+        self._pending.add(delta)
+        return b"" if is_held_back else self._flush()
+
+    def _flush(self) -> bytes:
+        news, self._pending = self._pending, Choice()
+        text, key, echoed = "".join(news.text), self._key, None
+        if self._is_first:
+            key = self._first_key
+            if self._echo is not None:
+                text = self._echo + text
+                scores = [None, *self._answer.prompt_scores, *news.scores]
+                echoed = Choice(tokens=self._answer.prompt + news.tokens, scores=scores)
+        self._is_first = False
+        return self._envelope.chunk(key + _encode(text) + self._close, news, echoed)
+
+
 class ChunkEncoder:
     """The chunks of all choices as their tokens come, and the end of the stream."""
 
-    def __init__(self, reply: Reply, frames: Sequence[Frame]) -> None:
+    def __init__(self, reply: Reply, frames: Sequence[Chunks]) -> None:
         self._reply = reply
         self._frames = frames
 
     def add(self, index: int, delta: Delta) -> bytes:
-        frame = self._frames[index * self._reply.params.n + delta.sample]
-        return frame.only_echo() if self._reply.hides_output else frame.add(delta)
+        return self._frames[index * self._reply.params.n + delta.sample].add(delta)
 
     def end(self) -> bytes:
         options = self._reply.request.stream_options

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.server.context import context_of
-from chairlift.server.openai.chunks import HEADERS, ChunkEncoder, Frame
+from chairlift.server.openai.chunks import HEADERS, ChunkEncoder, Chunks
 from chairlift.server.openai.fields import read
 from chairlift.server.openai.reply import Choice, Reply, check_model
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
@@ -35,7 +35,7 @@ def json_response(content: msgspec.Struct, status: int = 200) -> Response:
 async def respond(
     http: Request,
     reply: Reply,
-    frame: Callable[[Reply, int], Frame],
+    frame: Callable[[Reply, int], Chunks],
     complete: Callable[[Reply, list[Choice]], msgspec.Struct],
 ) -> Response:
     """`frame` makes the chunks of one choice, `complete` the body of a whole answer."""

@@ -30,7 +30,7 @@ _HARMLESS: Mapping[str, tuple[object, ...]] = {
 _NOT_BUILT = frozenset(
     {
         "tools", "tool_choice", "functions", "function_call", "suffix", "modalities", "audio",
-        "prediction", "web_search_options", "reasoning_effort", "reasoning", "verbosity", "store",
+        "prediction", "web_search_options", "reasoning_effort", "reasoning", "verbosity",
         "early_stopping", "logits_processors", "logit_processors", "logits_processor", "truncate_prompt_tokens",
         "bad_words", "allowed_token_ids", "prompt_embeds",
         "guided_whitespace_pattern", "structural_tag", "grammar", "stop_regex", "no_stop_trim", "repeat_penalty",
@@ -50,7 +50,7 @@ _IN_PROMPT = frozenset(
 _LABELS = frozenset(
     {
         "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-        "parallel_tool_calls",
+        "parallel_tool_calls", "store",
     }
 )  # fmt: skip
 _KNOWN_OF = _NOT_BUILT | _LABELS  # fields of the API without effect here

@@ -14,10 +14,10 @@ from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.logprobs import token_text
-from chairlift.server.openai.prompts import chat_prompt
 from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens, Version, Welcome
+from chairlift.server.openai.turns import chat_turn, turn_tokens
 
 T = TypeVar("T")
 _MANY = 4096
@@ -51,7 +51,7 @@ async def tokenize(http: Request) -> Response:
         add_special = request.add_special_tokens is not False
         [tokens] = await context.encoder.encode_all([request.prompt], add_special, limit)
     else:
-        tokens = await chat_prompt(context, request, limit)
+        tokens = await turn_tokens(context, await chat_turn(context, request, limit), limit)
     texts = await _texts(context, tokens) if request.return_token_strs else UNSET
     return json_response(Tokens(count=len(tokens), max_model_len=max_len, tokens=tokens, token_strs=texts))
 
@@ -105,5 +105,6 @@ def _card(context: ServerContext, name: str) -> ModelCard:
         created=context.created,
         root=root,
         max_model_len=_max_model_len(context),
+        tool_format=None if context.format is None else context.format.name,
         exact=context.settings.exact,
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import UNSET
 from starlette.requests import Request
 
 from chairlift.core.attributes import Attributes
@@ -18,8 +19,10 @@ from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
-from chairlift.server.openai.responses import CachedTokens, Usage
+from chairlift.server.openai.responses import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.request_log.record import record_of
+from chairlift.text.responses.events import Event
+from chairlift.text.responses.turn import ReadAs
 
 
 @dataclass(slots=True)
@@ -31,6 +34,7 @@ class Choice:
     scores: list[TokenScore | None] = field(default_factory=list)
     finish: str | None = None
     stop: str | int | None = None
+    events: list[Event] = field(default_factory=list)  # of an answer that is read
 
     def add(self, delta: Delta) -> None:
         self.text.append(delta.text)
@@ -39,6 +43,8 @@ class Choice:
             self.scores.append(delta.score)
         if delta.finish is not None:
             self.finish, self.stop = delta.finish, delta.stop
+        if delta.events:
+            self.events += delta.events
 
 
 class Reply:
@@ -53,6 +59,7 @@ class Reply:
         *,
         hides_output: bool = False,  # the engine's token is not part of the answer
         default_tokens: int | None = None,
+        read_as: ReadAs | None = None,  # how the text of a chat answer is read
     ) -> None:
         context, record = context_of(http), record_of(http)
         is_chat = isinstance(request, ChatRequest)
@@ -79,6 +86,7 @@ class Reply:
                 key=key_of(http),
                 expires=time_left.expires,
                 default_tokens=default_tokens,
+                read_as=read_as,
             )
             for prompt in prompts
         ]
@@ -103,7 +111,9 @@ class Reply:
     def usage(self) -> Usage:
         num_prompt, num_cached, num_output = self._record.num_tokens()
         num_output = 0 if self.hides_output else num_output
-        return Usage(num_prompt, num_prompt + num_output, num_output, CachedTokens(num_cached))
+        thought = self.answers[0].num_reasoning if self.answers else None
+        details = UNSET if thought is None else ReasoningTokens(thought)
+        return Usage(num_prompt, num_prompt + num_output, num_output, CachedTokens(num_cached), details)
 
 
 class _Collector:

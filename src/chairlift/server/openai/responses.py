@@ -8,11 +8,16 @@ class CachedTokens(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
+class ReasoningTokens(msgspec.Struct, frozen=True):
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens | UnsetType = UNSET  # of models that reason
 
 
 class PromptLogprob(msgspec.Struct, frozen=True):
@@ -66,9 +71,23 @@ class ChatLogprobs(msgspec.Struct, frozen=True):
     content: list[ChatLogprob]
 
 
+class Function(msgspec.Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    type: str = "function"
+    function: Function
+
+
 class ChatMessage(msgspec.Struct, frozen=True):
     role: str
-    content: str
+    content: str | None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[Call] | UnsetType = UNSET
+    function_call: Function | UnsetType = UNSET  # where the body has the older `functions`
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +118,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     owned_by: str = "chairlift"
     root: str
     max_model_len: int
+    tool_format: str | None  # how calls of tools are written; null: the model has no chat template
     exact: bool  # answers have the same bits whatever shares their steps
 
 

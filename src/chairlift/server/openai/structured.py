@@ -71,7 +71,7 @@ def naming_shape(request: StructuredFields) -> Iterator[None]:
 
 
 async def check_shape(context: ServerContext, request: StructuredFields, params: SamplingParams) -> None:
-    """Raises `InvalidRequest` for a shape that no answer can be held to."""
+    """Raises `InvalidRequest` for a shape that no answer can be held to, or none of `max_tokens`."""
     if params.structured is not None:
         with naming_shape(request):
             await context.encoder.in_thread(partial(context.structured.check, params.structured, params.max_tokens))

@@ -13,36 +13,37 @@ from chairlift.text.structured.vocabulary import grammar_vocabulary
 from chairlift.text.tokenizer import Tokenizer
 
 _KEPT = 256  # shapes that are known to be fine: clients send the same one again and again
-_SLACK = 2  # tokens: a longer text may be spelled by fewer than the shortest
+_SLACK = 2  # tokens: another text of the shape may need fewer than the shortest
 
 
 class StructuredChecker:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int]) -> None:
         self._tokenizer, self._vocab_size, self._end_ids = tokenizer, vocab_size, end_ids
-        self._shortest = lru_cache(maxsize=_KEPT)(self._checked)
+        self._checked = lru_cache(maxsize=_KEPT)(self._check)
 
-    def check(self, structured: Structured, max_tokens: int | None) -> None:
-        """Raises `InvalidRequest` for a shape that no answer of this model, of so many tokens, can be held to."""
-        shortest = self._shortest(structured)
-        if shortest is None or max_tokens is None or max_tokens >= len(shortest.encode()):
+    def check(self, structured: Structured, max_tokens: int | None = None) -> None:
+        """Raises `InvalidRequest` for a shape that no answer of this model can be held to, or none so short."""
+        shortest = self._checked(structured)
+        # A token spells a byte at least, so most answers need no count.
+        if max_tokens is None or shortest is None or len(shortest.encode(errors="replace")) <= max_tokens + _SLACK:
             return
-        least = self._spellings.num_tokens_of(shortest)
-        if least is not None and max_tokens + _SLACK < least:
-            why = f"{max_tokens} are too few: the shortest answer of this shape has {least} tokens"
-            raise InvalidRequest("max_tokens", why)
+        fewest = self._spellings.num_tokens_of(shortest)
+        if fewest is not None and fewest > max_tokens + _SLACK:
+            why = f"is too few: the shortest answer of this shape takes about {fewest} tokens"
+            raise InvalidRequest("max_tokens", f"{max_tokens} {why}")
 
-    def _checked(self, structured: Structured) -> str | None:
-        """The shortest text of the shape, where it can be told."""
+    def _check(self, structured: Structured) -> str | None:
+        """The shortest text of the shape; None where it cannot be told."""
         if not self._end_ids:
             raise InvalidRequest("structured", "the model names no end token, so an answer could not end")
         check(structured, lambda: self._vocabulary)
         return shortest_text(structured)
 
     @cached_property
+    def _spellings(self) -> Spellings:
+        return Spellings(self._tokenizer)
+
+    @cached_property
     def _vocabulary(self) -> LLTokenizer:
         """Only grammars that name special tokens need it."""
         return grammar_vocabulary(self._tokenizer, self._vocab_size, self._end_ids)
-
-    @cached_property
-    def _spellings(self) -> Spellings:
-        return Spellings(self._tokenizer)

@@ -13,6 +13,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
+from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.structured.lark import JSON_OPTIONS, escaped
 from chairlift.text.structured.places import failing_place
 from chairlift.text.structured.tags import tags_grammar
@@ -36,9 +37,9 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
     """Raises `InvalidRequest` for a shape that no answer can be held to. The vocabulary is asked for where the grammar
     names special tokens."""
     grammar = grammar_of(structured)
-    is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=LIMITS)
+    is_wrong, messages = _validated(grammar)
     if messages and not is_wrong:
-        is_wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, vocabulary(), limits=LIMITS)
+        is_wrong, messages = _validated(grammar, vocabulary())
     if is_wrong and structured.kind == "json_schema":
         place = failing_place(json.loads(structured.source), messages[0], json_schema_fault)
         raise _wrong(f"at {place or '/'}: {messages[0]}")
@@ -48,7 +49,20 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
 
 def json_schema_fault(schema: Any) -> str:
     """Why no answer can be held to this schema; empty where one can."""
-    return LLMatcher.validate_grammar(_of_schema(json.dumps(schema)), limits=LIMITS)
+    try:
+        is_wrong, messages = _validated(_of_schema(json.dumps(schema)))
+    except InvalidRequest as error:
+        return error.message
+    return messages[0] if is_wrong else ""
+
+
+def _validated(grammar: str, vocabulary: LLTokenizer | None = None) -> tuple[bool, list[str]]:
+    """Whether it is wrong, and why or what is to be heeded."""
+    try:
+        with caught("grammar"):
+            return LLMatcher.validate_grammar_with_warnings(grammar, vocabulary, limits=LIMITS)
+    except LibraryFailed as error:
+        return True, [str(error)]
 
 
 def _wrong(message: str) -> InvalidRequest:

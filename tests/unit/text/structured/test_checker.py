@@ -1,96 +1,71 @@
-"""Shapes that are refused before anything is queued, with the place of the fault."""
-
-import json
-from functools import lru_cache
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.structured.checker import StructuredChecker
-from chairlift.text.structured.grammar import MAX_CHARACTERS
-from fakes.small_tokenizer import EOS, small_tokenizer
+from chairlift.text.structured.grammar import json_schema_fault
+from fakes.small_tokenizer import small_tokenizer
+
+NO_END = {"$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}}}
 
 
-@lru_cache(maxsize=1)
 def checker() -> StructuredChecker:
     tokenizer = small_tokenizer()
-    assert tokenizer.eos_id is not None
-    return StructuredChecker(tokenizer, tokenizer.vocab_size, (tokenizer.eos_id,))
+    return StructuredChecker(tokenizer, tokenizer.vocab_size, [tokenizer.eos_id or 0])
 
 
-def refusal(structured: Structured, max_tokens: int | None = None) -> str:
-    with pytest.raises(InvalidRequest) as refused:
-        checker().check(structured, max_tokens)
-    return str(refused.value)
-
-
-def within(schema: Any) -> dict[str, Any]:
-    """The schema below many others, where it has to be found."""
-    others: dict[str, Any] = {f"p{i}": {"type": "string"} for i in range(60)}
-    return {
-        "type": "object",
-        "properties": others | {"a/b": {"type": "array", "items": {"anyOf": [{"type": "null"}, schema]}}},
-    }
+def refused(shape: Structured, max_tokens: int | None = None) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        checker().check(shape, max_tokens)
+    return caught.value
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [{"not": {}}, {"type": "array", "uniqueItems": True}, {"type": "string", "format": "klingon"}, {"type": "strin"},
-     {"type": "string", "pattern": "(?=a)b"}, {"if": {}, "then": {}}],
-    ids=json.dumps,
-)  # fmt: skip
-def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any) -> None:
-    assert refusal(Structured.json_schema(within(schema))).startswith("structured: at /properties/a~1b/items/anyOf/1")
-    assert refusal(Structured.json_schema(schema)).startswith("structured: at /:")
-
-
-@pytest.mark.parametrize(
-    ("structured", "said"),
+    ("shape", "fewest"),
     [
-        (Structured.json_schema("{"), "not a JSON schema"),
-        (Structured.json_schema("[1]"), "not a JSON schema"),
-        (Structured.json_schema("[" * 5000), "not a JSON schema"),
-        (Structured.json_schema({"$ref": "#/definitions/none"}), "does not exist"),
-        (Structured.json_schema({"enum": ["x" * MAX_CHARACTERS]}), "must have at most"),
-        (Structured.json_schema({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}), "at /"),
-        (Structured.json_schema({"type": "integer", "minimum": 5, "maximum": 3}), "at /: Unsatisfiable"),
-        (Structured.regex("(a"), "unclosed group"),
-        (Structured.choice([]), "choices must be"),
-        (Structured.choice(["a", ""]), "choices must be"),
-        (Structured.grammar('start: "a" x'), "unknown name"),
-        (Structured.grammar('root ::= "a" [0-9'), "GBNF"),
-        (Structured.grammar('start: <|nonsense|> "a"'), "unknown special token"),
-        (Structured.structural_tag({"type": "structural_tag"}), "structured:"),
+        (Structured.regex("[xyz]{12}"), 12),
+        (Structured.choice(["zzzzzzzz", "yyyyyyyyyy"]), 8),
+        (Structured.json_schema({"const": "xxxxxxxx"}), 10),
+        (Structured.choice(["The quick brown fox jumps over the lazy dog."]), 10),  # words are tokens
     ],
 )
-def test_what_is_no_shape_is_refused(structured: Structured, said: str) -> None:
-    assert said in refusal(structured)
+def test_too_few_tokens_for_the_shortest_answer_are_refused(shape: Structured, fewest: int) -> None:
+    error = refused(shape, fewest - 3)
+    assert error.field == "max_tokens"
+    assert f"takes about {fewest} tokens" in error.message
+    checker().check(shape, fewest - 2)  # another text may need fewer
+    checker().check(shape)
 
 
-@pytest.mark.parametrize(
-    "structured",
-    [
-        Structured.json_object(),
-        Structured.json_schema({}),
-        Structured.json_schema("true"),
-        Structured.json_schema({"type": "object", "properties": {"next": {"$ref": "#"}}}),
-        Structured.choice(["a|b", "<c>", 'd"\n', "é"]),
-        Structured.grammar('root ::= "a" [0-9]+'),
-        Structured.grammar(f"start: {EOS}"),
-    ],
-)
-def test_shapes_that_answers_can_be_held_to(structured: Structured) -> None:
-    checker().check(structured, None)
+def test_a_grammar_whose_shortest_text_is_not_known_is_taken() -> None:
+    checker().check(Structured.grammar('start: "a long text, which takes many tokens"'), 1)
 
 
-def test_max_tokens_below_the_shortest_answer_are_refused() -> None:
-    wanted = Structured.choice(["the quick brown fox jumps over the lazy dog" * 3])
-    assert refusal(wanted, 3).startswith("max_tokens: 3 are too few: the shortest answer of this shape has ")
-    checker().check(wanted, 200)
+def test_a_schema_without_a_finite_answer_is_refused_with_its_place() -> None:
+    error = refused(Structured.json_schema(NO_END | {"$ref": "#/$defs/n"}))
+    assert error.field == "structured"
+    assert "needs itself" in error.message
 
 
-def test_a_model_without_an_end_token_cannot_hold_to_shapes() -> None:
-    with pytest.raises(InvalidRequest, match="no end token"):
-        StructuredChecker(small_tokenizer(), 330, ()).check(Structured.json_object(), None)
+class PanicException(BaseException):
+    """Of a library in Rust, which a broken one raises."""
+
+
+def test_a_schema_that_the_library_fails_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException("not a char boundary\nmore")
+
+    monkeypatch.setattr(LLMatcher, "validate_grammar_with_warnings", panic)
+    error = refused(Structured.json_schema({"type": "integer"}))
+    assert str(error) == "structured: at /: the grammar library failed: not a char boundary"
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(400):
+        schema = {"type": "object", "properties": {"a": schema}}
+    assert "recursion limit" in refused(Structured.json_schema(schema)).message
+    assert "recursion limit" in json_schema_fault(schema)

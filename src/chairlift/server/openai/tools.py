@@ -1,0 +1,95 @@
+"""The fields of a chat body that ask for tools and reasoning, as a turn takes them.
+
+Always: the older `functions` and `function_call` mean tools and their choice; errors name the field of the body.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.server.openai.messages import chat_messages
+from chairlift.server.openai.requests import ChatRequest, TokenizeRequest
+from chairlift.text.responses.choice import read_choice
+from chairlift.text.responses.turn import Asked
+
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+
+
+def asked_of(request: ChatRequest | TokenizeRequest) -> Asked:
+    continues, adds = bool(request.continue_final_message), request.add_generation_prompt
+    if continues and adds:
+        raise InvalidRequest("continue_final_message", "cannot be combined with add_generation_prompt")
+    kwargs = dict(request.chat_template_kwargs or {})
+    if request.reasoning_effort is not None:
+        kwargs.setdefault("reasoning_effort", _effort(request.reasoning_effort))
+    tools = request.tools or [{"type": "function", "function": each} for each in request.functions or ()]
+    is_single = is_older(request) or (isinstance(request, ChatRequest) and request.parallel_tool_calls is False)
+    budget = _budget(request)
+    return Asked(
+        messages=chat_messages(request.messages or []),
+        tools=tools,
+        choice=_choice(request, bool(tools)),
+        is_parallel=not is_single,
+        template_kwargs=kwargs,
+        thinks=_thinks(request, kwargs, budget),
+        thinking_budget=budget,
+        add_generation_prompt=not continues if adds is None else adds,
+        continue_final_message=continues,
+    )
+
+
+def is_older(request: ChatRequest | TokenizeRequest) -> bool:
+    """Whether the body has the older fields, so that the answer is to have `function_call`."""
+    return not request.tools and (bool(request.functions) or request.function_call is not None)
+
+
+@contextmanager
+def naming_tools(request: ChatRequest | TokenizeRequest) -> Iterator[None]:
+    """Errors inside name the older fields where the body has them."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if not is_older(request) or not error.field.startswith(("tools", "tool_choice")):
+            raise
+        field = error.field.replace("tool_choice.function", "function_call").replace("tool_choice", "function_call")
+        field = field.replace("tools", "functions", 1).replace("].function", "]", 1)
+        raise InvalidRequest(field, error.message) from error
+
+
+def _choice(request: ChatRequest | TokenizeRequest, has_tools: bool) -> str:
+    older = request.function_call
+    if request.tools and (request.functions or older not in (None, "none")):
+        name = "functions" if request.functions else "function_call"
+        raise InvalidRequest(name, "is an older form; with tools use tool_choice")
+    if request.tool_choice is None and older is not None:
+        given = older if isinstance(older, str) else {"type": "function", "function": older}
+        return read_choice(given, has_tools)
+    return read_choice(request.tool_choice, has_tools)
+
+
+def _effort(given: str) -> str:
+    if given not in _EFFORTS:
+        raise InvalidRequest("reasoning_effort", f"must be one of {', '.join(_EFFORTS)}, got {given[:40]!r}")
+    return given
+
+
+def _thinks(request: ChatRequest | TokenizeRequest, kwargs: dict[str, Any], budget: int | None) -> bool | None:
+    given = kwargs.get("enable_thinking", request.enable_thinking)
+    if given is not None and not isinstance(given, bool):
+        raise InvalidRequest("chat_template_kwargs.enable_thinking", "must be true or false")
+    if given is None and (budget == 0 or request.reasoning_effort == "none"):
+        return False
+    return given
+
+
+def _budget(request: ChatRequest | TokenizeRequest) -> int | None:
+    budget, other = request.thinking_budget, request.thinking_token_budget
+    if budget is None and other is None:
+        return None
+    if budget is not None and other is not None:
+        raise InvalidRequest("thinking_token_budget", "means the same as thinking_budget; give one of them")
+    name, given = ("thinking_budget", budget) if other is None else ("thinking_token_budget", other)
+    if given is not None and given < 0:
+        raise InvalidRequest(name, f"must be at least 0, got {given}")
+    return given

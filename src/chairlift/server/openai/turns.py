@@ -1,0 +1,33 @@
+"""A chat body to a turn: rendered here, held to its grammar and tokenized where that takes time."""
+
+from functools import partial
+
+from chairlift.core.params import SamplingParams
+from chairlift.server.context import ServerContext
+from chairlift.server.encoder import TokenLimit
+from chairlift.server.openai.requests import ChatRequest, TokenizeRequest
+from chairlift.server.openai.structured import naming_shape
+from chairlift.server.openai.tools import asked_of, naming_tools
+from chairlift.text.responses.turn import ChatTurn, turn_of
+
+
+async def chat_turn(context: ServerContext, request: ChatRequest | TokenizeRequest, limit: TokenLimit) -> ChatTurn:
+    with naming_tools(request):
+        asked = asked_of(request)
+        await context.encoder.check(sum(len(each["content"] or "") for each in asked.messages), limit)
+        return turn_of(context.tokenizer, context.format, asked, context.settings.escape_special_tokens)
+
+
+async def turn_tokens(context: ServerContext, turn: ChatTurn, limit: TokenLimit) -> list[int]:
+    [ids] = await context.encoder.encode_all([turn.prompt], False, limit)
+    return ids
+
+
+async def held_params(
+    context: ServerContext, request: ChatRequest, turn: ChatTurn, params: SamplingParams
+) -> SamplingParams:
+    """With the grammar of the whole answer, where it is held to one."""
+    if not turn.is_held(params):
+        return params
+    with naming_shape(request), naming_tools(request):
+        return await context.encoder.in_thread(partial(turn.held, params, context.structured))

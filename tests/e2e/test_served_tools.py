@@ -1,0 +1,137 @@
+"""The official client with shapes, tools and reasoning, against the embedded model."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from fakes.served import Served, serve
+
+pytestmark = pytest.mark.slow
+MODEL = "SmolLM2-135M-Instruct"
+QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris? Use a tool."}]
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather of a city",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string", "maxLength": 20}, "days": {"type": "integer", "maximum": 9}},
+                "required": ["city", "days"],
+                "additionalProperties": False,
+            },
+            "strict": True,
+        },
+    },
+    {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "additionalProperties": False}}},
+]
+NAMED: Any = {"type": "function", "function": {"name": "weather"}}
+
+
+class Event(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Literal["meeting", "party"]
+    day: Literal["Monday", "Friday"]
+
+
+class weather(BaseModel):
+    city: Literal["Paris", "Bern"]
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("server") / "log") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def client(embedded: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{embedded.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_the_model_s_format_is_named(client: openai.OpenAI) -> None:
+    assert client.models.retrieve(MODEL).model_extra["tool_format"] == "generic"  # type: ignore[index]
+
+
+def test_parse_gives_a_model_s_fields(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model=MODEL, messages=[{"role": "user", "content": "A party on Friday"}], response_format=Event, max_tokens=40
+    )
+    parsed = answer.choices[0].message.parsed
+    assert isinstance(parsed, Event)
+
+
+def test_stream_gives_a_model_s_fields(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model=MODEL, messages=[{"role": "user", "content": "A party on Friday"}], response_format=Event, max_tokens=40
+    ) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion()
+    assert {"content.delta", "content.done"} <= kinds
+    assert isinstance(final.choices[0].message.parsed, Event)
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+def test_a_call_that_must_come_has_valid_arguments(client: openai.OpenAI, choice: Any) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False, max_tokens=80
+    )
+    [choice_made] = answer.choices
+    assert choice_made.finish_reason == "tool_calls"
+    assert choice_made.message.content is None
+    [call] = choice_made.message.tool_calls or []
+    assert call.type == "function" and call.id.startswith("call_")
+    if choice is NAMED or call.function.name == "weather":
+        arguments = json.loads(call.function.arguments)
+        assert isinstance(arguments["city"], str) and arguments["days"] <= 9
+
+
+def test_a_streamed_call_is_the_whole_one(client: openai.OpenAI) -> None:
+    asked: Any = {
+        "model": MODEL, "messages": QUESTION, "tools": TOOLS, "tool_choice": NAMED, "parallel_tool_calls": False,
+        "max_tokens": 80, "temperature": 0,
+    }  # fmt: skip
+    whole = client.chat.completions.create(**asked).choices[0].message.tool_calls[0]
+    with client.chat.completions.stream(**asked) as stream:
+        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+        final = stream.get_final_completion().choices[0]
+    assert [event.arguments for event in done] == [whole.function.arguments]
+    assert final.finish_reason == "tool_calls"
+    assert final.message.tool_calls[0].function.parsed_arguments == json.loads(whole.function.arguments)
+
+
+def test_parse_takes_pydantic_tools(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model=MODEL,
+        messages=QUESTION,
+        tools=[openai.pydantic_function_tool(weather)],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tokens=60,
+    )
+    [call] = answer.choices[0].message.tool_calls or []
+    assert isinstance(call.function.parsed_arguments, weather)
+
+
+def test_results_go_back_and_are_answered(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "tools": TOOLS, "parallel_tool_calls": False, "max_tokens": 80}
+    first = client.chat.completions.create(messages=QUESTION, tool_choice=NAMED, **asked).choices[0].message
+    [call] = first.tool_calls or []
+    result = {"role": "tool", "tool_call_id": call.id, "content": "Sunny, 21 degrees"}
+    last = client.chat.completions.create(messages=[*QUESTION, first, result], tool_choice="none", **asked)
+    assert last.choices[0].message.content
+    assert last.choices[0].message.tool_calls is None
+
+
+def test_mistakes_name_their_place(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "a b"}}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=MODEL, messages=QUESTION, tools=tools)
+    assert caught.value.param == "tools[0].function.name"

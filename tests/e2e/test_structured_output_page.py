@@ -1,0 +1,106 @@
+"""Runs what docs/structured-output.md shows, against the embedded model."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.text.responses.families import BY_NAME
+from fakes.patience import HANG_S
+from fakes.served import serve
+from fakes.tool_worlds import tool_world
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "structured-output.md"
+URL = "http://127.0.0.1:8000"
+
+
+def section(heading: str, language: str = "python") -> str:
+    [text] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return "\n".join(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL))
+
+
+def opening(url: str) -> dict[str, Any]:
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    assert URL in code
+    return ran(code.replace(URL, url), {})
+
+
+def ran(code: str, names: dict[str, Any]) -> dict[str, Any]:
+    exec(compile(code, str(PAGE), "exec"), names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    with serve(tmp_path_factory.mktemp("server") / "log") as served:
+        names = opening(served.url)
+        with names["client"]:
+            yield names
+
+
+def test_a_schema(names: dict[str, Any]) -> None:
+    ran(section("A JSON schema"), names)
+    assert list(names["animal"]) == ["name", "legs"]
+    assert 0 <= names["animal"]["legs"] <= 100
+    assert names["parsed"].mood in ("good", "bad")
+
+
+def test_expressions_choices_and_grammars(names: dict[str, Any]) -> None:
+    ran(section("Expressions, choices, grammars"), names)
+    assert re.fullmatch("(19|20)[0-9]{2}", names["year"].message.content)
+    assert names["side"].message.content in ("heads", "tails")
+    assert re.fullmatch("SELECT (name|age) FROM people", names["query"].message.content)
+    ages = re.findall("<age>(.*?)</age>", names["tagged"].message.content)
+    assert all(0 <= int(age) <= 150 for age in ages)
+
+
+def test_tools(names: dict[str, Any]) -> None:
+    ran(section("Tools"), names)
+    assert names["called"].finish_reason == "tool_calls"
+    assert isinstance(names["arguments"]["city"], str)
+    assert names["answered"].message.content and names["answered"].message.tool_calls is None
+
+
+def test_reasoning() -> None:
+    with tool_world("hermes", "<think>\n7 times 13.\n</think>\n\nNo.").on_a_port() as url:
+        names = opening(url)
+        names["MODEL"] = "small"
+        with names["client"]:
+            found = ran(section("Reasoning"), names)
+    assert (found["reasoning"], found["content"]) == ("7 times 13.", "No.")
+
+
+def test_python(names: dict[str, Any]) -> None:
+    ran(section("A JSON schema") + section("Tools"), names)
+    ran(section("Python"), names)
+    assert json.loads(names["completion"].text)["mood"] in ("good", "bad")
+    assert [list(json.loads(call)) for call in names["calls"]] == [["city"], ["city"]]
+
+
+def test_the_terminal(tmp_path: Path) -> None:
+    command = f'chairlift() {{ "{sys.executable}" -m chairlift "$@"; }}\n{section("The terminal", "sh")}'
+    done = subprocess.run(
+        ["sh", "-e", "-c", command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )
+    assert done.returncode == 0, done.stderr
+    colour, legs = done.stdout.splitlines()
+    assert json.loads(colour) in ("red", "green", "blue")
+    assert re.fullmatch("[0-9]{1,3}", legs)
+
+
+def test_every_format_is_listed() -> None:
+    page = PAGE.read_text()
+    assert [name for name in BY_NAME if f"`{name}`" not in page] == []

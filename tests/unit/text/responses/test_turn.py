@@ -1,0 +1,84 @@
+"""A chat turn: its prompt, what its answer is held to, and whether and how it is read."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.core.params import SamplingParams
+from chairlift.core.structured import Structured
+from chairlift.text.responses.events import Content, Reasoning
+from chairlift.text.responses.model_format import ModelFormat, format_of
+from chairlift.text.responses.turn import Asked, ChatTurn, turn_of
+from chairlift.text.structured.checker import StructuredChecker
+from chairlift.text.tokenizer import Tokenizer
+from fakes.small_tokenizer import small_tokenizer, tokenizer_of
+from fakes.tool_worlds import HI, MARKS, NOW, TEMPLATE
+
+SHAPE = Structured.json_schema({"type": "integer"})
+PLAIN, SHAPED = SamplingParams(), SamplingParams(structured=SHAPE)
+
+
+def turn(tokenizer: Tokenizer, name: str | None = None, **asked: Any) -> ChatTurn:
+    return turn_of(tokenizer, format_of(tokenizer, name), Asked(messages=HI, **{"choice": "none", **asked}))
+
+
+def held(made: ChatTurn, tokenizer: Tokenizer, params: SamplingParams) -> Structured | None:
+    checker = StructuredChecker(tokenizer, tokenizer.vocab_size, [tokenizer.eos_id or 0])
+    return made.held(params, checker).structured
+
+
+def found(tokenizer: Tokenizer, name: str | None = None) -> ModelFormat:
+    made = format_of(tokenizer, name)
+    assert made is not None
+    return made
+
+
+def test_a_model_reasons_where_its_template_or_its_vocabulary_has_the_marks() -> None:
+    assert not found(small_tokenizer()).can_reason
+    assert found(tokenizer_of(TEMPLATE)).can_reason
+    assert found(tokenizer_of("", ["<think>", "</think>"])).can_reason
+    assert not found(tokenizer_of("", ["<think>"])).can_reason
+    assert found(tokenizer_of(""), "reasoning").can_reason
+    assert found(tokenizer_of(""), "gpt-oss").can_reason
+    assert not found(tokenizer_of(TEMPLATE), "llama3-json").can_reason
+
+
+def test_marks_that_are_special_tokens_are_known() -> None:
+    assert tuple(found(tokenizer_of("", MARKS["mistral"]), "mistral").special_marks) == MARKS["mistral"]
+    assert not found(tokenizer_of("", MARKS["mistral"]), "hermes").special_marks
+    assert format_of(tokenizer_of(None)) is None
+
+
+def test_a_plain_turn_is_not_read_and_held_to_no_more_than_its_shape() -> None:
+    made = turn(small_tokenizer())
+    assert made.read_as is None
+    assert not made.is_held(SHAPED)
+    assert held(made, small_tokenizer(), SHAPED) == SHAPE
+
+
+@pytest.mark.parametrize(
+    ("asked", "params", "is_held"),
+    [
+        ({}, PLAIN, False),
+        ({}, SHAPED, True),
+        ({"thinks": False}, SHAPED, False),
+        ({"thinking_budget": 5}, PLAIN, True),
+        ({"tools": [NOW], "choice": "auto"}, PLAIN, True),
+        ({"tools": [NOW], "choice": "none"}, PLAIN, False),
+        ({"template_kwargs": {"is_open": True}}, PLAIN, False),
+        ({"template_kwargs": {"is_open": True}, "thinks": False}, PLAIN, True),
+    ],
+)
+def test_a_turn_that_may_reason_is_held_around_its_reasoning(asked: Any, params: SamplingParams, is_held: bool) -> None:
+    tokenizer = tokenizer_of(TEMPLATE)
+    made = turn(tokenizer, **asked)
+    assert made.is_held(params) == is_held
+    assert (held(made, tokenizer, params) != params.structured) == is_held
+
+
+def test_each_sample_has_a_reader_of_its_own_that_begins_where_the_prompt_ends() -> None:
+    made = turn(tokenizer_of(TEMPLATE), template_kwargs={"is_open": True})
+    assert made.read_as is not None and made.read_as.in_reasoning
+    first, second = made.read_as.reader(), made.read_as.reader()
+    assert first.push("Hm.</think>Yes.") + first.finish() == [Reasoning("Hm."), Content("Yes.")]
+    assert second.push("So") + second.finish() == [Reasoning("So")]
