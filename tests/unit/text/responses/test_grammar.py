@@ -106,7 +106,9 @@ def test_a_call_must_come_where_it_is_asked_for(choice: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "write"), [("hermes", hermes), ("deepseek", deepseek), ("mistral", mistral)], ids=lambda each: str(each)
+    ("family", "write"),
+    [("hermes", hermes), ("deepseek", deepseek), ("mistral", mistral)],
+    ids=("hermes", "deepseek", "mistral"),
 )
 def test_one_call_only_where_several_are_not_wanted(family: str, write: Any) -> None:
     one, two = write(("now", "{}")), write(("now", "{}"), ("now", "{}"))
