@@ -128,8 +128,9 @@ def run(script: str, folder: Path, argument: str = "", order: str = "") -> str:
 @pytest.mark.parametrize("kv_heads", ["4", "2"])
 def test_a_start_and_its_first_requests_launch_what_was_told(tmp_path: Path, kv_heads: str) -> None:
     told, launched = json.loads(run(START, tmp_path, kv_heads))
-    assert len(launched) > 10
-    assert set(launched) == set(told)
+    assert len(launched) > 10 and set(launched) <= set(told)
+    # The masks of structured requests, of which these are none.
+    assert [json.loads(kernel)["name"].rpartition(".")[2] for kernel in set(told) - set(launched)] == ["mask_kernel"]
 
 
 @pytest.mark.parametrize("kv_heads", [pytest.param("4", marks=pytest.mark.nightly), "2"])
