@@ -49,7 +49,7 @@ class ResolvedModel:
 
 def find_model(settings: Settings) -> ResolvedModel:
     if settings.tool_format is not None:
-        from chairlift.text.responses.find import named_template
+        from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
     source = locate(settings.model, has_weights=settings.load_format != "dummy")

@@ -23,10 +23,10 @@ from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
 from chairlift.text.prompt_forms import TokenIds, is_chat, read_chats, read_prompt, read_prompts
-from chairlift.text.responses.choice import read_choice
-from chairlift.text.responses.gathered import ToolCall, gathered
-from chairlift.text.responses.model_format import format_of
-from chairlift.text.responses.stream import ResponseStream
+from chairlift.text.responses.reading.gathered import ToolCall, gathered
+from chairlift.text.responses.reading.stream import ResponseStream
+from chairlift.text.responses.templates.model_format import format_of
+from chairlift.text.responses.tools.choice import read_choice
 from chairlift.text.responses.turn import Asked, ChatTurn, ReadAs, turn_of
 from chairlift.text.stream import TextStream
 from chairlift.text.structured.checker import StructuredChecker

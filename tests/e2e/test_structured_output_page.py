@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.text.responses.families import BY_NAME
+from chairlift.text.responses.templates.families import BY_NAME
 from fakes.patience import HANG_S
 from fakes.served import serve
 from fakes.tool_worlds import tool_world

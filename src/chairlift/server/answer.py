@@ -27,8 +27,8 @@ from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
 from chairlift.server.request_log.record import Record
 from chairlift.telemetry.phases import Mark
-from chairlift.text.responses.events import Event
-from chairlift.text.responses.stream import ResponseStream
+from chairlift.text.responses.reading.events import Event
+from chairlift.text.responses.reading.stream import ResponseStream
 from chairlift.text.responses.turn import ReadAs
 from chairlift.text.stream import TextStream
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.responses.history import variants
+from chairlift.text.responses.tools.history import variants
 from chairlift.text.template import run
 from chairlift.text.template_limits import TemplateFails
 from chairlift.text.tokenizer import Tokenizer

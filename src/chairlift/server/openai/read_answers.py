@@ -15,8 +15,8 @@ from chairlift.server.answer import Delta
 from chairlift.server.openai.chunks import Envelope
 from chairlift.server.openai.reply import Choice
 from chairlift.server.openai.responses import Call, ChatMessage, Function
-from chairlift.text.responses.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
-from chairlift.text.responses.gathered import gathered
+from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
+from chairlift.text.responses.reading.gathered import gathered
 from chairlift.text.responses.turn import ReadAs
 
 _encode = msgspec.json.Encoder().encode

@@ -21,7 +21,7 @@ from chairlift.server.errors import UnknownModel
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
 from chairlift.server.openai.responses import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.request_log.record import record_of
-from chairlift.text.responses.events import Event
+from chairlift.text.responses.reading.events import Event
 from chairlift.text.responses.turn import ReadAs
 
 

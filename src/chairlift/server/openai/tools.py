@@ -10,7 +10,7 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.messages import chat_messages
 from chairlift.server.openai.requests import ChatRequest, TokenizeRequest
-from chairlift.text.responses.choice import read_choice
+from chairlift.text.responses.tools.choice import read_choice
 from chairlift.text.responses.turn import Asked
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")

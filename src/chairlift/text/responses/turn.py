@@ -11,14 +11,14 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.text.chat import render
-from chairlift.text.responses.call_ids import new_call_id
-from chairlift.text.responses.find import begins_in_reasoning
-from chairlift.text.responses.grammar import Choice, response_grammar
-from chairlift.text.responses.history import prepared
-from chairlift.text.responses.model_format import ModelFormat
-from chairlift.text.responses.reader import ResponseReader
-from chairlift.text.responses.stream import ResponseStream
-from chairlift.text.responses.tool import Tool, read_tools
+from chairlift.text.responses.reading.reader import ResponseReader
+from chairlift.text.responses.reading.stream import ResponseStream
+from chairlift.text.responses.rules.response import Choice, response_grammar
+from chairlift.text.responses.templates.find import begins_in_reasoning
+from chairlift.text.responses.templates.model_format import ModelFormat
+from chairlift.text.responses.tools.call_ids import new_call_id
+from chairlift.text.responses.tools.history import prepared
+from chairlift.text.responses.tools.tool import Tool, read_tools
 from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.tokenizer import Tokenizer
 

@@ -5,7 +5,7 @@ Written by hand from the formats: (family, what it shows, text, content, reasoni
 
 from typing import Any, NamedTuple
 
-from chairlift.text.responses.tool import Tool
+from chairlift.text.responses.tools.tool import Tool
 
 TOOLS = (
     Tool(

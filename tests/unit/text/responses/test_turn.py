@@ -6,8 +6,8 @@ import pytest
 
 from chairlift.core.params import SamplingParams
 from chairlift.core.structured import Structured
-from chairlift.text.responses.events import Content, Reasoning
-from chairlift.text.responses.model_format import ModelFormat, format_of
+from chairlift.text.responses.reading.events import Content, Reasoning
+from chairlift.text.responses.templates.model_format import ModelFormat, format_of
 from chairlift.text.responses.turn import Asked, ChatTurn, turn_of
 from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.tokenizer import Tokenizer

@@ -1,0 +1,162 @@
+"""Rules of a grammar for calls, by the notation of a family: what `notations` reads, held to the tools' schemas."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.text.responses.reading.values import types_of
+from chairlift.text.responses.rules.schemas import arguments_of
+from chairlift.text.responses.templates.template import JsonCall, NamedCall, PythonCall, TaggedCall
+from chairlift.text.structured.lark import ANY_TEXT, Rules, either, escaped, expression, json_value, literal
+
+_B = r"\n? {0,4}"  # blanks inside a call
+_LINE = r"\n?"
+_LEAD = r"[ \t\r\n]{0,4}"  # as many as the reader takes before a bare call
+_KEY = re.compile(r"[\w.-]+")
+_CALL_ID = r'[ \n]?,[ \n]?"id"[ \n]?:[ \n]?"[A-Za-z0-9]{9}"'
+_TEXT_KEYWORDS = ("pattern", "format", "minLength", "maxLength")
+
+
+class HeldTool(NamedTuple):
+    """A tool with the schema that it is held to."""
+
+    name: str
+    schema: dict[str, Any]
+    is_strict: bool = False  # what the notation cannot hold its arguments to is refused, and else left out
+
+
+def json_calls(rules: Rules, notation: JsonCall, tools: Sequence[HeldTool], most: int | None, is_bare: bool) -> str:
+    kind = rf'(?:"type"{_B}:{_B}"function"{_B},{_B})?' if notation.says_type else ""
+    opening = rf"\{{{_B}{kind}{_B}\"name\"{_B}:"
+    last = rules.rule(expression((f"(?:{_CALL_ID})?" if notation.says_id else "") + _B + r"\}"))
+    each = []
+    for tool in tools:
+        head = rf'{_B}"{escaped(tool.name)}"{_B},{_B}"{escaped(notation.arguments)}"{_B}:{_B}'
+        each.append(f"{rules.rule(expression(head))} {json_value(tool.schema)} {last}")
+    begin = rules.lazy(_LEAD + opening) if is_bare else rules.rule(expression(_B + opening))
+    call = rules.rule(f"{begin} {either(each)}")
+    if not notation.is_list:
+        return call
+    first, last = expression(_B + r"\["), expression(_B + r"\]")
+    return f"{first} {_listed(call, most)} {last}"
+
+
+def _listed(call: str, most: int | None) -> str:
+    return call if most == 1 else f"{call} ({expression(_B + ',')} {call})*"
+
+
+def named_call(rules: Rules, notation: NamedCall, tools: Sequence[HeldTool]) -> str:
+    call_id = f"({rules.text(notation.id_mark)} /[A-Za-z0-9]{{9}}/)?" if notation.id_mark else ""
+    each = []
+    for tool in tools:
+        if call_id:
+            head = f"{rules.text(notation.before + tool.name)} {call_id} {rules.text(notation.between)}"
+        else:
+            head = rules.text(notation.before + tool.name + notation.between)
+        each.append(f"{head} {json_value(tool.schema)} {rules.text(notation.after)}")
+    return rules.rule(either(each))
+
+
+def tagged_call(rules: Rules, notation: TaggedCall, tools: Sequence[HeldTool]) -> str:
+    each = []
+    for tool in tools:
+        close = escaped(notation.name.close) if notation.name.close.strip() else _LINE
+        head = expression(_LINE + escaped(notation.name.open + tool.name) + close)
+        listed = arguments_of(tool.schema)
+        if listed is None:
+            key = rf"\n?{escaped(notation.key.open)}[\w.-]+{escaped(notation.key.close)}"
+            body = f"({rules.rule(expression(key + _opened(notation)))} {rules.until(notation.value.close)})*"
+        else:
+            body = " ".join(
+                _tag(rules, notation, tool, name, schema) + ("" if must else "?") for name, schema, must in listed
+            )
+        each.append(f"{head} {body} {expression(_LINE + escaped(notation.close)) if notation.close else ''}")
+    return rules.rule(either(each))
+
+
+def _opened(notation: TaggedCall) -> str:
+    return rf"\n?{escaped(notation.value.open)}" if notation.value.open else ""
+
+
+def _tag(rules: Rules, notation: TaggedCall, tool: HeldTool, name: str, schema: dict[str, Any]) -> str:
+    head = rf"\n?{escaped(notation.key.open + _checked(name) + notation.key.close)}{_opened(notation)}"
+    if tool.is_strict and "string" in types_of(schema, schema) and (unheld := _unheld(schema)):
+        raise InvalidRequest("tools", f"{tool.name}: at /properties/{name}: a bare string cannot be held to {unheld}")
+    return rules.rule(f"{expression(head)} {_tag_value(rules, schema, notation.value.close)}")
+
+
+def _tag_value(rules: Rules, schema: dict[str, Any], close: str) -> str:
+    types = types_of(schema, schema)
+    end = rf"\n?{escaped(close)}"
+    texts = [value for value in schema.get("enum", [schema.get("const")]) if isinstance(value, str)]
+    if texts and types == ("string",):
+        return rules.rule(expression(rf"\n?(?:{'|'.join(map(escaped, texts))}){end}"))
+    if "string" in types:
+        return rules.lazy(rf"\n?{_text_pattern(schema)}{end}")
+    return f"{expression(_LINE)} {_literal(schema, types)} {rules.rule(expression(end))}"
+
+
+def _unheld(schema: dict[str, Any]) -> str | None:
+    """The keyword that `_text_pattern` leaves out."""
+    if "format" in schema:
+        return "format"
+    pattern = schema.get("pattern", "^$")
+    is_held = pattern.startswith("^") and pattern.endswith("$")
+    return None if is_held and not {"pattern"} < schema.keys() & set(_TEXT_KEYWORDS) else "pattern"
+
+
+def _text_pattern(schema: dict[str, Any]) -> str:
+    """Of a bare string: a pattern that is anchored, or a length."""
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and pattern.startswith("^") and pattern.endswith("$"):
+        return f"(?:{pattern[1:-1]})"
+    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    return f"(?s:.{{{least},{most}}})" if least or most else ANY_TEXT
+
+
+def _literal(schema: dict[str, Any], types: tuple[str, ...]) -> str:
+    """A value in JSON, or as Python writes it."""
+    words = ['"True"', '"False"'] if "boolean" in types else []
+    words += ['"None"'] if "null" in types else []
+    is_any = {"enum", "const"}.isdisjoint(schema)
+    return either([json_value(schema), *(words if is_any else ())])
+
+
+def python_calls(rules: Rules, notation: PythonCall, tools: Sequence[HeldTool], most: int | None, is_bare: bool) -> str:
+    arguments = {tool.name: _python_arguments(rules, tool) for tool in tools}
+
+    def begun(write: Callable[[str], str]) -> str:
+        return rules.rule(either([f"{write(escaped(tool.name + '('))} {arguments[tool.name]}" for tool in tools]))
+
+    later = begun(expression)
+    if not notation.is_list:
+        first = begun(lambda head: expression(r"\n?" + head))
+        return first if most == 1 else f"{first} ({literal(chr(10))} {later})* "
+    first = begun(lambda head: rules.lazy(_LEAD + r"\[" + head) if is_bare else expression(_B + r"\[" + head))
+    return f'{first} "]"' if most == 1 else f'{first} (/, ?/ {later})* "]"'
+
+
+def _python_arguments(rules: Rules, tool: HeldTool) -> str:
+    listed = arguments_of(tool.schema)
+    if listed is None:
+        one = f"/[A-Za-z_][A-Za-z0-9_]*=/ {json_value({})}"
+        return rules.rule(f'({one} (/, ?/ {one})*)? ")"')
+    each = [(rules.rule(_python_argument(name, schema)), must) for name, schema, must in listed]
+    rest = '")"'  # of the arguments, once one was written
+    first = ['")"']
+    for one, must in reversed(each):
+        is_first = f"{one} {rest}"
+        first = [is_first] if must else [is_first, *first]
+        rest = rules.rule(f"/, ?/ {one} {rest}" if must else f"(/, ?/ {one})? {rest}")
+    return rules.rule(either(first))
+
+
+def _python_argument(name: str, schema: dict[str, Any]) -> str:
+    return f"{literal(_checked(name) + '=')} {_literal(schema, types_of(schema, schema))}"
+
+
+def _checked(name: str) -> str:
+    if not _KEY.fullmatch(name):
+        raise InvalidRequest("tools", f"the model's format cannot write an argument named {name!r}")
+    return name

@@ -1,0 +1,150 @@
+"""The grammar of an answer, by the template of its family: reasoning, then calls, or an answer of a given shape.
+
+Always: what the grammar allows, the reader reads, and inside a call that is held to its tool's schema, the arguments
+are valid by it. Without calls, shape or budget there is no grammar: the model writes freely.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured import Structured
+from chairlift.text.responses.reading.reader import MAX_BLANKS
+from chairlift.text.responses.rules.calls import HeldTool, json_calls, named_call, python_calls, tagged_call
+from chairlift.text.responses.rules.channels import channel_grammar
+from chairlift.text.responses.rules.schemas import schema_of
+from chairlift.text.responses.templates.template import Calls, JsonCall, NamedCall, PythonCall, ResponseTemplate
+from chairlift.text.responses.tools.tool import Tool
+from chairlift.text.structured.lark import Rules, escaped
+from chairlift.text.structured.nested import nested
+
+Choice = str  # "none", "auto", "required", or the name of a tool in `tools`
+_LINE = r"\n?"
+_BLANKS = rf"[ \t\r\n]{{0,{MAX_BLANKS}}}"
+
+
+def response_grammar(
+    template: ResponseTemplate,
+    tools: Sequence[Tool],
+    choice: Choice | Literal["none", "auto", "required"],
+    *,
+    parallel: bool = True,
+    structured: Structured | None = None,
+    thinks: bool = False,
+    in_reasoning: bool = False,
+    thinking_budget: int | None = None,
+    special: Mapping[str, int] | None = None,
+) -> Structured | None:
+    """`choice`: none, auto, required, or the name of a tool. `thinks`: the model may begin with reasoning;
+    `in_reasoning`: the prompt has opened it. `special`: ids of the vocabulary's special tokens by their texts."""
+    rules = Rules(special or {})
+    held = _held(template, tools, choice)
+    limit = thinking_budget if template.reasoning or template.channels else None
+    if template.channels:
+        if not held and structured is None and limit is None:
+            return None
+        shape = nested(structured) if structured else None
+        return Structured.grammar(
+            channel_grammar(rules, template.channels, held, choice != "auto", shape, thinks, limit)
+        )
+    if not held and structured is None and limit is None:
+        return None
+    thought = _thought(rules, template, thinks, in_reasoning, limit)
+    if not held and not thought:
+        return structured
+    body = _body(rules, template, held, choice, parallel, structured)
+    return Structured.grammar(rules.grammar(f"{thought} {body}".strip()))
+
+
+def _held(template: ResponseTemplate, tools: Sequence[Tool], choice: Choice) -> list[HeldTool]:
+    """The tools that may be called."""
+    if not tools or choice == "none":
+        return []
+    if not template.can_call:
+        raise InvalidRequest("tools", f"models of the format {template.name!r} cannot call tools")
+    held = [HeldTool(tool.name, schema_of(tool, index), bool(tool.strict)) for index, tool in enumerate(tools)]
+    if choice in ("auto", "required"):
+        return held
+    named = [tool for tool in held if tool.name == choice]
+    if not named:
+        raise InvalidRequest("tool_choice", f"no tool is named {choice!r}")
+    return named
+
+
+def _thought(rules: Rules, template: ResponseTemplate, thinks: bool, in_reasoning: bool, budget: int | None) -> str:
+    span = template.reasoning
+    if span is None or not (in_reasoning or (thinks and budget != 0)):
+        return ""
+    if budget == 0:
+        return rules.text(span.close)
+    text = rules.until(span.close) if budget is None else rules.at_most(budget, span.close)
+    if in_reasoning:
+        return text
+    if rules.is_special(span.open):
+        opened = f"/{_BLANKS}/ {rules.text(span.open)}"
+    else:
+        opened = rules.lazy(_BLANKS + escaped(span.open))
+    return f"({opened} {text})?"
+
+
+def _body(
+    rules: Rules,
+    template: ResponseTemplate,
+    held: list[HeldTool],
+    choice: Choice,
+    parallel: bool,
+    structured: Structured | None,
+) -> str:
+    shape = f"/{_BLANKS}/ {nested(structured)}" if structured else None
+    if not held:
+        return shape or rules.free()
+    assert template.calls is not None
+    num_calls = None if parallel and template.calls.can_repeat else 1
+    if choice == "auto" and shape is None:
+        return _freely(rules, template.calls, held, num_calls)
+    calls = _at_once(rules, template.calls, held, num_calls)
+    return calls if choice != "auto" else f"({calls} | {shape})"
+
+
+def _freely(rules: Rules, calls: Calls, held: list[HeldTool], most: int | None) -> str:
+    """Text, in which calls may be opened."""
+    begun = f"{rules.until(calls.mark)} {_behind_mark(rules, calls, held, most)}" if calls.mark else ""
+    if not calls.open and not calls.section:
+        bare = _notation(rules, calls, held, most, is_bare=True)
+        return f"({bare} | {begun} | {rules.free()})" if begun else f"({bare} | {rules.free()})"
+    return f"({begun} | {rules.free()})" if most == 1 else f"({begun})* {rules.free()}"
+
+
+def _at_once(rules: Rules, calls: Calls, held: list[HeldTool], most: int | None) -> str:
+    """Calls and nothing else."""
+    if not calls.open and not calls.section:
+        bare = _notation(rules, calls, held, most, is_bare=True)
+        return f"({rules.text(calls.lead)})? {bare}" if calls.lead else bare
+    call = rules.rule(_behind_mark(rules, calls, held, most))
+    first = f"{rules.text(calls.mark, _BLANKS)} {call}"
+    is_one = most == 1 or calls.section or getattr(calls.notation, "is_list", False)
+    return first if is_one else f"{first} ({rules.text(calls.mark, _LINE)} {call})*"
+
+
+def _behind_mark(rules: Rules, calls: Calls, held: list[HeldTool], most: int | None) -> str:
+    if calls.section is None:
+        return _closed(rules, calls, held, most)
+    call = rules.rule(f"{rules.text(calls.open, _LINE)} {_closed(rules, calls, held, 1)}")
+    return f"{call}{'' if most == 1 else '+'} {rules.text(calls.section.close, _LINE)}"
+
+
+def _closed(rules: Rules, calls: Calls, held: list[HeldTool], most: int | None) -> str:
+    inside = _notation(rules, calls, held, most, is_bare=False)
+    blanks = "" if isinstance(calls.notation, NamedCall) else _LINE
+    return f"{inside} {rules.text(calls.close, blanks)}"
+
+
+def _notation(rules: Rules, calls: Calls, held: list[HeldTool], most: int | None, is_bare: bool) -> str:
+    notation = calls.notation
+    if isinstance(notation, JsonCall):
+        return json_calls(rules, notation, held, most, is_bare)
+    if isinstance(notation, PythonCall):
+        return python_calls(rules, notation, held, most, is_bare)
+    if isinstance(notation, NamedCall):
+        return named_call(rules, notation, held)
+    return tagged_call(rules, notation, held)

@@ -1,0 +1,63 @@
+"""The schemas that the arguments of a tool are held to.
+
+Always: a tool that asks for `strict` is held to its schema or refused, with the place; another one whose schema a
+grammar cannot hold to gets any JSON object.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.text.responses.reading.values import resolved
+from chairlift.text.responses.tools.tool import Tool
+from chairlift.text.structured.grammar import json_schema_fault
+from chairlift.text.structured.places import failing_place
+
+_SHARED = ("$defs", "definitions")
+
+
+def schema_of(tool: Tool, index: int) -> dict[str, Any]:
+    """`index`: of the tool in the request, for the error."""
+    schema = tool.schema
+    fault = _fault(json.dumps(schema, sort_keys=False))
+    if not fault:
+        return schema
+    if tool.strict:
+        place = failing_place(schema, fault, json_schema_fault)
+        raise InvalidRequest(f"tools[{index}].function.parameters", f"at {place or '/'}: {fault}")
+    return {"type": "object"}
+
+
+@lru_cache(maxsize=256)
+def _fault(schema: str) -> str:
+    return json_schema_fault(json.loads(schema))
+
+
+def arguments_of(schema: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], bool]] | None:
+    """Name, schema and whether it must be there, of each argument in its order; None where the schema does not list
+    them, so that any will do."""
+    root = resolved(schema, schema)
+    properties = root.get("properties") if isinstance(root, Mapping) else None
+    if not isinstance(properties, Mapping) or not properties or not all(map(_stands_alone, properties.values())):
+        return None
+    shared = {name: schema[name] for name in _SHARED if name in schema}
+    required = root.get("required") or ()
+    return [(name, {**shared, **(each if isinstance(each, dict) else {})}, name in required)
+            for name, each in properties.items()]  # fmt: skip
+
+
+def _stands_alone(schema: Any) -> bool:
+    """Whether its references lead to what is shared, and not into the schema around it."""
+    return all(reference.startswith(("#/$defs/", "#/definitions/")) for reference in _references(schema))
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _references(each)

@@ -1,0 +1,262 @@
+"""The grammar of an answer: what it allows, and that the reader reads it."""
+
+import json
+import random
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured import Structured
+from chairlift.text.responses.reading.events import CallArguments, CallBegins, Content, Reasoning
+from chairlift.text.responses.reading.reader import ResponseReader
+from chairlift.text.responses.rules.response import response_grammar
+from chairlift.text.responses.templates.families import BY_NAME
+from chairlift.text.responses.tools.tool import Tool
+from unit.text.responses.grammars import SPECIAL_IDS, accepts, begins, walk
+from unit.text.responses.reading.test_reader import joined
+from unit.text.responses.streams import STREAMS, THINKING, TOOLS, Recorded, deepseek, gpt_oss, hermes, llama3, mistral
+
+CALLING = [name for name, template in BY_NAME.items() if template.can_call]
+# Answers that no grammar would give: broken, or written in another way than the one that it holds to.
+_FREE = (
+    "a bracket",
+    "a call in reasoning",
+    "a number in quotes",
+    "an unknown",
+    "arguments first",
+    "arguments in",
+    "cut",
+)
+_FREE += ("looks like", "never closed", "no ", "null", "odd strings", "other JSON", "reasoning cut", "reasoning later")
+_FREE += ("several in Python", "text and a tag", "with a tag")
+_CLOSERS = ('"', "}", "]", ")", "</parameter>", "</arg_value>", ", ", "1")
+_REST = Tool("rest", {"type": "object", "properties": {"s": {"type": "string", "minLength": 2}, "n": {"type": "null"}}})
+PICKY = Tool(
+    "pick",
+    {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer", "minimum": 0, "maximum": 99},
+            "how": {"enum": ["slow", "fast"]},
+            "list": {"type": "array", "items": {"$ref": "#/$defs/one"}, "maxItems": 2},
+            "is": {"type": "boolean"},
+        },
+        "required": ["id", "how"],
+        "additionalProperties": False,
+        "$defs": {"one": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}},
+    },
+    strict=True,
+)
+
+
+def special_of(family: str) -> dict[str, int]:
+    """Ids for marks of the family that look like special tokens."""
+    inside = ("=", "<arg_", "</arg_", "</parameter>", "</function>", "function<")
+    marks = sorted(mark for mark in BY_NAME[family].marks if mark[0] + mark[-1] in ("[]", "<>"))
+    return dict(zip([mark for mark in marks if not any(part in mark for part in inside)], SPECIAL_IDS, strict=False))
+
+
+def grammar(family: str, choice: str = "auto", **given: Any) -> Structured:
+    tools = given.pop("tools", TOOLS)
+    made = response_grammar(BY_NAME[family], tools, choice, **({"thinks": True} | given))
+    assert made is not None
+    return made
+
+
+def _id(recorded: Recorded) -> str:
+    return f"{recorded.family}: {recorded.shows}"
+
+
+@pytest.mark.parametrize("is_special", [False, True], ids=["marks as text", "marks as tokens"])
+@pytest.mark.parametrize(
+    "recorded",
+    [each for each in STREAMS if each.family in CALLING and each.text and not each.shows.startswith(_FREE)],
+    ids=_id,
+)
+def test_recorded_answers_are_allowed(recorded: Recorded, is_special: bool) -> None:
+    special = special_of(recorded.family) if is_special else {}
+    made = grammar(recorded.family, special=special, in_reasoning=recorded.in_reasoning)
+    text = recorded.text
+    if recorded.family == "gpt-oss":
+        text = text.removesuffix("<|call|>").removesuffix("<|return|>")  # which end the answer
+    assert accepts(made, text, special)
+
+
+def test_inside_a_call_the_schema_holds() -> None:
+    made = grammar("hermes", tools=(PICKY,))
+    assert accepts(made, "Well.\n" + hermes(("pick", '{"id": 3, "how": "slow"}')))
+    assert begins(made, "Well. <tool_cal {}")
+    assert not begins(made, '<tool_call>\n{"name": "other"')
+    assert not begins(made, hermes(("pick", '{"id": 300')))
+    assert not begins(made, hermes(("pick", '{"id": 3, "how": "so')))
+    assert not begins(made, "<tool_call>\nhello")
+
+
+@pytest.mark.parametrize("choice", ["required", "now"])
+def test_a_call_must_come_where_it_is_asked_for(choice: str) -> None:
+    made = grammar("hermes", choice)
+    assert accepts(made, hermes(("now", "{}")))
+    assert accepts(made, THINKING + hermes(("now", "{}")))
+    assert not begins(made, "Well")
+    assert not accepts(made, "")
+    assert begins(made, hermes(("weather", '{"city')).split("city")[0]) == (choice == "required")
+
+
+@pytest.mark.parametrize(
+    ("family", "write"),
+    [("hermes", hermes), ("deepseek", deepseek), ("mistral", mistral)],
+    ids=("hermes", "deepseek", "mistral"),
+)
+def test_one_call_only_where_several_are_not_wanted(family: str, write: Any) -> None:
+    one, two = write(("now", "{}")), write(("now", "{}"), ("now", "{}"))
+    for choice in ("auto", "required"):
+        assert accepts(grammar(family, choice), two)
+        assert not begins(grammar(family, choice, parallel=False), two)
+        assert accepts(grammar(family, choice, parallel=False), one)
+
+
+def test_a_shape_begins_after_the_reasoning() -> None:
+    shape = Structured.json_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    made = grammar("hermes", "none", structured=shape)
+    assert accepts(made, THINKING + '{"a": 1}')
+    assert accepts(made, '{"a": 1}')
+    assert not begins(made, THINKING + "Well")
+    inside = grammar("hermes", "none", structured=shape, in_reasoning=True)
+    assert accepts(inside, 'Hm. {"a": 2}\n</think>\n\n{"a": 1}')
+    assert not accepts(inside, '{"a": 1}')
+
+
+def test_a_shape_or_calls() -> None:
+    made = grammar("hermes", structured=Structured.choice(["yes", "no"]))
+    assert accepts(made, "yes")
+    assert accepts(made, hermes(("now", "{}"), ("now", "{}")))
+    assert not begins(made, "maybe")
+
+
+@pytest.mark.parametrize("shape", [Structured.regex("[0-9]/[0-9]"), Structured.grammar("start: A\nA: /[0-9]\\/[0-9]/")])
+def test_any_kind_of_shape_follows_reasoning(shape: Structured) -> None:
+    made = grammar("hermes", "none", structured=shape)
+    assert accepts(made, THINKING + "1/2")
+    assert not begins(made, THINKING + "1-2")
+
+
+def test_reasoning_ends_at_its_budget() -> None:
+    made = grammar("hermes", "none", thinking_budget=6)
+    assert accepts(made, "<think>one two</think>Yes.")
+    assert accepts(made, "<think>one two three four five six</think>Yes.")
+    assert not begins(made, "<think>one two three four five six seven eight")
+    special = special_of("hermes")
+    made = grammar("hermes", "none", thinking_budget=4, special=special)
+    assert accepts(made, "<think>one two</think>Yes.", special)
+    assert not begins(made, "<think>one two three four five six", special)
+
+
+def test_no_budget_means_no_reasoning() -> None:
+    made = grammar("hermes", "required", thinking_budget=0)
+    assert not begins(made, "<think>")
+    inside = grammar("hermes", "required", thinking_budget=0, in_reasoning=True)
+    assert accepts(inside, "</think>\n\n" + hermes(("now", "{}")))
+    assert not begins(inside, "Hm")
+
+
+def test_nothing_to_hold_to_is_no_grammar() -> None:
+    assert response_grammar(BY_NAME["hermes"], TOOLS, "none", thinks=True) is None
+    assert response_grammar(BY_NAME["hermes"], (), "auto") is None
+    assert response_grammar(BY_NAME["gpt-oss"], (), "auto") is None
+    shape = Structured.regex("a")
+    assert response_grammar(BY_NAME["hermes"], (), "auto", structured=shape) is shape
+
+
+def test_channels_hold_calls_and_shapes() -> None:
+    special = special_of("gpt-oss")
+    analysis = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    call = gpt_oss(("pick", '{"id": 1, "how": "fast"}')).removesuffix("<|call|>")
+    must = grammar("gpt-oss", "required", tools=(PICKY,), special=special)
+    assert accepts(must, analysis + call, special)
+    assert not begins(must, analysis + "<|channel|>final", special)
+    assert not begins(must, call.replace("fast", "fat"), special)
+    shaped = grammar("gpt-oss", "none", structured=Structured.regex("[0-9]+"), special=special)
+    assert accepts(shaped, analysis + "<|channel|>final<|message|>12", special)
+    assert not begins(shaped, "<|channel|>final<|message|>a", special)
+    short = grammar("gpt-oss", "none", thinking_budget=2, special=special)
+    assert not begins(short, "<|channel|>analysis<|message|>one two three four", special)
+
+
+def test_a_tool_that_is_not_strict_gets_any_object() -> None:
+    loose = Tool("pick", PICKY.parameters, strict=False)
+    assert accepts(grammar("hermes", tools=(loose,)), hermes(("pick", '{"x": [1, "y"]}')))
+    odd = Tool("odd", {"type": "object", "properties": {"a": {"not": {"type": "string"}}}})
+    assert accepts(grammar("hermes", tools=(odd,)), hermes(("odd", '{"x": 1}')))
+
+
+def test_what_cannot_be_held_to_is_refused_with_its_place() -> None:
+    strict = Tool("odd", {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, strict=True)
+    with pytest.raises(InvalidRequest, match=r"tools\[1\].function.parameters: at /properties/a.*not"):
+        grammar("hermes", tools=(PICKY, strict))
+    dated = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
+    with pytest.raises(InvalidRequest, match="tools: f: at /properties/day: a bare string cannot be held to format"):
+        grammar("qwen3-coder", tools=(Tool("f", dated, strict=True),))
+    grammar("qwen3-coder", tools=(Tool("f", dated),))
+    with pytest.raises(InvalidRequest, match="tool_choice: no tool is named 'x'"):
+        grammar("hermes", "x")
+    with pytest.raises(InvalidRequest, match="cannot call tools"):
+        grammar("reasoning")
+
+
+def test_a_bare_call_leaves_other_json_free() -> None:
+    made = grammar("llama3-json")
+    assert accepts(made, llama3(("now", "{}")))
+    assert accepts(made, '{"age": 3}')
+    assert not begins(made, '{"name": "Bob"')
+    pythonic = grammar("llama4-pythonic")
+    assert accepts(pythonic, "[1, 2]")
+    assert not begins(pythonic, "[weather(when=")
+
+
+def _check(family: str, text: str, tools: tuple[Tool, ...], special: dict[str, int]) -> tuple[list[str], str]:
+    """Reads an answer, whose calls must be valid; the names that were called, and the other text."""
+    reader = ResponseReader(BY_NAME[family], tools=tools, special=special)
+    events = joined([event for char in text for event in reader.push(char)] + reader.finish())
+    names = [event.name for event in events if isinstance(event, CallBegins)]
+    values = [json.loads(event.text) for event in events if isinstance(event, CallArguments)]
+    for name, value in zip(names, values, strict=True):
+        schema = next(tool.schema for tool in tools if tool.name == name)
+        assert jsonschema_rs.is_valid(schema, value), (text, value)
+    return names, "".join(event.text for event in events if isinstance(event, Content | Reasoning))
+
+
+@pytest.mark.parametrize("is_special", [False, True], ids=["marks as text", "marks as tokens"])
+@pytest.mark.parametrize("family", CALLING)
+def test_random_calls_are_read_and_valid(family: str, is_special: bool) -> None:
+    rng = random.Random(family)
+    special = special_of(family) if is_special else {}
+    tools = (PICKY, _REST, Tool("now"))
+    made = grammar(family, "required", tools=tools, special=special, thinks=False)
+    walks = (walk(made, rng, _CLOSERS, special) for _ in range(60))
+    found = list(islice((text for text in walks if text is not None), 4))
+    assert len(found) == 4
+    for text in found:
+        names, rest = _check(family, text, tools, special)
+        assert names, text
+        assert not rest.strip(), text
+
+
+@pytest.mark.parametrize("is_special", [False, True], ids=["marks as text", "marks as tokens"])
+@pytest.mark.parametrize("family", [name for name in CALLING if name != "gpt-oss"])
+def test_calls_in_random_text_are_read_and_valid(family: str, is_special: bool) -> None:
+    rng = random.Random(family)
+    special = special_of(family) if is_special else {}
+    calls = BY_NAME[family].calls
+    assert calls is not None
+    start = f"Well, {calls.mark}" if calls.mark else "[pick("
+    made = grammar(family, "auto", tools=(PICKY,), special=special)
+    walks = (walk(made, rng, (*_CLOSERS, calls.mark or "]"), special, start) for _ in range(60))
+    found = list(islice((text for text in walks if text is not None), 4))
+    assert len(found) == 4
+    for text in found:
+        names, rest = _check(family, text, (PICKY,), special)
+        assert names, text
+        assert rest.startswith("Well, " if calls.mark else ""), text
