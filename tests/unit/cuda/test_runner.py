@@ -18,7 +18,7 @@ from torch import Tensor
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.core.engine import Engine
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.events import Admitted, Event, Forked, Preempted, PromptScored, Shrunk, Token
+from chairlift.core.events import Admitted, Forked, Preempted, PromptScored, Shrunk, Token
 from chairlift.core.limits import Limits
 from chairlift.core.plan import StepPlan
 from chairlift.core.policies.fcfs import Fcfs
@@ -38,6 +38,7 @@ from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory.measure import measure_footprint
 from chairlift.runner.model import OnLayer, nothing
 from chairlift.runner.ops import Batch
+from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.start.synthetic_steps import GREEDY, synthetic_step
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.torch.runner import TorchRunner
@@ -98,10 +99,12 @@ def is_padded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return bool(request.param)
 
 
-def run(kind: Any, groups: list[tuple[Request, ...]], preemption: Preemption) -> tuple[list[Event], Counter[str]]:
+def run(
+    kind: Any, groups: list[tuple[Request, ...]], preemption: Preemption, matchers: Matchers | None = None
+) -> tuple[list[Any], Counter[str]]:
     """Tokens and scores in the order of requests, and how often what happened."""
     kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, torch.float32, CPU, preemption.num_host_blocks)
-    runner: Runner = kind(Pairs(), kv, CPU, *[LIMITS][: kind is CudaRunner])
+    runner: Runner = kind(Pairs(), kv, CPU, *[LIMITS][: kind is CudaRunner], matchers=matchers)
     engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=preemption), runner, CountingClock())
     for group in groups:
         engine.add(group)

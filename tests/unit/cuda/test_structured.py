@@ -10,23 +10,18 @@ import pytest
 import torch
 from llguidance import LLTokenizer
 
-from chairlift.core.engine import Engine
-from chairlift.core.events import Forked, Preempted, Token
+from chairlift.core.events import Forked, Preempted
 from chairlift.core.plan import StepPlan
-from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.request import FinishReason, Request
+from chairlift.core.request import FinishReason
 from chairlift.core.scheduling.preemption import Preemption
-from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.core.structured import Structured
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.cuda.step.graphs import Graphs
-from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.runner import TorchRunner
-from fakes.clocks import CountingClock
 from fakes.requests import make_request, make_samples
-from unit.cuda.test_runner import CONFIG, CPU, LIMITS, SHARED, VOCAB, Event_, Pairs
+from unit.cuda.test_runner import SHARED, VOCAB, Event_, run
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="with a GPU the kernels are compiled for it: see tests/gpu"
@@ -66,25 +61,6 @@ GROUPS = [
     (make_request(13, [5, 6], 8, structured=PAIR, stop_ids=STOPS),),
     (make_request(14, [5, 6], 3, structured=AB, stop_ids=STOPS),),  # too short for its shape
 ]  # fmt: skip
-
-
-def run(
-    kind: Any, groups: list[tuple[Request, ...]], preemption: Preemption, shapes: Matchers | None
-) -> tuple[list[Any], Counter[str]]:
-    kv = KvCache(CONFIG, LIMITS.num_blocks, LIMITS.block_size, torch.float32, CPU, preemption.num_host_blocks)
-    more = {"limits": LIMITS} if kind is CudaRunner else {}
-    runner = kind(Pairs(), kv, CPU, **more, matchers=shapes)
-    engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=preemption), runner, CountingClock())
-    for group in groups:
-        engine.add(group)
-    told: list[Any] = []
-    kinds: Counter[str] = Counter()
-    while engine.has_work:
-        for event in engine.step():
-            kinds[type(event).__name__] += 1
-            if isinstance(event, Token):
-                told.append((event.request, event.token, event.score, event.finish))
-    return sorted(told, key=lambda one: one[0]), kinds
 
 
 def texts(told: list[Any]) -> dict[int, str]:

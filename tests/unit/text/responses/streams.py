@@ -5,24 +5,10 @@ Written by hand from the formats: (family, what it shows, text, content, reasoni
 
 from typing import Any, NamedTuple
 
-from chairlift.text.responses.tools.tool import Tool
+from chairlift.text.responses.tools.tool import read_tools
+from fakes import tool_worlds
 
-TOOLS = (
-    Tool(
-        "weather",
-        {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string"},
-                "days": {"type": "integer"},
-                "exact": {"type": "boolean"},
-                "where": {"type": "object", "properties": {"lat": {"type": "number"}}},
-                "tags": {"type": "array", "items": {"type": "string"}},
-            },
-        },
-    ),
-    Tool("now"),
-)
+TOOLS = read_tools(tool_worlds.TOOLS)
 
 
 class Recorded(NamedTuple):
