@@ -184,7 +184,7 @@ class LLM:
                     choice=read_choice(tool_choice, bool(tools)),
                     is_parallel=parallel_tool_calls,
                     template_kwargs=chat_template_kwargs or {},
-                    thinks=False if thinking_budget == 0 and enable_thinking is None else enable_thinking,
+                    thinks=enable_thinking,
                     thinking_budget=thinking_budget,
                 ),
                 self._escapes_special_tokens,

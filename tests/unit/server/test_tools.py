@@ -80,6 +80,7 @@ def strict(schema: dict[str, Any]) -> list[dict[str, Any]]:
         ("chat_template_kwargs.enable_thinking", {"chat_template_kwargs": {"enable_thinking": "no"}}),
         ("chat_template_kwargs", {"chat_template_kwargs": {"tools": []}}),
         ("thinking_budget", {"thinking_budget": -1}),
+        ("thinking_token_budget", {"thinking_token_budget": -1}),
         ("thinking_token_budget", {"thinking_budget": 1, "thinking_token_budget": 2}),
         ("tools", {"tools": TOOLS, "use_beam_search": True, "beam_width": 2}),
         ("min_tokens", {"tools": TOOLS, "min_tokens": 3}),

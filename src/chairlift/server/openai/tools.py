@@ -5,7 +5,6 @@ Always: the older `functions` and `function_call` mean tools and their choice; e
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.messages import chat_messages
@@ -25,15 +24,14 @@ def asked_of(request: ChatRequest | TokenizeRequest) -> Asked:
         kwargs.setdefault("reasoning_effort", _effort(request.reasoning_effort))
     tools = request.tools or [{"type": "function", "function": each} for each in request.functions or ()]
     is_single = is_older(request) or (isinstance(request, ChatRequest) and request.parallel_tool_calls is False)
-    budget = _budget(request)
     return Asked(
         messages=chat_messages(request.messages or []),
         tools=tools,
         choice=_choice(request, bool(tools)),
         is_parallel=not is_single,
         template_kwargs=kwargs,
-        thinks=_thinks(request, kwargs, budget),
-        thinking_budget=budget,
+        thinks=_thinks(request),
+        thinking_budget=_budget(request),
         add_generation_prompt=not continues if adds is None else adds,
         continue_final_message=continues,
     )
@@ -46,10 +44,12 @@ def is_older(request: ChatRequest | TokenizeRequest) -> bool:
 
 @contextmanager
 def naming_tools(request: ChatRequest | TokenizeRequest) -> Iterator[None]:
-    """Errors inside name the older fields where the body has them."""
+    """Errors inside name the older fields, and `thinking_token_budget`, where the body has them."""
     try:
         yield
     except InvalidRequest as error:
+        if error.field == "thinking_budget" and request.thinking_token_budget is not None:
+            raise InvalidRequest("thinking_token_budget", error.message) from error
         if not is_older(request) or not error.field.startswith(("tools", "tool_choice")):
             raise
         field = error.field.replace("tool_choice.function", "function_call").replace("tool_choice", "function_call")
@@ -74,22 +74,13 @@ def _effort(given: str) -> str:
     return given
 
 
-def _thinks(request: ChatRequest | TokenizeRequest, kwargs: dict[str, Any], budget: int | None) -> bool | None:
-    given = kwargs.get("enable_thinking", request.enable_thinking)
-    if given is not None and not isinstance(given, bool):
-        raise InvalidRequest("chat_template_kwargs.enable_thinking", "must be true or false")
-    if given is None and (budget == 0 or request.reasoning_effort == "none"):
-        return False
-    return given
+def _thinks(request: ChatRequest | TokenizeRequest) -> bool | None:
+    is_silent = request.enable_thinking is None and request.reasoning_effort == "none"
+    return False if is_silent else request.enable_thinking
 
 
 def _budget(request: ChatRequest | TokenizeRequest) -> int | None:
     budget, other = request.thinking_budget, request.thinking_token_budget
-    if budget is None and other is None:
-        return None
     if budget is not None and other is not None:
         raise InvalidRequest("thinking_token_budget", "means the same as thinking_budget; give one of them")
-    name, given = ("thinking_budget", budget) if other is None else ("thinking_token_budget", other)
-    if given is not None and given < 0:
-        raise InvalidRequest(name, f"must be at least 0, got {given}")
-    return given
+    return other if budget is None else budget

@@ -36,10 +36,20 @@ class Asked:
     choice: Choice = "auto"  # none, auto, required, or the name of a tool
     is_parallel: bool = True  # several calls in one answer
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    thinks: bool | None = None  # None: as the chat template has it
-    thinking_budget: int | None = None  # tokens
+    thinks: bool | None = None  # None: as the chat template has it; `enable_thinking` in `template_kwargs` counts first
+    thinking_budget: int | None = None  # tokens; 0 means no thinking where nothing else says
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+
+    def __post_init__(self) -> None:
+        budget, told = self.thinking_budget, self.template_kwargs.get("enable_thinking")
+        for name, given in (("enable_thinking", self.thinks), ("chat_template_kwargs.enable_thinking", told)):
+            if given is not None and not isinstance(given, bool):
+                raise InvalidRequest(name, "must be true or false")
+        if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < 0):
+            raise InvalidRequest("thinking_budget", f"must be a number of tokens, at least 0, got {budget!r}")
+        thinks = self.thinks if told is None else told
+        object.__setattr__(self, "thinks", False if thinks is None and budget == 0 else thinks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.core.structured import Structured
 from chairlift.text.responses.reading.events import Content, Reasoning
@@ -82,3 +83,37 @@ def test_each_sample_has_a_reader_of_its_own_that_begins_where_the_prompt_ends()
     first, second = made.read_as.reader(), made.read_as.reader()
     assert first.push("Hm.</think>Yes.") + first.finish() == [Reasoning("Hm."), Content("Yes.")]
     assert second.push("So") + second.finish() == [Reasoning("So")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "thinks"),
+    [
+        ({}, None),
+        ({"thinks": True}, True),
+        ({"thinks": True, "template_kwargs": {"enable_thinking": False}}, False),
+        ({"thinks": False, "template_kwargs": {"enable_thinking": True}}, True),
+        ({"thinks": False, "template_kwargs": {"enable_thinking": None}}, False),
+        ({"thinking_budget": 0}, False),
+        ({"thinking_budget": 5}, None),
+        ({"thinking_budget": 0, "thinks": True}, True),
+        ({"thinking_budget": 0, "template_kwargs": {"enable_thinking": True}}, True),
+    ],
+)
+def test_whether_a_turn_is_to_think(asked: Any, thinks: bool | None) -> None:
+    assert Asked(messages=HI, **asked).thinks is thinks
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("thinking_budget", {"thinking_budget": -1}),
+        ("thinking_budget", {"thinking_budget": True}),
+        ("thinking_budget", {"thinking_budget": 2.5}),
+        ("enable_thinking", {"thinks": "no"}),
+        ("chat_template_kwargs.enable_thinking", {"template_kwargs": {"enable_thinking": "no"}}),
+    ],
+)
+def test_what_is_no_way_of_thinking_is_refused_by_name(field: str, asked: Any) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        Asked(messages=HI, **asked)
+    assert error.value.field == field
