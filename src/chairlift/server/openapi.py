@@ -15,7 +15,7 @@ from chairlift.server.context import context_of
 from chairlift.server.errors import Detail, ErrorBody
 from chairlift.server.health import Health
 from chairlift.server.llm_serving.request import GenerateRequest
-from chairlift.server.openai import requests, responses
+from chairlift.server.openai import objects, requests
 from chairlift.server.request_log.ignored import HEADER
 from chairlift.server.sockets.guard import MAX_HEAD_BYTES, MAX_HEADERS
 
@@ -57,20 +57,20 @@ _REJECTED: dict[str, dict[str, Any]] = {
     "504": {"description": "The request timed out before its answer began"},
 }
 _OPENAI = (
-    Operation("get", "/", "Where to go from here; for browsers, the live page", None, responses.Welcome),
+    Operation("get", "/", "Where to go from here; for browsers, the live page", None, objects.Welcome),
     Operation("get", "/live", "What the engine does, as the page shows it", media="text/event-stream"),
     Operation("get", "/live/requests/{name}", "Where the time of a recent request went"),
-    Operation("post", "/v1/completions", "Continue text", requests.CompletionRequest, responses.Completion, True),
-    Operation("post", "/v1/chat/completions", "Answer a chat", requests.ChatRequest, responses.ChatCompletion, True),
-    Operation("get", "/v1/models", "The served models", None, responses.ModelList),
-    Operation("get", "/v1/models/{name}", "One served model", None, responses.ModelCard),
-    Operation("post", "/tokenize", "Text or messages to token ids", requests.TokenizeRequest, responses.Tokens),
-    Operation("post", "/detokenize", "Token ids to text", requests.DetokenizeRequest, responses.Text),
+    Operation("post", "/v1/completions", "Continue text", requests.CompletionRequest, objects.Completion, True),
+    Operation("post", "/v1/chat/completions", "Answer a chat", requests.ChatRequest, objects.ChatCompletion, True),
+    Operation("get", "/v1/models", "The served models", None, objects.ModelList),
+    Operation("get", "/v1/models/{name}", "One served model", None, objects.ModelCard),
+    Operation("post", "/tokenize", "Text or messages to token ids", requests.TokenizeRequest, objects.Tokens),
+    Operation("post", "/detokenize", "Token ids to text", requests.DetokenizeRequest, objects.Text),
     Operation("get", "/health", "200 when the engine is ready, else 503", media=None),
     Operation("get", "/health/live", "200 when the process answers", None, Health),
     Operation("get", "/health/ready", "200 when the engine is ready and the server is not stopping", None, Health),
     Operation("get", "/health/generate", "200 when a token was made in the last 5 s, or is within 10 s", None, Health),
-    Operation("get", "/version", "The server's version", None, responses.Version),
+    Operation("get", "/version", "The server's version", None, objects.Version),
     Operation("get", "/openapi.json", "This document"),
     Operation("get", "/metrics", "What the server counts, for Prometheus", media="text/plain"),
 )

@@ -22,11 +22,15 @@ def check_key(scope: Scope, keys: ApiKeys) -> None:
     is_open = scope["path"] in HEALTH or (scope["path"] == "/" and "text/html" in headers.get("accept", ""))
     if not keys or is_open:
         return
-    kind, _, sent = headers.get("authorization", "").partition(" ")
-    sent = sent.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+    sent = sent_key(headers)
     scope["api_key"] = keys.find(sent)
     if scope["api_key"] is None:
         raise HTTPException(401, _WRONG if sent else _MISSING, {"WWW-Authenticate": "Bearer"})
+
+
+def sent_key(headers: Headers) -> str:
+    kind, _, sent = headers.get("authorization", "").partition(" ")
+    return sent.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
 
 
 def key_of(http: Request) -> ApiKey | None:

@@ -18,11 +18,6 @@ from chairlift.server.errors import describe
 from chairlift.server.openai.reply import Choice, Reply
 
 DONE = b"data: [DONE]\n\n"
-HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 _encode = msgspec.json.Encoder().encode
 # The logprobs field of the tokens in a chunk.
 Scores = Callable[[Sequence[int], Sequence[TokenScore | None]], msgspec.Struct]
@@ -113,9 +108,10 @@ class Frame:
 class ChunkEncoder:
     """The chunks of all choices as their tokens come, and the end of the stream."""
 
-    def __init__(self, reply: Reply, frames: Sequence[Chunks]) -> None:
+    def __init__(self, reply: Reply, frame: Callable[[Reply, int], Chunks]) -> None:
+        """`frame` makes the chunks of one choice."""
         self._reply = reply
-        self._frames = frames
+        self._frames = [frame(reply, index) for index in range(len(reply.answers) * reply.params.n)]
 
     def add(self, index: int, delta: Delta) -> bytes:
         return self._frames[index * self._reply.params.n + delta.sample].add(delta)

@@ -1,6 +1,7 @@
 """POST /v1/completions."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
@@ -12,14 +13,14 @@ from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import charged, enter
 from chairlift.server.answer import Answer
 from chairlift.server.context import context_of
-from chairlift.server.openai.chunks import Frame
+from chairlift.server.openai.chunks import ChunkEncoder, Frame
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.logprobs import CompletionScores, prompt_logprobs
+from chairlift.server.openai.objects import Completion, CompletionChoice
 from chairlift.server.openai.params import attributes_of, completion_params, given_params, is_echo_only
 from chairlift.server.openai.prompts import completion_prompts
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import CompletionRequest
-from chairlift.server.openai.responses import Completion, CompletionChoice
 from chairlift.server.openai.structured import check_shape
 from chairlift.text.tokenizer import Tokenizer
 
@@ -50,11 +51,12 @@ async def completions(http: Request) -> Response:
             params,
             attributes,
             time_left,
+            id_prefix="cmpl-",
             hides_output=is_echo_only(request, given),
             default_tokens=DEFAULT_TOKENS,
         )
     form = _Form(context.tokenizer, request, "prompt_logprobs" in given)
-    return await respond(http, reply, form.frame, form.completion)
+    return await respond(http, reply, partial(ChunkEncoder, frame=form.frame), form.completion)
 
 
 @dataclass(frozen=True, slots=True)

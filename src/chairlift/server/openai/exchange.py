@@ -8,15 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.server.context import context_of
-from chairlift.server.openai.chunks import HEADERS, ChunkEncoder, Chunks
-from chairlift.server.openai.fields import read
+from chairlift.server.openai.fields import Body, read
 from chairlift.server.openai.reply import Choice, Reply, check_model
-from chairlift.server.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from chairlift.server.receive import read_body, until_gone
 from chairlift.server.request_log.ignored import ignore
-from chairlift.server.stream import ByteStream
+from chairlift.server.stream import ByteStream, DeltaEncoder
 
-R = TypeVar("R", CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+R = TypeVar("R", bound=Body)
 
 
 async def read_request(http: Request, kind: type[R]) -> R:
@@ -28,20 +31,19 @@ async def read_request(http: Request, kind: type[R]) -> R:
     return request
 
 
-def json_response(content: msgspec.Struct, status: int = 200) -> Response:
+def json_response(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 async def respond(
     http: Request,
     reply: Reply,
-    frame: Callable[[Reply, int], Chunks],
-    complete: Callable[[Reply, list[Choice]], msgspec.Struct],
+    encoder: Callable[[Reply], DeltaEncoder],
+    complete: Callable[[Reply, list[Choice]], object],
 ) -> Response:
-    """`frame` makes the chunks of one choice, `complete` the body of a whole answer."""
+    """`encoder` makes the events of a stream, `complete` the body of a whole answer."""
     if reply.request.stream:
-        frames = [frame(reply, index) for index in range(len(reply.answers) * reply.params.n)]
-        return ByteStream(reply.answers, ChunkEncoder(reply, frames), headers=HEADERS)
+        return ByteStream(reply.answers, encoder(reply), headers=_HEADERS)
     try:
         choices = await until_gone(http.receive, reply.collect())
     finally:

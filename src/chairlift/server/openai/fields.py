@@ -15,6 +15,11 @@ from chairlift.server.openai.unknown import known_of, unknown
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None = None
+
+
 # Whole numbers that fit the wire; narrower limits are checked where their meaning is known.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -72,7 +77,7 @@ def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
     fields = {name: value for name, value in fields.items() if value is not None}
     known = kind.__struct_fields__
     others = fields.keys() - known
-    refuse_unbuilt(others if "max_tokens" in known else others & _IN_PROMPT, fields)
+    refuse_unbuilt(others if "stream" in known else others & _IN_PROMPT, fields)
     try:
         request = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:

@@ -7,7 +7,7 @@ Always: a number that JSON cannot hold is sent as -9999. A token that is not tex
 from collections.abc import Sequence
 
 from chairlift.core.score import TokenScore
-from chairlift.server.openai.responses import (
+from chairlift.server.openai.objects import (
     ChatLogprob,
     ChatLogprobs,
     CompletionLogprobs,

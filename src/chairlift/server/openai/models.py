@@ -14,9 +14,9 @@ from chairlift.server.context import ServerContext, context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.exchange import json_response, read_request
 from chairlift.server.openai.logprobs import token_text
+from chairlift.server.openai.objects import ModelCard, ModelList, Text, Tokens, Version, Welcome
 from chairlift.server.openai.reply import check_model
 from chairlift.server.openai.requests import DetokenizeRequest, TokenizeRequest
-from chairlift.server.openai.responses import ModelCard, ModelList, Text, Tokens, Version, Welcome
 from chairlift.server.openai.turns import chat_turn, turn_tokens
 
 T = TypeVar("T")

@@ -1,7 +1,5 @@
 """A body's fields to `SamplingParams` and `Attributes`: defaults, aliases and the checks that need two fields."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
@@ -14,6 +12,7 @@ from chairlift.config.model import SamplingDefaults
 from chairlift.core.attributes import ATTRIBUTES, Attributes
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import MAX_LOGPROBS, PARAMS, SamplingParams
+from chairlift.server.admission.api_keys import sent_key
 from chairlift.server.openai.requests import ChatRequest, CompletionRequest, GenerationRequest
 from chairlift.server.openai.structured import naming_shape, shape_of
 from chairlift.text.stop import MAX_STOP_CHARACTERS, MAX_STOPS
@@ -67,22 +66,16 @@ def attributes_of(http: Request, request: GenerationRequest, given_s: float | No
     asked = zip(_ASKED, _attributes(request), strict=True)
     given = {name: ATTRIBUTES[name].read(value) for name, value in asked if value is not None}
     given.setdefault("deadline_s", given_s)
-    kind, _, key = http.headers.get("authorization", "").partition(" ")
-    if not given.get("user") and kind.lower() == "bearer" and key:
+    key = sent_key(http.headers)
+    if not given.get("user") and key:
         given["user"] = "key-" + sha256(key.encode()).hexdigest()[:16]
     return Attributes(**given)
 
 
-@contextmanager
-def chat_names(request: ChatRequest) -> Iterator[None]:
-    """Errors inside name the fields of a chat body."""
-    names = {"prompt": "messages"}
-    if request.max_completion_tokens is not None:
-        names["max_tokens"] = "max_completion_tokens"
-    try:
-        yield
-    except InvalidRequest as error:
-        raise InvalidRequest(names.get(error.field, error.field), error.message) from error
+def chat_names(request: ChatRequest) -> dict[str, str]:
+    """The fields of a chat body where they are not named as the engine's."""
+    limit = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
+    return {"prompt": "messages", "max_tokens": limit}
 
 
 def _sampling(request: GenerationRequest, given: Given, defaults: SamplingDefaults) -> SamplingParams:

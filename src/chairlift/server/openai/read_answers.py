@@ -13,8 +13,8 @@ from msgspec import UNSET
 
 from chairlift.server.answer import Delta
 from chairlift.server.openai.chunks import Envelope
+from chairlift.server.openai.objects import Call, ChatMessage, Function
 from chairlift.server.openai.reply import Choice
-from chairlift.server.openai.responses import Call, ChatMessage, Function
 from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
 from chairlift.text.responses.reading.gathered import gathered
 from chairlift.text.responses.turn import ReadAs

@@ -18,8 +18,8 @@ from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
+from chairlift.server.openai.objects import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
-from chairlift.server.openai.responses import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.request_log.record import record_of
 from chairlift.text.responses.reading.events import Event
 from chairlift.text.responses.turn import ReadAs
@@ -57,21 +57,22 @@ class Reply:
         attributes: Attributes,
         time_left: TimeLimit,
         *,
+        id_prefix: str,
         hides_output: bool = False,  # the engine's token is not part of the answer
         default_tokens: int | None = None,
         read_as: ReadAs | None = None,  # how the text of a chat answer is read
     ) -> None:
         context, record = context_of(http), record_of(http)
-        is_chat = isinstance(request, ChatRequest)
         self._record = record
-        self.id = f"{'chatcmpl' if is_chat else 'cmpl'}-{secrets.token_hex(16)}"
+        self.id = id_prefix + secrets.token_hex(16)
         self.created = int(time.time())
         self.model = request.model or context.model_names[0]
         engine = context.client.info
         self.fingerprint = None if engine is None else engine.fingerprint
         self.request = request
         self.params = params
-        self.is_chat = is_chat
+        self.is_chat = isinstance(request, ChatRequest)
+        self.read_as = read_as
         self.hides_output = hides_output
         self.name = record.id
         # Tokens that never have text of their own; that of others is at most held back.

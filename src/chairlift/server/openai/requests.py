@@ -4,6 +4,7 @@ The fields of `SamplingParams` and `Attributes` are added to generating bodies f
 JSON type of its own.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Meta
 from chairlift.core.attributes import ATTRIBUTES
 from chairlift.core.param_types import Param
 from chairlift.core.params import PARAMS
-from chairlift.server.openai.fields import Int
+from chairlift.server.openai.fields import Body, Int
 from chairlift.server.openai.structured import StructuredFields
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -22,9 +23,9 @@ _JSON: dict[object, Any] = {
 }  # fmt: skip
 
 
-def _asking(kind: type[T]) -> type[T]:
+def asking(kind: type[T], without: Collection[str] = ()) -> type[T]:
     """Adds a field for each parameter and attribute that the body does not declare itself."""
-    known = kind.__struct_fields__
+    known = {*kind.__struct_fields__, *without}
     stated = [param for param in (PARAMS | ATTRIBUTES).values() if param.is_public and param.name not in known]
     fields = [(param.name, _json_type(param), None) for param in stated]
     more = msgspec.defstruct(kind.__name__, fields, bases=(kind,), module=kind.__module__, frozen=True, kw_only=True)
@@ -49,7 +50,6 @@ class StreamOptions(msgspec.Struct, frozen=True):
 class GenerationRequest(StructuredFields, frozen=True, kw_only=True):
     """The fields common to completions and chat completions."""
 
-    model: str | None = None
     use_beam_search: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -57,7 +57,7 @@ class GenerationRequest(StructuredFields, frozen=True, kw_only=True):
     timeout: float | None = None
 
 
-@_asking
+@asking
 class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     prompt: str | list[str | Int | list[Int]]
     echo: bool | None = None
@@ -81,7 +81,7 @@ class Message(msgspec.Struct, frozen=True):
     audio: Any = None
 
 
-@_asking
+@asking
 class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     messages: list[Message]
     max_completion_tokens: Int | None = None
@@ -101,10 +101,9 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
 
 
-class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
+class TokenizeRequest(Body, frozen=True, kw_only=True):
     """Either `prompt` or `messages`."""
 
-    model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = None
     add_special_tokens: bool | None = None
@@ -122,6 +121,5 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     thinking_token_budget: Int | None = None  # the same, by another name
 
 
-class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    model: str | None = None
+class DetokenizeRequest(Body, frozen=True, kw_only=True):
     tokens: list[Int]

@@ -14,9 +14,10 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.core.structured import Structured
 from chairlift.server.context import ServerContext
+from chairlift.server.openai.fields import Body
 
 
-class StructuredFields(msgspec.Struct, frozen=True, kw_only=True):
+class StructuredFields(Body, frozen=True, kw_only=True):
     """response_format is OpenAI's, structured_outputs and guided_* are vLLM's, the others SGLang's."""
 
     response_format: dict[str, Any] | None = None

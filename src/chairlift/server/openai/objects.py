@@ -1,4 +1,4 @@
-"""The responses of the OpenAI routes, field by field, in order. Extensions appear only on request."""
+"""The objects that the OpenAI routes answer with, field by field, in order. Extensions appear only on request."""
 
 import msgspec
 from msgspec import UNSET, UnsetType

@@ -1,0 +1,24 @@
+"""Names fields as the client's body has them, where a body was translated into another."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from chairlift.core.errors import InvalidRequest
+
+_ENDS = re.compile(r"(?=[.\[])|$")  # where a name may end inside a longer one
+
+
+@contextmanager
+def naming(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors inside get the body's names: the longest one that a field begins with is replaced."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidRequest(_renamed(error.field, names), error.message) from error
+
+
+def _renamed(field: str, names: Mapping[str, str]) -> str:
+    heads = (field[: end.start()] for end in reversed(list(_ENDS.finditer(field))))
+    head = next((head for head in heads if head in names), None)
+    return field if head is None else names[head] + field[len(head) :]

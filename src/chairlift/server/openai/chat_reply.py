@@ -1,0 +1,39 @@
+"""A chat body to a reply in progress: what all routes that answer chats have in common."""
+
+from msgspec.structs import replace as replace_fields
+from starlette.requests import Request
+
+from chairlift.server.admission.bodies import leave_body
+from chairlift.server.admission.gate import TimeLimit, charged
+from chairlift.server.context import context_of
+from chairlift.server.naming import naming
+from chairlift.server.openai.params import attributes_of, chat_names, chat_params, given_params
+from chairlift.server.openai.reply import Reply
+from chairlift.server.openai.requests import ChatRequest
+from chairlift.server.openai.structured import check_shape
+from chairlift.server.openai.tools import is_older
+from chairlift.server.openai.turns import chat_turn, held_params, turn_tokens
+
+
+async def chat_reply(http: Request, request: ChatRequest, time_left: TimeLimit, id_prefix: str) -> Reply:
+    """The caller keeps no reference to `request`: its messages are freed here, and may be long."""
+    context = context_of(http)
+    time_left.allow(request.timeout)
+    given, limit = given_params(request), context.prompt_limit()
+    with naming(chat_names(request)), charged(http, limit):
+        params = chat_params(request, given, context.model_config.sampling)
+        attributes = attributes_of(http, request, time_left.given_s)
+        await check_shape(context, request, params)
+        turn = await chat_turn(context, request, limit)
+        prompt = await turn_tokens(context, turn, limit)
+        params = await held_params(context, request, turn, params)
+        read_as = turn.read_as
+        del turn
+        request = _without_texts(request)
+        leave_body(http.scope)
+        return Reply(http, request, [prompt], params, attributes, time_left, id_prefix=id_prefix, read_as=read_as)
+
+
+def _without_texts(request: ChatRequest) -> ChatRequest:
+    call = "auto" if is_older(request) else None
+    return replace_fields(request, messages=[], tools=None, functions=None, function_call=call)
