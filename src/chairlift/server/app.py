@@ -12,6 +12,7 @@ from chairlift.server.llm_serving import generate, status
 from chairlift.server.openai import models
 from chairlift.server.openai.chat import chat_completions
 from chairlift.server.openai.completions import completions
+from chairlift.server.openai.responses.route import responses
 from chairlift.server.openapi import openapi
 from chairlift.server.page import routes as page
 from chairlift.server.page.feeds import Feeds
@@ -24,6 +25,7 @@ _ROUTES = (
     Route("/live/requests/{name}", page.explain),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/responses", responses, methods=["POST"]),
     Route("/v1/models", models.models),
     Route("/v1/models/{name:path}", models.model),
     Route("/tokenize", models.tokenize, methods=["POST"]),
@@ -44,7 +46,7 @@ _ROUTES = (
     Route("/serving/get_serverd_model_info", status.model_info),
 )
 
-_MAKE_TEXT = (completions, chat_completions, generate.full, generate.streamed, generate.by_stream_field)
+_MAKE_TEXT = (completions, chat_completions, responses, generate.full, generate.streamed, generate.by_stream_field)
 _NAMES = {route.endpoint: (route.path_format, route.endpoint in _MAKE_TEXT) for route in _ROUTES}
 
 

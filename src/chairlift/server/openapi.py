@@ -16,6 +16,8 @@ from chairlift.server.errors import Detail, ErrorBody
 from chairlift.server.health import Health
 from chairlift.server.llm_serving.request import GenerateRequest
 from chairlift.server.openai import objects, requests
+from chairlift.server.openai.responses.request import ResponseRequest
+from chairlift.server.openai.responses.response import ResponseObject
 from chairlift.server.request_log.ignored import HEADER
 from chairlift.server.sockets.guard import MAX_HEAD_BYTES, MAX_HEADERS
 
@@ -62,6 +64,7 @@ _OPENAI = (
     Operation("get", "/live/requests/{name}", "Where the time of a recent request went"),
     Operation("post", "/v1/completions", "Continue text", requests.CompletionRequest, objects.Completion, True),
     Operation("post", "/v1/chat/completions", "Answer a chat", requests.ChatRequest, objects.ChatCompletion, True),
+    Operation("post", "/v1/responses", "Respond to input, without state", ResponseRequest, ResponseObject, True),
     Operation("get", "/v1/models", "The served models", None, objects.ModelList),
     Operation("get", "/v1/models/{name}", "One served model", None, objects.ModelCard),
     Operation("post", "/tokenize", "Text or messages to token ids", requests.TokenizeRequest, objects.Tokens),

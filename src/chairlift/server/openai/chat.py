@@ -26,9 +26,10 @@ from chairlift.text.tokenizer import Tokenizer
 
 async def chat_completions(http: Request) -> Response:
     time_left = enter(http)
-    reply = await chat_reply(http, await read_request(http, ChatRequest), time_left, "chatcmpl-")
-    assert isinstance(reply.request, ChatRequest)
-    form = _Form(context_of(http).tokenizer, reply.read_as, is_older(reply.request))
+    request = await read_request(http, ChatRequest)
+    older = is_older(request)
+    reply = await chat_reply(http, request, time_left, "chatcmpl-")
+    form = _Form(context_of(http).tokenizer, reply.read_as, older)
     return await respond(http, reply, partial(ChunkEncoder, frame=form.chunks), form.completion)
 
 

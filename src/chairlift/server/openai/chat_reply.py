@@ -1,6 +1,5 @@
 """A chat body to a reply in progress: what all routes that answer chats have in common."""
 
-from msgspec.structs import replace as replace_fields
 from starlette.requests import Request
 
 from chairlift.server.admission.bodies import leave_body
@@ -11,12 +10,11 @@ from chairlift.server.openai.params import attributes_of, chat_names, chat_param
 from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.requests import ChatRequest
 from chairlift.server.openai.structured import check_shape
-from chairlift.server.openai.tools import is_older
 from chairlift.server.openai.turns import chat_turn, held_params, turn_tokens
 
 
 async def chat_reply(http: Request, request: ChatRequest, time_left: TimeLimit, id_prefix: str) -> Reply:
-    """The caller keeps no reference to `request`: its messages are freed here, and may be long."""
+    """Empties the request's messages and tools: they may be long, and the answer slow."""
     context = context_of(http)
     time_left.allow(request.timeout)
     given, limit = given_params(request), context.prompt_limit()
@@ -29,11 +27,8 @@ async def chat_reply(http: Request, request: ChatRequest, time_left: TimeLimit, 
         params = await held_params(context, request, turn, params)
         read_as = turn.read_as
         del turn
-        request = _without_texts(request)
+        for texts in (request.messages, request.tools, request.functions):
+            if texts:
+                texts.clear()
         leave_body(http.scope)
         return Reply(http, request, [prompt], params, attributes, time_left, id_prefix=id_prefix, read_as=read_as)
-
-
-def _without_texts(request: ChatRequest) -> ChatRequest:
-    call = "auto" if is_older(request) else None
-    return replace_fields(request, messages=[], tools=None, functions=None, function_call=call)

@@ -6,17 +6,20 @@ unless its value has no effect; an unknown field is ignored and reported by name
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.unknown import known_of, unknown
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound="Body")
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """`refused`: fields that a body may not have, and why."""
+
+    refused: ClassVar[Mapping[str, str]] = {}
     model: str | None = None
 
 
@@ -77,6 +80,9 @@ def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
     fields = {name: value for name, value in fields.items() if value is not None}
     known = kind.__struct_fields__
     others = fields.keys() - known
+    for name in sorted(others & kind.refused.keys()):
+        if fields[name]:
+            raise InvalidRequest(name, kind.refused[name])
     refuse_unbuilt(others if "stream" in known else others & _IN_PROMPT, fields)
     try:
         request = msgspec.convert(fields, kind)

@@ -35,6 +35,7 @@ class Choice:
     finish: str | None = None
     stop: str | int | None = None
     events: list[Event] = field(default_factory=list)  # of an answer that is read
+    told_at: list[int] = field(default_factory=list)  # the number of tokens when each came
 
     def add(self, delta: Delta) -> None:
         self.text.append(delta.text)
@@ -45,6 +46,7 @@ class Choice:
             self.finish, self.stop = delta.finish, delta.stop
         if delta.events:
             self.events += delta.events
+            self.told_at += [len(self.tokens)] * len(delta.events)
 
 
 class Reply:

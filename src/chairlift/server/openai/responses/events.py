@@ -1,0 +1,96 @@
+"""The events of a streamed response as bytes, numbered from 0."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from chairlift.core.score import TokenScore
+from chairlift.server.answer import Delta
+from chairlift.server.errors import describe
+from chairlift.server.openai.logprobs import chat_logprobs
+from chairlift.server.openai.reply import Choice, Reply
+from chairlift.server.openai.responses.output import Output, Told
+from chairlift.server.openai.responses.response import Echo, ResponseObject
+from chairlift.text.responses.reading.events import Content, Event
+from chairlift.text.tokenizer import Tokenizer
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ResponseEvents:
+    def __init__(self, reply: Reply, tokenizer: Tokenizer, echo: Echo) -> None:
+        self._reply, self._tokenizer, self._echo = reply, tokenizer, echo
+        self._output = Output(reply.read_as)
+        self._pending: list[TokenScore | None] = []  # of tokens that no event has told of
+        self._num_sent = 0
+        self._finish: str | None = None
+
+    def add(self, index: int, delta: Delta) -> bytes:
+        told = self._begun() if not self._num_sent else []
+        self._pending.append(delta.score)
+        events = delta.events if self._reply.read_as is not None else [Content(delta.text)] if delta.text else []
+        for event in events:
+            told += self._output.take(event, self._logprobs())
+        if delta.finish is not None:
+            self._finish = delta.finish
+            told += self._output.end(is_cut=delta.finish == "length")
+        return self._bytes(told)
+
+    def end(self) -> bytes:
+        response = self._echo.ended(self._reply, self._output.items, self._finish)
+        return self._bytes([_of_response(response.status, response)])
+
+    def fail(self, error: Exception, has_begun: bool) -> bytes:
+        if not has_begun:
+            raise error
+        message = describe(error, self._reply.name).error.message
+        return self._bytes([_of_response("failed", self._echo.failed(self._reply, self._output.items, message))])
+
+    def _begun(self) -> list[Told]:
+        response = self._echo.begun(self._reply)
+        return [_of_response("created", response), _of_response("in_progress", response)]
+
+    def _logprobs(self) -> list[Any]:
+        scores, self._pending = self._pending, []
+        return logprobs_of(self._reply, self._tokenizer, scores)
+
+    def _bytes(self, told: Iterable[Told]) -> bytes:
+        parts = []
+        for each in told:
+            numbered = {"type": each["type"], "sequence_number": self._num_sent} | each
+            parts.append(b"event: %b\ndata: %b\n\n" % (each["type"].encode(), _encode(numbered)))
+            self._num_sent += 1
+        return b"".join(parts)
+
+
+def whole_output(reply: Reply, tokenizer: Tokenizer, choice: Choice) -> list[dict[str, Any]]:
+    """As a stream would have told it."""
+    output, num_told = Output(reply.read_as), 0
+    for event, num_tokens in _timed(reply, choice):
+        scores = choice.scores[num_told:num_tokens]
+        _drain(output.take(event, logprobs_of(reply, tokenizer, scores)))
+        num_told = num_tokens
+    _drain(output.end(is_cut=choice.finish == "length"))
+    return output.items
+
+
+def logprobs_of(reply: Reply, tokenizer: Tokenizer, scores: Sequence[TokenScore | None]) -> list[Any]:
+    return [] if reply.params.logprobs is None else chat_logprobs(tokenizer, scores).content
+
+
+def _timed(reply: Reply, choice: Choice) -> Iterator[tuple[Event, int]]:
+    """The events of a whole answer, each with the number of tokens when it came."""
+    if reply.read_as is not None:
+        yield from zip(choice.events, choice.told_at, strict=True)
+    else:
+        yield from ((Content(text), index + 1) for index, text in enumerate(choice.text) if text)
+
+
+def _drain(told: Iterator[Told]) -> None:
+    for _ in told:
+        pass
+
+
+def _of_response(kind: str, response: ResponseObject) -> Told:
+    return {"type": f"response.{kind}", "response": response}

@@ -1,0 +1,126 @@
+"""The response object: what is known when it begins, and what its end adds."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from chairlift.server.openai.objects import Usage
+from chairlift.server.openai.reply import Reply
+from chairlift.server.openai.responses.request import ResponseRequest
+from chairlift.server.openai.responses.translate import Translated
+
+MAX_SHOWN_BYTES = 64 * 1024  # of instructions and tools each: longer ones are not told back
+
+
+class InputDetails(msgspec.Struct, frozen=True):
+    cached_tokens: int
+
+
+class OutputDetails(msgspec.Struct, frozen=True):
+    reasoning_tokens: int
+
+
+class ResponseUsage(msgspec.Struct, frozen=True):
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class ResponseObject(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    object: str = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: str
+    background: bool = False
+    error: dict[str, str] | None = None
+    incomplete_details: dict[str, str] | None = None
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    model: str
+    output: list[dict[str, Any]]
+    parallel_tool_calls: bool
+    previous_response_id: str | None = None
+    reasoning: dict[str, str | None]
+    store: bool = False
+    temperature: float
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_logprobs: int
+    top_p: float
+    truncation: str = "disabled"
+    usage: ResponseUsage | None = None
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The fields of a body that its response tells back."""
+
+    fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, request: ResponseRequest, translated: Translated) -> "Echo":
+        given = None if request.text is None else request.text.format
+        fields = {
+            "instructions": _shown(request.instructions, None),
+            "max_output_tokens": request.max_output_tokens,
+            "metadata": _shown(request.metadata, {}) or {},
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
+            "reasoning": {"effort": translated.chat.reasoning_effort, "summary": None},
+            "text": {"format": _shown(given, {"type": "text"}) or {"type": "text"}},
+            "tool_choice": request.tool_choice or "auto",
+            "tools": _shown(translated.tools, []),
+            "top_logprobs": request.top_logprobs or 0,
+            "user": request.user,
+        }
+        return cls(fields)
+
+    def begun(self, reply: Reply) -> ResponseObject:
+        return ResponseObject(
+            id=reply.id,
+            created_at=reply.created,
+            status="in_progress",
+            model=reply.model,
+            output=[],
+            temperature=reply.params.temperature,
+            top_p=reply.params.top_p,
+            **self.fields,
+        )
+
+    def ended(self, reply: Reply, output: list[dict[str, Any]], finish: str | None) -> ResponseObject:
+        is_cut = finish == "length"
+        return msgspec.structs.replace(
+            self.begun(reply),
+            status="incomplete" if is_cut else "completed",
+            completed_at=None if is_cut else int(time.time()),
+            incomplete_details={"reason": "max_output_tokens"} if is_cut else None,
+            output=output,
+            usage=_usage(reply.usage()),
+        )
+
+    def failed(self, reply: Reply, output: list[dict[str, Any]], message: str) -> ResponseObject:
+        error = {"code": "server_error", "message": message}
+        return msgspec.structs.replace(self.begun(reply), status="failed", output=output, error=error)
+
+
+def _shown(given: Any, otherwise: Any) -> Any:
+    is_long = given and len(msgspec.json.encode(given)) > MAX_SHOWN_BYTES
+    return otherwise if is_long else given
+
+
+def _usage(usage: Usage) -> ResponseUsage:
+    thought = usage.completion_tokens_details
+    return ResponseUsage(
+        usage.prompt_tokens,
+        InputDetails(usage.prompt_tokens_details.cached_tokens),
+        usage.completion_tokens,
+        OutputDetails(thought.reasoning_tokens if thought else 0),
+        usage.total_tokens,
+    )

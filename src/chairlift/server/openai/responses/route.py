@@ -1,0 +1,39 @@
+"""POST /v1/responses."""
+
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chairlift.server.admission.gate import enter
+from chairlift.server.context import context_of
+from chairlift.server.naming import naming
+from chairlift.server.openai.chat_reply import chat_reply
+from chairlift.server.openai.exchange import read_request, respond
+from chairlift.server.openai.reply import Choice, Reply
+from chairlift.server.openai.responses.events import ResponseEvents, whole_output
+from chairlift.server.openai.responses.request import ResponseRequest
+from chairlift.server.openai.responses.response import Echo, ResponseObject
+from chairlift.server.openai.responses.translate import Translated, translate
+from chairlift.server.request_log.ignored import ignore
+from chairlift.server.request_log.record import record_of
+
+
+async def responses(http: Request) -> Response:
+    time_left, tokenizer = enter(http), context_of(http).tokenizer
+    translated, echo = _translated(await read_request(http, ResponseRequest))
+    ignore(http, [*record_of(http).ignored, *translated.ignored])
+    with naming(translated.names):
+        reply = await chat_reply(http, translated.chat, time_left, "resp_")
+    del translated
+
+    def complete(reply: Reply, choices: list[Choice]) -> ResponseObject:
+        [choice] = choices
+        return echo.ended(reply, whole_output(reply, tokenizer, choice), choice.finish)
+
+    return await respond(http, reply, partial(ResponseEvents, tokenizer=tokenizer, echo=echo), complete)
+
+
+def _translated(request: ResponseRequest) -> tuple[Translated, Echo]:
+    translated = translate(request)
+    return translated, Echo.of(request, translated)

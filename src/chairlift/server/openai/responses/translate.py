@@ -1,0 +1,113 @@
+"""A response's body as that of a chat, with the names of fields for errors.
+
+Always: what asks for kept responses, or for tools that this server would have to run, is refused by name; a tool that
+the model could do without is left out, and reported.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from chairlift.core.attributes import ATTRIBUTES
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.params import PARAMS
+from chairlift.server.openai.requests import ChatRequest
+from chairlift.server.openai.responses.items import Messages
+from chairlift.server.openai.responses.request import ResponseRequest
+
+LOGPROBS = "message.output_text.logprobs"
+_HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "tool_search")
+_SAME = tuple(
+    name
+    for name in ("model", "stream", "timeout", "parallel_tool_calls", "structured_outputs", "chat_template_kwargs",
+                 "enable_thinking", "thinking_budget", *PARAMS, *ATTRIBUTES)
+    if name in ResponseRequest.__struct_fields__
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    chat: ChatRequest
+    names: dict[str, str]  # fields of the chat body, and what they are called in the response's
+    tools: list[dict[str, Any]]  # those that the model sees, as they were given
+    ignored: list[str]  # fields without effect
+
+
+def translate(request: ResponseRequest) -> Translated:
+    if request.truncation not in (None, "disabled"):
+        raise InvalidRequest("truncation", 'must be "disabled": nothing is cut from a conversation here')
+    messages = _messages(request)
+    names = {"messages": "input", "max_completion_tokens": "max_output_tokens", "reasoning_effort": "reasoning.effort"}
+    names |= {"response_format": "text.format", "response_format.json_schema": "text.format"} | messages.names
+    ignored: list[str] = []
+    tools = _tools(request, names, ignored)
+    reasoning = request.reasoning
+    if reasoning is not None:
+        ignored += [f"reasoning.{name}" for name in ("summary", "generate_summary") if getattr(reasoning, name)]
+    if request.text is not None and request.text.verbosity is not None:
+        ignored.append("text.verbosity")
+    shows_logprobs = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
+    chat = ChatRequest(
+        **{name: getattr(request, name) for name in _SAME},
+        messages=messages.made,
+        max_completion_tokens=request.max_output_tokens,
+        tools=[{"type": "function", "function": _without_type(tool)} for tool in tools] or None,
+        tool_choice=_choice(request.tool_choice, names),
+        response_format=_format(request),
+        reasoning_effort=None if reasoning is None else reasoning.effort,
+        logprobs=shows_logprobs or None,
+        top_logprobs=request.top_logprobs if shows_logprobs else None,
+    )
+    return Translated(chat, names, tools, ignored)
+
+
+def _messages(request: ResponseRequest) -> Messages:
+    messages = Messages()
+    if request.instructions:
+        messages.add_text("system", request.instructions, "instructions")
+    if isinstance(request.input, str):
+        messages.add_text("user", request.input, "input")
+    elif not request.input:
+        raise InvalidRequest("input", "must not be empty")
+    else:
+        for index, item in enumerate(request.input):
+            messages.add(item, f"input[{index}]")
+    messages.close()
+    return messages
+
+
+def _tools(request: ResponseRequest, names: dict[str, str], ignored: list[str]) -> list[dict[str, Any]]:
+    kept: list[dict[str, Any]] = []
+    for index, tool in enumerate(request.tools or ()):
+        place, kind = f"tools[{index}]", tool.get("type")
+        if kind == "function":
+            names |= {f"tools[{len(kept)}]": place, f"tools[{len(kept)}].function": place}
+            kept.append(tool)
+        elif isinstance(kind, str) and kind.startswith(_HOSTED):
+            ignored.append(place)
+        else:
+            raise InvalidRequest(f"{place}.type", f"{str(kind)[:40]!r} is not supported; give tools of type function")
+    return kept
+
+
+def _without_type(tool: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in tool.items() if name != "type"}
+
+
+def _choice(given: str | dict[str, Any] | None, names: dict[str, str]) -> str | dict[str, Any] | None:
+    if not isinstance(given, dict):
+        return given
+    if given.get("type") == "function":
+        names["tool_choice.function"] = "tool_choice"
+        return {"type": "function", "function": _without_type(given)}
+    if given.get("type") != "allowed_tools":
+        kinds = "none, auto, required, or of type function or allowed_tools"
+        raise InvalidRequest("tool_choice.type", f"must be {kinds}, got {str(given.get('type'))[:40]!r}")
+    return given
+
+
+def _format(request: ResponseRequest) -> dict[str, Any] | None:
+    """`{"type": "json_schema", "name": ..., "schema": ..., "strict": ...}`, which chat has one level deeper."""
+    given = None if request.text is None else request.text.format
+    if given is None or given.get("type") != "json_schema":
+        return given
+    return {"type": "json_schema", "json_schema": _without_type(given)}
