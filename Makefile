@@ -20,7 +20,7 @@ WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_nati
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
-.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak test-gpu cross wheel clean
+.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu cross wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -30,6 +30,7 @@ help:
 	@echo "make test-gpu run the tests that need an NVIDIA GPU, with the installed Python and packages"
 	@echo "make chaos   stress real servers with kills, overload, disconnects, stops, hostile requests and files: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
+	@echo "make clients try other people's clients (langchain, instructor, pydantic-ai, npm's ai, ...) against a server"
 	@echo "make setup   only install;  make kernels   build the native CPU kernels, once there is a C compiler"
 	@echo "make format  rewrite the code's layout;  make wheel   build wheel and sdist"
 
@@ -101,6 +102,9 @@ chaos: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python tests/stress/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
+
+clients: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python tests/clients/run.py
 
 # Without the project's pytest settings, which name plugins that may be missing.
 test-gpu:

@@ -135,3 +135,43 @@ def test_mistakes_name_their_place(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=MODEL, messages=QUESTION, tools=tools)
     assert caught.value.param == "tools[0].function.name"
+
+
+FLAT: Any = [{"type": "function", **tool["function"]} for tool in TOOLS]
+NAMED_FLAT: Any = {"type": "function", "name": "weather"}
+
+
+def test_a_response_is_told_as_it_is_whole(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "input": "Say hello.", "max_output_tokens": 200, "temperature": 0}
+    whole = client.responses.create(**asked)
+    with client.responses.stream(**asked) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert text == final.output_text == whole.output_text != ""
+    assert final.usage is not None and final.usage.output_tokens <= 200
+
+
+def test_a_response_parses_into_a_model(client: openai.OpenAI) -> None:
+    answer = client.responses.parse(model=MODEL, input="A party on Friday", text_format=Event, max_output_tokens=40)
+    assert isinstance(answer.output_parsed, Event)
+
+
+def test_a_response_calls_and_reads_results(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "tools": FLAT, "parallel_tool_calls": False, "max_output_tokens": 80, "store": False}
+    said: Any = [{"role": "user", "content": "What is the weather in Paris? Use a tool."}]
+    with client.responses.stream(input=said, tool_choice=NAMED_FLAT, **asked) as stream:
+        done = [event for event in stream if event.type == "response.function_call_arguments.done"]
+        first = stream.get_final_response()
+    [call] = first.output
+    assert call.type == "function_call"
+    assert [event.arguments for event in done] == [call.arguments]
+    assert json.loads(call.arguments)["days"] <= 9
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny, 21 degrees"}
+    last = client.responses.create(input=[*said, *first.output, result], tool_choice="none", **asked)
+    assert last.output_text
+
+
+def test_what_needs_kept_responses_is_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model=MODEL, input="Hi", previous_response_id="resp_1")
+    assert caught.value.param == "previous_response_id"

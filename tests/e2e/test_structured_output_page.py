@@ -78,6 +78,14 @@ def test_reasoning() -> None:
     assert (found["reasoning"], found["content"]) == ("7 times 13.", "No.")
 
 
+def test_responses(names: dict[str, Any]) -> None:
+    ran(section("A JSON schema") + section("Tools") + section("The Responses API"), names)
+    assert names["outputs"]
+    assert all(json.loads(item.arguments)["city"] for item in names["first"].output)
+    assert names["last"]
+    assert names["mood"].mood in ("good", "bad")
+
+
 def test_python(names: dict[str, Any]) -> None:
     ran(section("A JSON schema") + section("Tools"), names)
     ran(section("Python"), names)

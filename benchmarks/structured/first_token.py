@@ -1,0 +1,67 @@
+"""The first token of an answer with a schema that no request had before, beside one without: what a new grammar costs.
+
+    chairlift serve --port 8000 &
+    python benchmarks/structured/first_token.py [--url http://127.0.0.1:8000] [--requests 60] [--properties 150]
+
+Requests with and without a schema in turns, one at a time, over HTTP. Every schema differs from all others in its
+names. One line of JSON: milliseconds to the first token of each kind, the medians, and their difference.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any
+
+import httpx
+
+
+def schema_of(number: int, num_properties: int) -> dict[str, Any]:
+    kinds: list[dict[str, Any]] = [
+        {"type": "string", "maxLength": 40},
+        {"type": ["integer", "null"], "minimum": 0, "maximum": 4000},
+        {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 5},
+        {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3}$"},
+        {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "number"}}, "required": ["a"],
+         "additionalProperties": False},
+        {"type": "string", "format": "date-time"},
+    ]  # fmt: skip
+    properties = {f"field_{number}_{i}": kinds[i % len(kinds)] for i in range(num_properties)}
+    return {
+        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False
+    }  # fmt: skip
+
+
+def first_token_ms(http: httpx.Client, body: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    with http.stream("POST", "/v1/chat/completions", json=body) as response:
+        assert response.status_code == 200, response.read()
+        next(response.iter_bytes())
+        return (time.perf_counter() - began) * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--properties", type=int, default=150)
+    args = parser.parse_args()
+    body = {"messages": [{"role": "user", "content": "An example, in JSON."}], "max_tokens": 3000, "stream": True}
+    plain, held = [], []
+    with httpx.Client(base_url=args.url, timeout=60) as http:
+        for number in range(-3, args.requests):
+            without = first_token_ms(http, body)
+            shape = {"name": "x", "schema": schema_of(number + 3, args.properties)}
+            with_schema = first_token_ms(
+                http, body | {"response_format": {"type": "json_schema", "json_schema": shape}}
+            )
+            if number >= 0:
+                plain.append(without)
+                held.append(with_schema)
+    without, with_schema = statistics.median(plain), statistics.median(held)
+    figures = {"without_ms": without, "with_ms": with_schema, "later_ms": with_schema - without}
+    print(json.dumps({"properties": args.properties} | {name: round(value, 2) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()
