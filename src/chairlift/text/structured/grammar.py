@@ -56,6 +56,12 @@ def json_schema_fault(schema: Any) -> str:
     return messages[0] if is_wrong else ""
 
 
+def regex_fault(pattern: str) -> str:
+    """Why it is no expression; empty where it is one."""
+    is_wrong, messages = _validated(LLMatcher.grammar_from_regex(pattern))
+    return messages[0] if is_wrong else ""
+
+
 def _validated(grammar: str, vocabulary: LLTokenizer | None = None) -> tuple[bool, list[str]]:
     """Whether it is wrong, and why or what is to be heeded."""
     try:
