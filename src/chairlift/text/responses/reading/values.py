@@ -16,8 +16,8 @@ _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _MAX_STEPS = 8  # references that are followed
 _MAX_BRANCHES = 64
 # Keywords that no value is held to.
-NOTES = frozenset(("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$defs",
-                   "definitions"))  # fmt: skip
+NOTES = frozenset(("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment",
+                   "$defs", "definitions"))  # fmt: skip
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
