@@ -170,6 +170,13 @@ async def test_tools_and_calls_and_results_reach_the_template() -> None:
     assert '"arguments": {"city": "Bern"}' in text and "<|im_start|>tool weather call_" in text
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_an_answer_may_be_reasoning_alone(name: str) -> None:
+    messages = [*HI, {"role": "assistant", "content": None, name: "Hm."}, *HI]
+    text = await prompt_of(tool_world("hermes", "Fine."), messages=messages)
+    assert "assistant\n<think>Hm.</think><|im_end|>" in text
+
+
 async def test_mistral_gets_ids_of_nine_characters() -> None:
     text = await prompt_of(tool_world("mistral", "Fine."), messages=[*ASKED, RESULT], tools=[WEATHER])
     ids = {line.split()[-1] for line in text.splitlines() if line.startswith("<|im_start|>tool")}
