@@ -13,7 +13,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.text.chat import render
 from chairlift.text.responses.reading.reader import ResponseReader
 from chairlift.text.responses.reading.stream import ResponseStream
-from chairlift.text.responses.rules.response import Choice, response_grammar
+from chairlift.text.responses.rules.response import response_grammar
 from chairlift.text.responses.templates.find import begins_in_reasoning
 from chairlift.text.responses.templates.model_format import ModelFormat
 from chairlift.text.responses.tools.call_ids import new_call_id
@@ -33,7 +33,7 @@ class Asked:
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
-    choice: Choice = "auto"  # none, auto, required, or the name of a tool
+    choice: str = "auto"  # none, auto, required, or the name of a tool
     is_parallel: bool = True  # several calls in one answer
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool | None = None  # None: as the chat template has it; `enable_thinking` in `template_kwargs` counts first
@@ -99,7 +99,7 @@ class ChatTurn:
         grammar = response_grammar(
             self.read_as.format.template,
             self.may_call,
-            self.asked.choice,
+            self.asked.choice != "auto",
             parallel=self.asked.is_parallel,
             structured=params.structured,
             thinks=self.thinks,
@@ -162,4 +162,4 @@ def _may_call(format: ModelFormat | None, asked: Asked) -> tuple[Tool, ...]:
         return ()
     if tools and format is not None and not format.template.can_call:
         raise InvalidRequest("tools", f"models of the format {format.name!r} cannot call tools")
-    return tools
+    return tuple(tool for tool in tools if asked.choice in ("auto", "required", tool.name))

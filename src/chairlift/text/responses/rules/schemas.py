@@ -22,15 +22,14 @@ _OF_WHOLE_OBJECTS = (
 )  # fmt: skip
 
 
-def schema_of(tool: Tool, index: int) -> dict[str, Any]:
-    """`index`: of the tool in the request, for the error."""
+def schema_of(tool: Tool) -> dict[str, Any]:
     schema = tool.schema
     fault = _fault(json.dumps(schema, sort_keys=False))
     if not fault:
         return schema
     if tool.strict:
         place = failing_place(schema, fault, json_schema_fault)
-        raise InvalidRequest(f"tools[{index}].function.parameters", f"at {place or '/'}: {fault}")
+        raise InvalidRequest(f"tools[{tool.index}].function.parameters", f"at {place or '/'}: {fault}")
     return {"type": "object"}
 
 

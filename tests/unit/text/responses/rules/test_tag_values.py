@@ -26,7 +26,7 @@ def tool_of(value: Any, is_strict: bool | None = True, **more: Any) -> Tool:
 
 
 def grammar(tool: Tool, family: str = "qwen3-coder") -> Structured:
-    made = response_grammar(BY_NAME[family], [tool], "required", parallel=False, thinks=False)
+    made = response_grammar(BY_NAME[family], [tool], True, parallel=False, thinks=False)
     assert made is not None
     return made
 
