@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.messages import chat_messages
 from chairlift.server.openai.requests import ChatRequest, TokenizeRequest
-from chairlift.text.responses.tools.choice import read_choice
+from chairlift.text.responses.tools.choice import read_allowed, read_choice
 from chairlift.text.responses.turn import Asked
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
@@ -28,6 +28,7 @@ def asked_of(request: ChatRequest | TokenizeRequest) -> Asked:
         messages=chat_messages(request.messages or []),
         tools=tools,
         choice=_choice(request, bool(tools)),
+        allowed=read_allowed(request.tool_choice),
         is_parallel=not is_single,
         template_kwargs=kwargs,
         thinks=_thinks(request),
