@@ -126,6 +126,8 @@ def strict(schema: dict[str, Any]) -> list[dict[str, Any]]:
          {"messages": [*HI, {"role": "assistant", "tool_calls": [CALLED], "function_call": {"name": "f"}}]}),
         ("messages[1].function_call.name",
          {"messages": [*HI, {"role": "assistant", "function_call": {"arguments": ""}}], "functions": [{"name": "f"}]}),
+        ("messages[1].function_call.arguments",
+         {"messages": [*HI, {"role": "assistant", "function_call": {"name": "f", "arguments": "{"}}]}),
         ("messages[1].function_call",
          {"messages": [*HI, {"role": "user", "content": "a", "function_call": {"name": "f"}}],
           "functions": [{"name": "f"}]}),
