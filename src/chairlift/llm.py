@@ -26,7 +26,7 @@ from chairlift.text.prompt_forms import TokenIds, is_chat, read_chats, read_prom
 from chairlift.text.responses.reading.gathered import ToolCall, gathered
 from chairlift.text.responses.reading.stream import ResponseStream
 from chairlift.text.responses.templates.model_format import format_of
-from chairlift.text.responses.tools.choice import read_choice
+from chairlift.text.responses.tools.choice import read_allowed, read_choice
 from chairlift.text.responses.turn import Asked, ChatTurn, ReadAs, turn_of
 from chairlift.text.stream import TextStream
 from chairlift.text.structured.checker import StructuredChecker
@@ -182,6 +182,7 @@ class LLM:
                     messages=chat,
                     tools=tools or (),
                     choice=read_choice(tool_choice, bool(tools)),
+                    allowed=read_allowed(tool_choice),
                     is_parallel=parallel_tool_calls,
                     template_kwargs=chat_template_kwargs or {},
                     thinks=enable_thinking,

@@ -59,7 +59,7 @@ def test_expressions_choices_and_grammars(names: dict[str, Any]) -> None:
     assert names["side"].message.content in ("heads", "tails")
     assert re.fullmatch("SELECT (name|age) FROM people", names["query"].message.content)
     ages = re.findall("<age>(.*?)</age>", names["tagged"].message.content)
-    assert all(0 <= int(age) <= 150 for age in ages)
+    assert ages and all(0 <= int(age) <= 150 for age in ages)
 
 
 def test_tools(names: dict[str, Any]) -> None:

@@ -190,7 +190,7 @@ class Answer:
         """And the text as the model wrote it."""
         texts = self._texts[delta.sample]
         assert isinstance(texts, ResponseStream)
-        return msgspec.structs.replace(delta, events=texts.events()), texts.written
+        return msgspec.structs.replace(delta, events=texts.events()), texts.take_written()
 
     def _num_computed(self) -> int:
         """Generated tokens, also those that the client never read. A beam search shows only its answers, at its end:

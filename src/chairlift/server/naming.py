@@ -15,7 +15,10 @@ def naming(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
-        raise InvalidRequest(_renamed(error.field, names), error.message) from error
+        field = _renamed(error.field, names)
+        if field == error.field:  # and of its own kind, which may tell who pays for it
+            raise
+        raise InvalidRequest(field, error.message) from error
 
 
 def _renamed(field: str, names: Mapping[str, str]) -> str:

@@ -5,14 +5,13 @@ encode its text with `add_special=False`. Control tokens in that text may have o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.responses.tools.history import variants
 from chairlift.text.template import run
-from chairlift.text.template_limits import TemplateFails
+from chairlift.text.template_limits import TemplateFails, TemplateTooCostly
 from chairlift.text.tokenizer import Tokenizer
 
 Chat = list[dict[str, Any]]
@@ -64,10 +63,16 @@ def _with_calls(run_template: _Run, tokenizer: Tokenizer, chat: Chat, adds: bool
     """Templates differ in how they want calls, and fail on other forms."""
     try:
         return run_template(tokenizer, chat, adds, extra)
+    except TemplateTooCostly:
+        raise
     except TemplateFails:
         for variant in variants(chat):
-            with suppress(TemplateFails):
+            try:
                 return run_template(tokenizer, variant, adds, extra)
+            except TemplateTooCostly:
+                raise
+            except TemplateFails:
+                continue
         raise
 
 

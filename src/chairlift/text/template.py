@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 
-from chairlift.text.template_limits import MAX_MESSAGE, Sandbox, TemplateFails, grant, joined
+from chairlift.text.template_limits import MAX_MESSAGE, Sandbox, TemplateFails, TemplateTooCostly, grant, joined
 
 MAX_SECONDS = 1.0  # of the thread's processor time; 8 MiB in messages of a KiB take up to 0.4
 MAX_GROWTH = 128 * 2**20  # bytes that the process may grow by after the first tick
@@ -48,7 +48,7 @@ def _compiled(template: str) -> jinja2.Template:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raises `TemplateFails` inside at the first tick past a limit; in the main thread only."""
+    """Raises `TemplateTooCostly` inside at the first tick past a limit; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -60,11 +60,11 @@ def _limited() -> Iterator[None]:
         if until_s is None:
             return
         if time.thread_time() > until_s:
-            raise TemplateFails(f"takes more than {MAX_SECONDS:g} s over them")
+            raise TemplateTooCostly(f"takes more than {MAX_SECONDS:g} s over them")
         held = _held_bytes()
         held_first = held_first or held
         if held - held_first > MAX_GROWTH:
-            raise TemplateFails("takes too much memory for them")
+            raise TemplateTooCostly("takes too much memory for them")
 
     before = signal.signal(signal.SIGPROF, tick)
     timer = signal.setitimer(signal.ITIMER_PROF, _TICK_S, _TICK_S)

@@ -41,6 +41,10 @@ class TemplateFails(Exception):
     """A template refuses its input, fails on it, or takes too much for it; the message says which."""
 
 
+class TemplateTooCostly(TemplateFails):
+    """It takes too much time or memory: trying it on other forms of the input would cost as much again."""
+
+
 def grant() -> None:
     """Begin a rendering."""
     _left.set(MAX_GATHERED)
@@ -57,7 +61,7 @@ def joined(parts: Iterable[str]) -> str:
 
 def _fit(size: int, limit: int | None = None) -> None:
     if size > (MAX_CHARACTERS if limit is None else limit):
-        raise TemplateFails("makes too much of them")
+        raise TemplateTooCostly("makes too much of them")
 
 
 def _weight(value: Any, limit: int) -> int:

@@ -249,3 +249,11 @@ async def test_of_very_many_fields_without_effect_some_are_named() -> None:
     told = await HttpWorld().post("/v1/completions", {"prompt": "Hi"} | {f"f{i}": 1 for i in range(1000)})
     names = told.headers["x-chairlift-ignored"].split(",")
     assert (len(names), names[0], names[-1]) == (21, "f0", "and-980-more")
+
+
+async def test_a_shape_that_needs_more_than_the_default_is_refused() -> None:
+    body = {"prompt": "Hi", "guided_choice": ["a long choice of words that takes more tokens than there are"]}
+    response = await HttpWorld(SAYS).post("/v1/completions", body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "max_tokens")
+    assert "16 is too few" in response.json()["error"]["message"]
+    assert (await HttpWorld(SAYS).post("/v1/completions", body | {"max_tokens": 60})).status_code == 200

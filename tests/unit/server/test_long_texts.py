@@ -1,6 +1,7 @@
 """Text that is too long: refused by its characters or at the token too many, by one thread, and paid for."""
 
 import asyncio
+import json
 import threading
 from dataclasses import replace
 from itertools import pairwise
@@ -12,13 +13,15 @@ import pytest
 from chairlift.live.shared_memory.counts import Count
 from chairlift.live.shared_memory.rate_limits import RateLimits
 from chairlift.server.admission import bodies
-from chairlift.server.openai import exchange
+from chairlift.server.openai import exchange, turns
 from chairlift.server.openai.models import MAX_TOKENS
+from chairlift.text.responses.turn import ChatTurn, turn_of
 from chairlift.text.tokenizer import Tokenizer
 from fakes.http_world import HttpWorld
 
 ALICE = "sk-alice-0123456789"
 LONG = 20 * 2**20
+HELLO = {"role": "user", "content": "Hello"}
 BODIES: dict[str, Any] = {
     "/v1/completions": lambda text: {"prompt": text, "max_tokens": 1},
     "/v1/chat/completions": lambda text: {"messages": [{"role": "user", "content": text}], "max_tokens": 1},
@@ -63,6 +66,40 @@ async def test_more_characters_than_could_fit_are_refused_without_making_a_token
         assert answer.status_code == 400
         assert "characters make more than" in answer.json()["error"]["message"]
     assert encoded == []
+
+
+def called(text: str) -> list[dict[str, Any]]:
+    function = {"name": "f", "arguments": json.dumps({"a": text})}
+    return [HELLO, {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": function}]}]
+
+
+def tool(text: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "description": text}}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_early"),
+    [
+        (lambda text: {"messages": called(text)}, True),
+        (lambda text: {"messages": [HELLO], "tools": [tool(text)]}, True),
+        (lambda text: {"messages": [HELLO], "tools": [tool(text)], "tool_choice": "none"}, False),
+    ],
+    ids=["arguments", "tools", "tools that are not shown"],
+)
+async def test_calls_and_tools_count_before_the_prompt_is_made(
+    body: Any, is_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def noting(*given: Any) -> ChatTurn:
+        made.append(given)
+        return turn_of(*given)
+
+    monkeypatch.setattr(turns, "turn_of", noting)
+    answer = await big_world().post("/v1/chat/completions", body("Hello there. " * 300_000))
+    if is_early:
+        assert "characters make more than" in answer.json()["error"]["message"]
+    assert (answer.status_code, bool(made)) == ((400, False) if is_early else (200, True))
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/tokenize"])

@@ -12,6 +12,7 @@ CALLED = {"id": "call_1", "type": "function", "function": {"name": "weather", "a
 ASKED = [*HI, {"role": "assistant", "content": None, "tool_calls": [CALLED]}]
 RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "Sun"}
 NAMED = {"type": "function", "function": {"name": "weather"}}
+FLAT = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "now"}]}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 AS_JSON = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 
@@ -36,6 +37,11 @@ async def refused(world: HttpWorld, **body: Any) -> tuple[str, str]:
 
 def tool(name: str, **fields: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **fields}}
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    inside = {"mode": mode, "tools": [{"type": "function", "function": {"name": name}} for name in names]}
+    return {"type": "allowed_tools", "allowed_tools": inside}
 
 
 def strict(schema: dict[str, Any]) -> list[dict[str, Any]]:
@@ -63,7 +69,17 @@ def strict(schema: dict[str, Any]) -> list[dict[str, Any]]:
         ("tool_choice", {"tools": TOOLS, "tool_choice": "sometimes"}),
         ("tool_choice", {"tools": [NOW], "tool_choice": NAMED}),
         ("tool_choice", {"tools": TOOLS, "tool_choice": 5}),
-        ("tool_choice.type", {"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}),
+        ("tool_choice.type", {"tools": TOOLS, "tool_choice": {"type": "custom"}}),
+        ("tool_choice", {"tool_choice": allowed("auto", "now")}),
+        ("tool_choice.mode", {"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}),
+        ("tool_choice.allowed_tools", {"tools": TOOLS, "tool_choice": {"type": "allowed_tools", "allowed_tools": 5}}),
+        ("tool_choice.allowed_tools.mode", {"tools": TOOLS, "tool_choice": allowed("none", "now")}),
+        ("tool_choice.allowed_tools.tools", {"tools": TOOLS, "tool_choice": allowed("auto")}),
+        ("tool_choice.allowed_tools.tools[1].function.name",
+         {"tools": TOOLS, "tool_choice": allowed("auto", "now", "later")}),
+        ("tool_choice.tools[0].name", {"tools": TOOLS, "tool_choice": FLAT | {"tools": [{"name": "later"}]}}),
+        ("tool_choice.tools[0].name", {"tools": TOOLS, "tool_choice": FLAT | {"tools": [{}]}}),
+        ("tool_choice.tools[0]", {"tools": TOOLS, "tool_choice": FLAT | {"tools": [{"type": "mcp"}]}}),
         ("tool_choice.function.name", {"tools": TOOLS, "tool_choice": {"type": "function"}}),
         ("tool_choice.function.name", {"tools": TOOLS, "tool_choice": {"type": "function", "function": {}}}),
         ("tool_choice.function.name",
@@ -110,6 +126,8 @@ def strict(schema: dict[str, Any]) -> list[dict[str, Any]]:
          {"messages": [*HI, {"role": "assistant", "tool_calls": [CALLED], "function_call": {"name": "f"}}]}),
         ("messages[1].function_call.name",
          {"messages": [*HI, {"role": "assistant", "function_call": {"arguments": ""}}], "functions": [{"name": "f"}]}),
+        ("messages[1].function_call.arguments",
+         {"messages": [*HI, {"role": "assistant", "function_call": {"name": "f", "arguments": "{"}}]}),
         ("messages[1].function_call",
          {"messages": [*HI, {"role": "user", "content": "a", "function_call": {"name": "f"}}],
           "functions": [{"name": "f"}]}),
@@ -170,6 +188,13 @@ async def test_tools_and_calls_and_results_reach_the_template() -> None:
     assert '"arguments": {"city": "Bern"}' in text and "<|im_start|>tool weather call_" in text
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_an_answer_may_be_reasoning_alone(name: str) -> None:
+    messages = [*HI, {"role": "assistant", "content": None, name: "Hm."}, *HI]
+    text = await prompt_of(tool_world("hermes", "Fine."), messages=messages)
+    assert "assistant\n<think>Hm.</think><|im_end|>" in text
+
+
 async def test_mistral_gets_ids_of_nine_characters() -> None:
     text = await prompt_of(tool_world("mistral", "Fine."), messages=[*ASKED, RESULT], tools=[WEATHER])
     ids = {line.split()[-1] for line in text.splitlines() if line.startswith("<|im_start|>tool")}
@@ -220,6 +245,15 @@ async def test_parallel_calls_are_forbidden_by_the_grammar() -> None:
         for each in (True, False)
     ]
     assert many != one
+
+
+@pytest.mark.parametrize("choice", [allowed("required", "now"), allowed("auto", "now"), FLAT])
+async def test_allowed_tools_may_be_called_and_all_are_shown(choice: dict[str, Any]) -> None:
+    world = tool_world("hermes", "Fine.")
+    shape = (await submitted(world, tools=TOOLS, tool_choice=choice)).params.structured
+    assert await prompt_of(world, tools=TOOLS, tool_choice=choice) == await prompt_of(world, tools=TOOLS)
+    mode = choice.get("mode") or choice["allowed_tools"]["mode"]
+    assert shape == (await submitted(world, tools=[NOW], tool_choice=mode)).params.structured
 
 
 async def test_reasoning_is_switched_by_the_template() -> None:

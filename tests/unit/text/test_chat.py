@@ -6,6 +6,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.text import chat as chats
+from chairlift.text.template_limits import TemplateFails, TemplateTooCostly
 from chairlift.text.tokenizer import Tokenizer
 from unit.text.vocabularies import byte_level
 
@@ -174,3 +175,27 @@ def test_what_is_not_a_list_of_messages_is_refused_with_an_example(messages: Any
     with pytest.raises(InvalidRequest) as refusal:
         render(tokenizer(CHATML), messages)
     assert complaint in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("failures", "num_tries"),
+    [
+        ([TemplateFails("a")], 4),  # the messages, and three other forms of calls
+        ([TemplateTooCostly("a")], 1),
+        ([TemplateFails("a"), TemplateTooCostly("b")], 2),
+    ],
+)
+def test_a_template_that_takes_too_much_is_not_tried_on_other_forms(
+    monkeypatch: pytest.MonkeyPatch, failures: list[TemplateFails], num_tries: int
+) -> None:
+    tries = []
+
+    def fail(*_: object) -> str:
+        tries.append(failures[min(len(tries), len(failures) - 1)])
+        raise tries[-1]
+
+    monkeypatch.setattr(chats, "run", fail)
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    with pytest.raises(InvalidRequest):
+        chats.render(tokenizer("x"), [{"role": "assistant", "tool_calls": [call]}], escape_special_tokens=False)
+    assert len(tries) == num_tries

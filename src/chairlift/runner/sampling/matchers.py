@@ -101,6 +101,7 @@ class Matchers:
             while len(self._followed) > self._max_kept:
                 self._followed.popitem(last=False)
         self._followed.move_to_end(request.id)
+        assert len(output) >= followed.num_tokens  # tokens that were followed are never taken back
         new = list(output[followed.num_tokens :])
         followed.num_tokens = len(output)
         if new and not followed.matcher.consume_tokens(new):

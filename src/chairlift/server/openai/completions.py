@@ -37,7 +37,7 @@ async def completions(http: Request) -> Response:
     attributes = attributes_of(http, request, time_left.given_s)
     limit = context.prompt_limit()
     with charged(http, limit):
-        await check_shape(context, request, params)
+        await check_shape(context, request, params, DEFAULT_TOKENS)
         prompts = await completion_prompts(context, request, limit)
         request = replace_fields(request, prompt="")  # frees it: it may be long, and the answer slow
         leave_body(http.scope)

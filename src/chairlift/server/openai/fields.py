@@ -83,7 +83,7 @@ def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
     for name in sorted(others & kind.refused.keys()):
         if fields[name]:
             raise InvalidRequest(name, kind.refused[name])
-    refuse_unbuilt(others if "stream" in known else others & _IN_PROMPT, fields)
+    _refuse_unbuilt(others if "stream" in known else others & _IN_PROMPT, fields)
     try:
         request = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
@@ -91,11 +91,11 @@ def read(body: bytes | bytearray, kind: type[T]) -> tuple[T, list[str]]:
     return request, [name for name in unknown(fields, known_of(kind)) if name not in _KNOWN_OF]
 
 
-def refuse_unbuilt(names: set[str], fields: Mapping[str, Any], prefix: str = "") -> None:
+def _refuse_unbuilt(names: set[str], fields: Mapping[str, Any]) -> None:
     for name in sorted(names & _NOT_BUILT):
         value = fields[name]
         if value and value not in _HARMLESS.get(name, ()):
-            raise InvalidRequest(prefix + name, "is not supported by this server; leave it out")
+            raise InvalidRequest(name, "is not supported by this server; leave it out")
 
 
 def _decode(body: bytes | bytearray, kind: type[T]) -> Any:

@@ -51,6 +51,8 @@ def _content(where: str, message: Message) -> str | None:
     if message.content is None:
         if message.role == "assistant" and (message.tool_calls or message.function_call):
             return None
+        if message.role == "assistant" and (message.reasoning_content or message.reasoning):
+            return ""
         raise InvalidRequest(f"{where}.content", "is required")
     return message.content if isinstance(message.content, str) else _joined(where, message.content)
 

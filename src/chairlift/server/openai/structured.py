@@ -71,11 +71,15 @@ def naming_shape(request: StructuredFields) -> Iterator[None]:
         raise InvalidRequest(shape.field, error.message) from error
 
 
-async def check_shape(context: ServerContext, request: StructuredFields, params: SamplingParams) -> None:
-    """Raises `InvalidRequest` for a shape that no answer can be held to, or none of `max_tokens`."""
+async def check_shape(
+    context: ServerContext, request: StructuredFields, params: SamplingParams, default_tokens: int | None = None
+) -> None:
+    """Raises `InvalidRequest` for a shape that no answer can be held to, or none of `max_tokens`. `default_tokens`:
+    the most where the request does not say."""
     if params.structured is not None:
+        most = default_tokens if params.max_tokens is None else params.max_tokens
         with naming_shape(request):
-            await context.encoder.in_thread(partial(context.structured.check, params.structured, params.max_tokens))
+            await context.encoder.in_thread(partial(context.structured.check, params.structured, most))
 
 
 def _shapes(request: StructuredFields) -> Iterator[Shape | None]:

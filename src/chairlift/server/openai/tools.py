@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.server.naming import naming
 from chairlift.server.openai.messages import chat_messages
 from chairlift.server.openai.requests import ChatRequest, TokenizeRequest
-from chairlift.text.responses.tools.choice import read_choice
+from chairlift.text.responses.tools.choice import read_allowed, read_choice
 from chairlift.text.responses.turn import Asked
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
@@ -28,6 +29,7 @@ def asked_of(request: ChatRequest | TokenizeRequest) -> Asked:
         messages=chat_messages(request.messages or []),
         tools=tools,
         choice=_choice(request, bool(tools)),
+        allowed=read_allowed(request.tool_choice),
         is_parallel=not is_single,
         template_kwargs=kwargs,
         thinks=_thinks(request),
@@ -47,14 +49,21 @@ def naming_tools(request: ChatRequest | TokenizeRequest) -> Iterator[None]:
     """Errors inside name the older fields, and `thinking_token_budget`, where the body has them."""
     try:
         yield
-    except InvalidRequest as error:
-        if error.field == "thinking_budget" and request.thinking_token_budget is not None:
-            raise InvalidRequest("thinking_token_budget", error.message) from error
-        if not is_older(request) or not error.field.startswith(("tools", "tool_choice")):
+    except InvalidRequest:
+        with naming(_names(request)):
             raise
-        field = error.field.replace("tool_choice.function", "function_call").replace("tool_choice", "function_call")
-        field = field.replace("tools", "functions", 1).replace("].function", "]", 1)
-        raise InvalidRequest(field, error.message) from error
+
+
+def _names(request: ChatRequest | TokenizeRequest) -> dict[str, str]:
+    """What the body calls its fields, where that is not the usual name."""
+    names = {"thinking_budget": "thinking_token_budget"} if request.thinking_token_budget is not None else {}
+    for index, message in enumerate(request.messages or ()):
+        if message.function_call:
+            names[f"messages[{index}].tool_calls[0].function"] = f"messages[{index}].function_call"
+    if is_older(request):
+        names |= {"tools": "functions", "tool_choice": "function_call", "tool_choice.function": "function_call"}
+        names |= {f"tools[{index}].function": f"functions[{index}]" for index in range(len(request.functions or ()))}
+    return names
 
 
 def _choice(request: ChatRequest | TokenizeRequest, has_tools: bool) -> str:

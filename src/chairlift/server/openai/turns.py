@@ -2,20 +2,31 @@
 
 from functools import partial
 
+import msgspec
+
 from chairlift.core.params import SamplingParams
 from chairlift.server.context import ServerContext
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.openai.requests import ChatRequest, TokenizeRequest
 from chairlift.server.openai.structured import naming_shape
 from chairlift.server.openai.tools import asked_of, naming_tools
-from chairlift.text.responses.turn import ChatTurn, turn_of
+from chairlift.text.responses.turn import Asked, ChatTurn, turn_of
 
 
 async def chat_turn(context: ServerContext, request: ChatRequest | TokenizeRequest, limit: TokenLimit) -> ChatTurn:
     with naming_tools(request):
         asked = asked_of(request)
-        await context.encoder.check(sum(len(each["content"] or "") for each in asked.messages), limit)
+        await context.encoder.check(_num_characters(asked), limit)
         return turn_of(context.tokenizer, context.format, asked, context.settings.escape_special_tokens)
+
+
+def _num_characters(asked: Asked) -> int:
+    """Of what every prompt of the turn shows; templates may leave reasoning out."""
+    contents = sum(len(each["content"] or "") for each in asked.messages)
+    calls = (call["function"].get("arguments") for each in asked.messages for call in each.get("tool_calls", ()))
+    arguments = sum(len(each) for each in calls if isinstance(each, str))
+    shown = asked.tools if asked.choice != "none" else ()
+    return contents + arguments + len(msgspec.json.encode(shown).decode())
 
 
 async def turn_tokens(context: ServerContext, turn: ChatTurn, limit: TokenLimit) -> list[int]:

@@ -13,7 +13,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.text.chat import render
 from chairlift.text.responses.reading.reader import ResponseReader
 from chairlift.text.responses.reading.stream import ResponseStream
-from chairlift.text.responses.rules.response import Choice, response_grammar
+from chairlift.text.responses.rules.response import response_grammar
 from chairlift.text.responses.templates.find import begins_in_reasoning
 from chairlift.text.responses.templates.model_format import ModelFormat
 from chairlift.text.responses.tools.call_ids import new_call_id
@@ -33,7 +33,8 @@ class Asked:
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
-    choice: Choice = "auto"  # none, auto, required, or the name of a tool
+    choice: str = "auto"  # none, auto, required, or the name of a tool
+    allowed: Mapping[str, str] | None = None  # names of tools that may be called, with their places; None: all
     is_parallel: bool = True  # several calls in one answer
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool | None = None  # None: as the chat template has it; `enable_thinking` in `template_kwargs` counts first
@@ -99,7 +100,7 @@ class ChatTurn:
         grammar = response_grammar(
             self.read_as.format.template,
             self.may_call,
-            self.asked.choice,
+            self.asked.choice != "auto",
             parallel=self.asked.is_parallel,
             structured=params.structured,
             thinks=self.thinks,
@@ -162,4 +163,9 @@ def _may_call(format: ModelFormat | None, asked: Asked) -> tuple[Tool, ...]:
         return ()
     if tools and format is not None and not format.template.can_call:
         raise InvalidRequest("tools", f"models of the format {format.name!r} cannot call tools")
-    return tools
+    names = tuple(tool.name for tool in tools)
+    for name, place in (asked.allowed or {}).items():
+        if name not in names:
+            raise InvalidRequest(place, f"no tool is named {name[:128]!r}")
+    allowed = names if asked.allowed is None else asked.allowed
+    return tuple(tool for tool in tools if tool.name in allowed and asked.choice in ("auto", "required", tool.name))

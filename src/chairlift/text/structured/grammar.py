@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
-from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
-from chairlift.text.structured.lark import JSON_OPTIONS, escaped
+from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of
 from chairlift.text.structured.places import failing_place
 from chairlift.text.structured.tags import tags_grammar
 
@@ -56,6 +55,12 @@ def json_schema_fault(schema: Any) -> str:
     return messages[0] if is_wrong else ""
 
 
+def regex_fault(pattern: str) -> str:
+    """Why it is no expression; empty where it is one."""
+    is_wrong, messages = _validated(LLMatcher.grammar_from_regex(pattern))
+    return messages[0] if is_wrong else ""
+
+
 def _validated(grammar: str, vocabulary: LLTokenizer | None = None) -> tuple[bool, list[str]]:
     """Whether it is wrong, and why or what is to be heeded."""
     try:
@@ -86,12 +91,7 @@ def _of_choice(source: str) -> str:
 
 
 def _of_grammar(source: str) -> str:
-    if "::=" not in source:
-        return LLMatcher.grammar_from_lark(source)
-    try:
-        return LLMatcher.grammar_from_lark(gbnf_to_lark(source))
-    except Exception as error:  # of the library's translator, which raises what it meets
-        raise _wrong(f"not a grammar in GBNF: {error}") from error
+    return LLMatcher.grammar_from_lark(lark_of(source))
 
 
 def _of_tags(source: str) -> str:

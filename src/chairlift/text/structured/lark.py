@@ -9,7 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from chairlift.core.errors import InvalidRequest
+
 ANY_TEXT = r"(?s:.*)"
+_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 _META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/-]")
 # What a schema says of itself in "x-guidance" gives way to these.
 _BLANKS = r"[ \t]{0,2}|\n[ \t]{0,20}"  # between the parts of JSON: none, a few, or one line break with its indent
@@ -43,6 +48,17 @@ def json_value(schema: Any) -> str:
 
 def either(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"({' | '.join(parts)})"
+
+
+def lark_of(source: str) -> str:
+    """A grammar in Lark, of one in Lark or GBNF."""
+    if not _GBNF.search(source):
+        return source
+    try:
+        lark = gbnf_to_lark(source)
+    except Exception as error:  # of the library's translator, which raises what it meets
+        raise InvalidRequest("structured", f"not a grammar in GBNF: {error}") from error
+    return "\n".join(line for line in lark.splitlines() if not line.startswith("%llguidance"))
 
 
 class Rules:

@@ -3,11 +3,9 @@
 import json
 from typing import Any
 
-from llguidance.gbnf_to_lark import gbnf_to_lark
-
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
-from chairlift.text.structured.lark import either, expression, json_value, literal
+from chairlift.text.structured.lark import either, expression, json_value, lark_of, literal
 from chairlift.text.structured.tags import tags_grammar
 
 
@@ -20,19 +18,8 @@ def nested(structured: Structured) -> str:
         return either([literal(text) for text in _loaded(source)])
     if structured.kind == "regex":
         return expression(source)
-    return f"%lark {{\n{_lark(structured)}\n}}"
-
-
-def _lark(structured: Structured) -> str:
-    if structured.kind == "structural_tag":
-        return tags_grammar(_loaded(structured.source))
-    if "::=" not in structured.source:
-        return structured.source
-    try:
-        lark = gbnf_to_lark(structured.source)
-    except Exception as error:  # of the library's translator, which raises what it meets
-        raise InvalidRequest("structured", f"not a grammar in GBNF: {error}") from error
-    return "\n".join(line for line in lark.splitlines() if not line.startswith("%llguidance"))
+    inner = tags_grammar(_loaded(source)) if structured.kind == "structural_tag" else lark_of(source)
+    return f"%lark {{\n{inner}\n}}"
 
 
 def _loaded(source: str) -> Any:

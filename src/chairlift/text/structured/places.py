@@ -1,25 +1,70 @@
-"""Where in a JSON schema a fault lies, as a JSON pointer: the smallest part that has the fault by itself."""
+"""Where in a JSON schema a fault lies, as a JSON pointer.
 
+Always: the search takes little time whatever the schema; the place of a fault that was not found in it is an outer one.
+"""
+
+import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+Faults = Callable[[Any], str]  # why no answer can be held to a schema; empty where one can
+Parts = list[tuple[str, dict[str, Any]]]  # by their pointers
 # Keywords that hold a schema, a list of them, or schemas by name.
 _HOLDERS = (
     "properties", "patternProperties", "$defs", "definitions", "items", "prefixItems", "additionalProperties",
     "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "propertyNames",
 )  # fmt: skip
+_BY_NAME = _HOLDERS[:4]
 _SHARED = ("$defs", "definitions")  # what references lead to
-_MAX_TRIALS = 200  # parts that are looked at: a bound on the time
+_LEFT_OUT = ("$ref", *_SHARED, "properties", "required")  # have no faults of their own, or take time
+_MAX_SECONDS = 0.015  # of the thread's processor time
+_CHUNK = 2048  # characters of parts that are looked at in one trial
 
 
-def failing_place(schema: Any, fault: str, fault_of: Callable[[Any], str]) -> str:
-    """The pointer of the deepest part for which `fault_of` still gives this fault; empty: the schema itself."""
+def failing_place(schema: Any, fault: str, fault_of: Faults) -> str:
+    """The pointer of a part that has this fault by itself, or of the deepest one that has it with all below it; empty:
+    the schema itself."""
+    until_s = time.thread_time() + _MAX_SECONDS
+    for some in _chunks(schema):
+        if time.thread_time() > until_s:
+            return ""
+        if _have_fault(some, fault, fault_of):
+            return _first(some, fault, fault_of)
+    return _deepest(schema, fault, fault_of, until_s)
+
+
+def _chunks(schema: Any) -> Iterator[Parts]:
+    """All parts, with any value allowed below them."""
+    some: Parts = []
+    num_characters = 0
+    for place, part in _all(schema):
+        some.append((place, _opened(part)))
+        num_characters += len(json.dumps(some[-1][1]))
+        if num_characters > _CHUNK:
+            yield some
+            some, num_characters = [], 0
+    yield some
+
+
+def _have_fault(some: Parts, fault: str, fault_of: Faults) -> bool:
+    return fault_of({"type": "array", "prefixItems": [part for _, part in some]}) == fault
+
+
+def _first(some: Parts, fault: str, fault_of: Faults) -> str:
+    """The place of the first of them that has it, found by halves."""
+    while len(some) > 1:
+        half = some[: len(some) // 2]
+        some = half if _have_fault(half, fault, fault_of) else some[len(half) :]
+    return some[0][0]
+
+
+def _deepest(schema: Any, fault: str, fault_of: Faults, until_s: float) -> str:
     shared = {name: schema[name] for name in _SHARED if isinstance(schema, dict) and name in schema}
-    place, part, trials = "", schema, 0
+    place, part = "", schema
     while True:
         for below, inner in parts(part):
-            trials += 1
-            if trials > _MAX_TRIALS:
+            if time.thread_time() > until_s:
                 return place
             if isinstance(inner, dict) and fault_of(shared | inner) == fault:
                 place, part = place + below, inner
@@ -28,13 +73,35 @@ def failing_place(schema: Any, fault: str, fault_of: Callable[[Any], str]) -> st
             return place
 
 
+def _all(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A schema and all below it, outer ones first."""
+    waiting = [("", schema)]
+    while waiting:
+        place, part = waiting.pop()
+        if isinstance(part, dict):
+            yield place, part
+            waiting += [(place + below, inner) for below, inner in parts(part)][::-1]
+
+
+def _opened(schema: dict[str, Any]) -> dict[str, Any]:
+    """With any value allowed below it."""
+    made = {key: value for key, value in schema.items() if key not in _LEFT_OUT}
+    for name in made.keys() & set(_HOLDERS):
+        held = made[name]
+        if isinstance(held, list):
+            made[name] = [{}] * bool(held)
+        elif isinstance(held, dict):
+            made[name] = {key: {} for key in held} if name == "patternProperties" else {}
+    return made
+
+
 def parts(schema: Any) -> Iterator[tuple[str, Any]]:
     """The schemas right below one, by the pointer from it."""
     for name in _HOLDERS if isinstance(schema, dict) else ():
         held = schema.get(name)
         if isinstance(held, list):
             yield from ((f"/{name}/{index}", each) for index, each in enumerate(held))
-        elif isinstance(held, dict) and name in _HOLDERS[:4]:
+        elif isinstance(held, dict) and name in _BY_NAME:
             yield from ((f"/{name}/{_escaped(key)}", each) for key, each in held.items())
         elif isinstance(held, dict):
             yield f"/{name}", held

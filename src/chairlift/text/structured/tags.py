@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.structured.lark import Rules, either, expression, json_value, literal
+from chairlift.text.structured.lark import Rules, either, expression, json_value, lark_of, literal
 
 _Format = Callable[[Rules, Mapping[str, Any], str, str], str]
 
@@ -61,9 +61,10 @@ def _regex(rules: Rules, node: Mapping[str, Any], place: str, end: str) -> str:
 
 
 def _grammar(rules: Rules, node: Mapping[str, Any], place: str, end: str) -> str:
-    source = _text(node, "grammar", place)
-    if "::=" in source:
-        raise _wrong(f"{place}/grammar", "must be in Lark here")
+    try:
+        source = lark_of(_text(node, "grammar", place))
+    except InvalidRequest as error:
+        raise _wrong(f"{place}/grammar", error.message) from error
     return _ended(f"%lark {{\n{source}\n}}", end)
 
 

@@ -111,9 +111,14 @@ async def test_tools_that_the_server_would_run_are_left_out_and_reported() -> No
     assert [tool["name"] for tool in response.json()["tools"]] == ["weather", "now"]
 
 
-async def test_a_named_tool_is_called() -> None:
+NAMED = {"type": "function", "name": "now"}
+ALLOWED = {"type": "allowed_tools", "mode": "required", "tools": [NAMED]}
+
+
+@pytest.mark.parametrize("choice", [NAMED, ALLOWED])
+async def test_a_named_tool_is_called(choice: dict[str, Any]) -> None:
     world = tool_world("hermes", "Yes")
-    chosen = await submitted(world, tools=FLAT, tool_choice={"type": "function", "name": "now"})
+    chosen = await submitted(world, tools=FLAT, tool_choice=choice)
     assert "now" in str(chosen.params.structured)
     assert "weather" not in str(chosen.params.structured)
 
@@ -150,6 +155,8 @@ async def test_a_named_tool_is_called() -> None:
         ("tool_choice", {"tool_choice": "required"}),
         ("tool_choice", {"tools": FLAT, "tool_choice": {"type": "function", "name": "other"}}),
         ("tool_choice.name", {"tools": FLAT, "tool_choice": {"type": "function"}}),
+        ("tool_choice.mode", {"tools": FLAT, "tool_choice": ALLOWED | {"mode": "none"}}),
+        ("tool_choice.tools[0].name", {"tools": FLAT, "tool_choice": ALLOWED | {"tools": [NAMED | {"name": "x"}]}}),
         ("tool_choice.type", {"tools": FLAT, "tool_choice": {"type": "web_search"}}),
         ("text.format.type", {"text": {"format": {"type": "xml"}}}),
         ("text.format.schema", {"text": {"format": {"type": "json_schema", "name": "x"}}}),

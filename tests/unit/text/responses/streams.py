@@ -285,5 +285,16 @@ STREAMS: list[Recorded] = [
         (("weather", _BERN),),
     ),
     Recorded("gpt-oss", "no header", "Plain words.", "Plain words."),
+    Recorded("gpt-oss", "no header, a blank first", " and so on.", " and so on."),
+    Recorded("gpt-oss", "no header, a bracket first", "<b>Yes</b> or <|no|>", "<b>Yes</b> or <|no|>"),
+    Recorded("gpt-oss", "no header, a recipient first", " to=functions.x is no call", " to=functions.x is no call"),
+    Recorded(
+        "gpt-oss",
+        "no header behind reasoning",
+        "<|channel|>analysis<|message|>Hm.<|end|> Plain <|start|>assistant<|channel|>final<|message|>words.<|return|>",
+        " Plain words.",
+        reasoning="Hm.",
+    ),
+    Recorded("gpt-oss", "no channel", "<|message|>Yes.<|return|>", "Yes."),
     Recorded("gpt-oss", "answer cut", "<|channel|>final<|message|>Ye", "Ye"),
 ]

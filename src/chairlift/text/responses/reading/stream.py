@@ -19,8 +19,8 @@ class ResponseStream:
     """`stop`: the stop string that ended the sample. `end_ids`: the ids that end it. `shows_marks`: special tokens are
     handed to the reader, which leaves out those that mean nothing."""
 
-    __slots__ = ("_checker", "_detokenizer", "_ends", "_events", "_exempt", "_params", "_reader", "new_call_id",
-                 "num_reasoning", "stop", "written")  # fmt: skip
+    __slots__ = ("_checker", "_detokenizer", "_ends", "_events", "_exempt", "_params", "_reader", "_written",
+                 "new_call_id", "num_reasoning", "stop")  # fmt: skip
 
     def __init__(
         self,
@@ -41,14 +41,15 @@ class ResponseStream:
         self._exempt = params.min_tokens  # coming tokens that are not searched
         self._events: list[Event] = []
         self.num_reasoning = 0  # tokens, marks among them
-        self.written = ""  # as the model wrote it, of the last push
+        self._written = ""
         self.stop: str | None = None
 
     def push(self, token_id: int) -> str:
         """The content that may be shown now; `events` tells it with all else."""
         was_reasoning = self._reader.is_reasoning
-        self.written = "" if token_id in self._ends else self._detokenizer.push(token_id)
-        content = self._take(self._reader.push(self.written), is_exempt=self._exempt > 0)
+        text = "" if token_id in self._ends else self._detokenizer.push(token_id)
+        self._written += text
+        content = self._take(self._reader.push(text), is_exempt=self._exempt > 0)
         self.num_reasoning += was_reasoning or self._reader.is_reasoning
         self._exempt = max(0, self._exempt - 1)
         return content
@@ -58,7 +59,7 @@ class ResponseStream:
         if self.stop is not None:
             return ""
         rest = self._detokenizer.flush()
-        self.written += rest
+        self._written += rest
         content = self._take(self._reader.push(rest) + self._reader.finish())
         return content + self._release()
 
@@ -66,6 +67,11 @@ class ResponseStream:
         """What came since this was last asked."""
         events, self._events = self._events, []
         return events
+
+    def take_written(self) -> str:
+        """The text as the model wrote it, since this was last asked."""
+        written, self._written = self._written, ""
+        return written
 
     def _take(self, events: Sequence[Event], is_exempt: bool = False) -> str:
         content = ""

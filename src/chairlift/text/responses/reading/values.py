@@ -11,31 +11,77 @@ from typing import Any
 from chairlift.text.responses.reading.python_literal import literal_to_json
 
 _ALL = ("object", "array", "number", "integer", "boolean", "null", "string")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _MAX_STEPS = 8  # references that are followed
+_MAX_BRANCHES = 64
+# Keywords that no value is held to.
+NOTES = frozenset(("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment",
+                   "$defs", "definitions"))  # fmt: skip
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
     """The JSON types that a schema allows, in its order; all of them where it does not say."""
-    found = tuple(dict.fromkeys(_types(schema, root, _MAX_STEPS)))
-    return found or _ALL
+    return tuple(dict.fromkeys(kind for each in branches(schema, root) for kind in kinds_of(each)))
 
 
-def _types(schema: Any, root: Mapping[str, Any], steps: int) -> list[str]:
-    schema = resolved(schema, root)
-    if not isinstance(schema, Mapping) or steps == 0:
-        return []
-    declared = schema.get("type")
+def kinds_of(branch: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types of one branch; all of them where it does not say."""
+    declared = branch.get("type")
     if isinstance(declared, str):
-        return [declared]
-    if isinstance(declared, list):
-        return [each for each in declared if isinstance(each, str)]
-    if "const" in schema or isinstance(schema.get("enum"), list):
-        return [_type(value) for value in schema.get("enum", [schema.get("const")])]
-    choices = [each for name in ("anyOf", "oneOf", "allOf") for each in schema.get(name) or ()]
-    lists = [_types(each, root, steps - 1) for each in choices]
-    return [] if any(not each for each in lists) else [name for each in lists for name in each]
+        return (declared,)
+    if isinstance(declared, list) and declared:
+        return tuple(each for each in declared if isinstance(each, str))
+    if "const" in branch or isinstance(branch.get("enum"), list):
+        return tuple(dict.fromkeys(map(_type, branch["enum"] if "enum" in branch else [branch["const"]]))) or _ALL
+    return _ALL
+
+
+def branches(schema: Any, root: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of which a value satisfies one: those of `anyOf` and `oneOf`, behind references, each with what
+    stands beside them. A schema that cannot be taken apart is one branch."""
+    found: list[dict[str, Any]] = []
+    waiting = [(schema, _MAX_STEPS)]
+    while waiting:
+        if len(found) + len(waiting) > _MAX_BRANCHES:
+            return [{"allOf": [schema]}]
+        one, steps = waiting.pop(0)
+        whole = _whole(one, root)
+        several = next((name for name in ("anyOf", "oneOf") if isinstance(whole.get(name), list)), None)
+        if several is None:
+            found.append(whole)
+        elif steps:
+            rest = {key: each for key, each in whole.items() if key != several}
+            waiting[:0] = [(_joined(rest, _whole(each, root)), steps - 1) for each in whole[several]]
+    return found or [{}]
+
+
+def _whole(schema: Any, root: Mapping[str, Any], joins: bool = True) -> dict[str, Any]:
+    """With what a reference adds to it, and all of several: one deep, because a schema may hold itself."""
+    if not isinstance(schema, Mapping):
+        return {} if schema is not False else {"enum": []}
+    target = resolved(schema, root)
+    if target is not schema:
+        beside = {key: each for key, each in schema.items() if key != "$ref"}
+        schema = _joined(beside, target if isinstance(target, Mapping) else {})
+    parts = schema.get("allOf")
+    if not isinstance(parts, list) or not joins:
+        return dict(schema)
+    made = {key: each for key, each in schema.items() if key != "allOf"}
+    for part in parts:
+        made = _joined(made, _whole(part, root, joins=False))
+    return made
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What satisfies both; of two notes, the first counts."""
+    made = {**other, **one}
+    if "type" in one and "type" in other:
+        made["type"] = [kind for kind in kinds_of(one) if kind in kinds_of(other)]
+    both = one.keys() & other.keys() - NOTES - {"type"}
+    if made.get("type") != [] and all(one[key] == other[key] for key in both):
+        return made
+    return {"allOf": [dict(one), dict(other)]} | ({"type": made["type"]} if made.get("type") else {})
 
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
@@ -64,14 +110,12 @@ def parameter(parameters: Mapping[str, Any], name: str) -> Any:
 
 
 def json_of(text: str, types: tuple[str, ...]) -> str:
-    """The value that a bare text means: `3`, `True`, `[1, 2]`, or itself."""
+    """The value that a bare text means: `3`, `True`, `[1, 2]`, or itself where it is no value of another type."""
     stripped = text.strip()
     for wanted in types:
         found = _as(stripped, wanted)
         if found is not None:
             return found
-        if wanted == "string":
-            break
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -5,17 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.responses.reading.values import types_of
-from chairlift.text.responses.rules.schemas import arguments_of
+from chairlift.text.responses.rules.schemas import arguments_of, unlisted
+from chairlift.text.responses.rules.tag_values import json_or_python, tag_value
 from chairlift.text.responses.templates.template import JsonCall, NamedCall, PythonCall, TaggedCall
-from chairlift.text.structured.lark import ANY_TEXT, Rules, either, escaped, expression, json_value, literal
+from chairlift.text.structured.lark import Rules, either, escaped, expression, json_value, literal
 
 _B = r"\n? {0,4}"  # blanks inside a call
 _LINE = r"\n?"
 _LEAD = r"[ \t\r\n]{0,4}"  # as many as the reader takes before a bare call
 _KEY = re.compile(r"[\w.-]+")
 _CALL_ID = r'[ \n]?,[ \n]?"id"[ \n]?:[ \n]?"[A-Za-z0-9]{9}"'
-_TEXT_KEYWORDS = ("pattern", "format", "minLength", "maxLength")
 
 
 class HeldTool(NamedTuple):
@@ -63,7 +62,7 @@ def tagged_call(rules: Rules, notation: TaggedCall, tools: Sequence[HeldTool]) -
     for tool in tools:
         close = escaped(notation.name.close) if notation.name.close.strip() else _LINE
         head = expression(_LINE + escaped(notation.name.open + tool.name) + close)
-        listed = arguments_of(tool.schema)
+        listed = _arguments(tool)
         if listed is None:
             key = rf"\n?{escaped(notation.key.open)}[\w.-]+{escaped(notation.key.close)}"
             body = f"({rules.rule(expression(key + _opened(notation)))} {rules.until(notation.value.close)})*"
@@ -80,47 +79,13 @@ def _opened(notation: TaggedCall) -> str:
 
 
 def _tag(rules: Rules, notation: TaggedCall, tool: HeldTool, name: str, schema: dict[str, Any]) -> str:
+    def refuse(keyword: str) -> None:
+        if tool.is_strict:
+            why = f"at /properties/{name}: a bare string cannot be held to {keyword}"
+            raise InvalidRequest("tools", f"{tool.name}: {why}")
+
     head = rf"\n?{escaped(notation.key.open + _checked(name) + notation.key.close)}{_opened(notation)}"
-    if tool.is_strict and "string" in types_of(schema, schema) and (unheld := _unheld(schema)):
-        raise InvalidRequest("tools", f"{tool.name}: at /properties/{name}: a bare string cannot be held to {unheld}")
-    return rules.rule(f"{expression(head)} {_tag_value(rules, schema, notation.value.close)}")
-
-
-def _tag_value(rules: Rules, schema: dict[str, Any], close: str) -> str:
-    types = types_of(schema, schema)
-    end = rf"\n?{escaped(close)}"
-    texts = [value for value in schema.get("enum", [schema.get("const")]) if isinstance(value, str)]
-    if texts and types == ("string",):
-        return rules.rule(expression(rf"\n?(?:{'|'.join(map(escaped, texts))}){end}"))
-    if "string" in types:
-        return rules.lazy(rf"\n?{_text_pattern(schema)}{end}")
-    return f"{expression(_LINE)} {_literal(schema, types)} {rules.rule(expression(end))}"
-
-
-def _unheld(schema: dict[str, Any]) -> str | None:
-    """The keyword that `_text_pattern` leaves out."""
-    if "format" in schema:
-        return "format"
-    pattern = schema.get("pattern", "^$")
-    is_held = pattern.startswith("^") and pattern.endswith("$")
-    return None if is_held and not {"pattern"} < schema.keys() & set(_TEXT_KEYWORDS) else "pattern"
-
-
-def _text_pattern(schema: dict[str, Any]) -> str:
-    """Of a bare string: a pattern that is anchored, or a length."""
-    pattern = schema.get("pattern")
-    if isinstance(pattern, str) and pattern.startswith("^") and pattern.endswith("$"):
-        return f"(?:{pattern[1:-1]})"
-    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    return f"(?s:.{{{least},{most}}})" if least or most else ANY_TEXT
-
-
-def _literal(schema: dict[str, Any], types: tuple[str, ...]) -> str:
-    """A value in JSON, or as Python writes it."""
-    words = ['"True"', '"False"'] if "boolean" in types else []
-    words += ['"None"'] if "null" in types else []
-    is_any = {"enum", "const"}.isdisjoint(schema)
-    return either([json_value(schema), *(words if is_any else ())])
+    return rules.rule(f"{expression(head)} {tag_value(rules, schema, notation.value.close, refuse)}")
 
 
 def python_calls(rules: Rules, notation: PythonCall, tools: Sequence[HeldTool], most: int | None, is_bare: bool) -> str:
@@ -138,7 +103,7 @@ def python_calls(rules: Rules, notation: PythonCall, tools: Sequence[HeldTool], 
 
 
 def _python_arguments(rules: Rules, tool: HeldTool) -> str:
-    listed = arguments_of(tool.schema)
+    listed = _arguments(tool)
     if listed is None:
         one = f"/[A-Za-z_][A-Za-z0-9_]*=/ {json_value({})}"
         return rules.rule(f'({one} (/, ?/ {one})*)? ")"')
@@ -153,7 +118,13 @@ def _python_arguments(rules: Rules, tool: HeldTool) -> str:
 
 
 def _python_argument(name: str, schema: dict[str, Any]) -> str:
-    return f"{literal(_checked(name) + '=')} {_literal(schema, types_of(schema, schema))}"
+    return f"{literal(_checked(name) + '=')} {json_or_python(schema)}"
+
+
+def _arguments(tool: HeldTool) -> list[tuple[str, dict[str, Any], bool]] | None:
+    if tool.is_strict and (keyword := unlisted(tool.schema)):
+        raise InvalidRequest("tools", f"{tool.name}: arguments in the model's format cannot be held to {keyword}")
+    return arguments_of(tool.schema)
 
 
 def _checked(name: str) -> str:

@@ -5,9 +5,7 @@ are valid by it. Without calls, shape or budget there is no grammar: the model w
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
-from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.responses.reading.reader import MAX_BLANKS
 from chairlift.text.responses.rules.calls import HeldTool, json_calls, named_call, python_calls, tagged_call
@@ -18,7 +16,6 @@ from chairlift.text.responses.tools.tool import Tool
 from chairlift.text.structured.lark import Rules, escaped
 from chairlift.text.structured.nested import nested
 
-Choice = str  # "none", "auto", "required", or the name of a tool in `tools`
 _LINE = r"\n?"
 _BLANKS = rf"[ \t\r\n]{{0,{MAX_BLANKS}}}"
 
@@ -26,7 +23,7 @@ _BLANKS = rf"[ \t\r\n]{{0,{MAX_BLANKS}}}"
 def response_grammar(
     template: ResponseTemplate,
     tools: Sequence[Tool],
-    choice: Choice | Literal["none", "auto", "required"],
+    must_call: bool,
     *,
     parallel: bool = True,
     structured: Structured | None = None,
@@ -35,40 +32,21 @@ def response_grammar(
     thinking_budget: int | None = None,
     special: Mapping[str, int] | None = None,
 ) -> Structured | None:
-    """`choice`: none, auto, required, or the name of a tool. `thinks`: the model may begin with reasoning;
+    """`tools`: those that may be called; `must_call`: one of them is. `thinks`: the model may begin with reasoning;
     `in_reasoning`: the prompt has opened it. `special`: ids of the vocabulary's special tokens by their texts."""
-    rules = Rules(special or {})
-    held = _held(template, tools, choice)
     limit = thinking_budget if template.reasoning or template.channels else None
-    if template.channels:
-        if not held and structured is None and limit is None:
-            return None
-        shape = nested(structured) if structured else None
-        return Structured.grammar(
-            channel_grammar(rules, template.channels, held, choice != "auto", shape, thinks, limit)
-        )
-    if not held and structured is None and limit is None:
+    if not tools and structured is None and limit is None:
         return None
+    rules = Rules(special or {})
+    held = [HeldTool(tool.name, schema_of(tool), bool(tool.strict)) for tool in tools]
+    if template.channels:
+        shape = nested(structured) if structured else None
+        return Structured.grammar(channel_grammar(rules, template.channels, held, must_call, shape, thinks, limit))
     thought = _thought(rules, template, thinks, in_reasoning, limit)
     if not held and not thought:
         return structured
-    body = _body(rules, template, held, choice, parallel, structured)
+    body = _body(rules, template, held, must_call, parallel, structured)
     return Structured.grammar(rules.grammar(f"{thought} {body}".strip()))
-
-
-def _held(template: ResponseTemplate, tools: Sequence[Tool], choice: Choice) -> list[HeldTool]:
-    """The tools that may be called."""
-    if not tools or choice == "none":
-        return []
-    if not template.can_call:
-        raise InvalidRequest("tools", f"models of the format {template.name!r} cannot call tools")
-    held = [HeldTool(tool.name, schema_of(tool, index), bool(tool.strict)) for index, tool in enumerate(tools)]
-    if choice in ("auto", "required"):
-        return held
-    named = [tool for tool in held if tool.name == choice]
-    if not named:
-        raise InvalidRequest("tool_choice", f"no tool is named {choice!r}")
-    return named
 
 
 def _thought(rules: Rules, template: ResponseTemplate, thinks: bool, in_reasoning: bool, budget: int | None) -> str:
@@ -91,7 +69,7 @@ def _body(
     rules: Rules,
     template: ResponseTemplate,
     held: list[HeldTool],
-    choice: Choice,
+    must_call: bool,
     parallel: bool,
     structured: Structured | None,
 ) -> str:
@@ -100,10 +78,10 @@ def _body(
         return shape or rules.free()
     assert template.calls is not None
     num_calls = None if parallel and template.calls.can_repeat else 1
-    if choice == "auto" and shape is None:
+    if not must_call and shape is None:
         return _freely(rules, template.calls, held, num_calls)
     calls = _at_once(rules, template.calls, held, num_calls)
-    return calls if choice != "auto" else f"({calls} | {shape})"
+    return calls if must_call else f"({calls} | {shape})"
 
 
 def _freely(rules: Rules, calls: Calls, held: list[HeldTool], most: int | None) -> str:

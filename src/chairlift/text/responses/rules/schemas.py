@@ -16,17 +16,20 @@ from chairlift.text.structured.grammar import json_schema_fault
 from chairlift.text.structured.places import failing_place
 
 _SHARED = ("$defs", "definitions")
+_OF_WHOLE_OBJECTS = (
+    "allOf", "anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "minProperties", "maxProperties",
+    "patternProperties", "propertyNames",
+)  # fmt: skip
 
 
-def schema_of(tool: Tool, index: int) -> dict[str, Any]:
-    """`index`: of the tool in the request, for the error."""
+def schema_of(tool: Tool) -> dict[str, Any]:
     schema = tool.schema
     fault = _fault(json.dumps(schema, sort_keys=False))
     if not fault:
         return schema
     if tool.strict:
         place = failing_place(schema, fault, json_schema_fault)
-        raise InvalidRequest(f"tools[{index}].function.parameters", f"at {place or '/'}: {fault}")
+        raise InvalidRequest(f"tools[{tool.index}].function.parameters", f"at {place or '/'}: {fault}")
     return {"type": "object"}
 
 
@@ -39,13 +42,25 @@ def arguments_of(schema: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], b
     """Name, schema and whether it must be there, of each argument in its order; None where the schema does not list
     them, so that any will do."""
     root = resolved(schema, schema)
-    properties = root.get("properties") if isinstance(root, Mapping) else None
-    if not isinstance(properties, Mapping) or not properties or not all(map(_stands_alone, properties.values())):
+    properties = root.get("properties") or {} if isinstance(root, Mapping) else None
+    if not isinstance(properties, Mapping) or not all(map(_stands_alone, properties.values())):
         return None
     shared = {name: schema[name] for name in _SHARED if name in schema}
-    required = root.get("required") or ()
+    required, more = root.get("required") or (), root.get("additionalProperties", True)
+    listed = {**properties, **{name: more for name in required if name not in properties}}
+    if not listed and more is not False:
+        return None
     return [(name, {**shared, **(each if isinstance(each, dict) else {})}, name in required)
-            for name, each in properties.items()]  # fmt: skip
+            for name, each in listed.items()]  # fmt: skip
+
+
+def unlisted(schema: Mapping[str, Any]) -> str | None:
+    """A keyword that arguments one by one, as `arguments_of` lists them, are not held to."""
+    root = resolved(schema, schema)
+    found = next((name for name in _OF_WHOLE_OBJECTS if name in root), None)
+    if found is not None or arguments_of(schema) is not None:
+        return found
+    return "additionalProperties" if root.get("additionalProperties") else "$ref" if root.get("properties") else None
 
 
 def _stands_alone(schema: Any) -> bool:

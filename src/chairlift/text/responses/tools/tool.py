@@ -18,6 +18,7 @@ class Tool:
     parameters: Mapping[str, Any] = field(default_factory=lambda: _ANY_OBJECT)
     description: str = ""
     strict: bool | None = None  # False: any JSON object will do for arguments
+    index: int = 0  # in the request, for errors
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -35,14 +36,15 @@ def read_tools(tools: object) -> tuple[Tool, ...]:
         raise InvalidRequest("tools", f"must have at most {MAX_TOOLS} tools, got {len(tools)}")
     found: dict[str, Tool] = {}
     for i, given in enumerate(tools):
-        tool = _tool(f"tools[{i}]", given)
+        tool = _tool(i, given)
         if tool.name in found:
             raise InvalidRequest(f"tools[{i}].function.name", f"{tool.name!r} is the name of an earlier tool")
         found[tool.name] = tool
     return tuple(found.values())
 
 
-def _tool(place: str, given: object) -> Tool:
+def _tool(index: int, given: object) -> Tool:
+    place = f"tools[{index}]"
     if not isinstance(given, Mapping):
         raise InvalidRequest(place, f"must be an object, got {type(given).__name__}")
     if given.get("type", "function") != "function":
@@ -63,4 +65,4 @@ def _tool(place: str, given: object) -> Tool:
         raise InvalidRequest(f"{place}.function.strict", "must be true or false")
     if description is not None and not isinstance(description, str):
         raise InvalidRequest(f"{place}.function.description", "must be a text")
-    return Tool(name, parameters or _ANY_OBJECT, description or "", strict)
+    return Tool(name, parameters or _ANY_OBJECT, description or "", strict, index)
