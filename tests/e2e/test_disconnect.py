@@ -31,6 +31,7 @@ def url(world: HttpWorld) -> Iterator[str]:
     [
         ("/v1/completions", {"prompt": "Hi", "stream": True, "max_tokens": 100}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "stream": True}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 100}),
         ("/models/llama2/generate_stream", {"inputs": "Hi", "parameters": {"max_new_tokens": 100}}),
     ],
 )
@@ -47,6 +48,7 @@ def test_leaving_a_stream_aborts_the_request(world: HttpWorld, url: str, path: s
     [
         ("/v1/completions", {"prompt": "Hi", "max_tokens": 100}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100}),
         ("/models/llama2/generate", {"inputs": "Hi", "parameters": {"max_new_tokens": 100}}),
     ],
 )

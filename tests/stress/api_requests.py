@@ -24,6 +24,7 @@ _VALUES = st.sampled_from(
         "<|im_end|>", "{{ 7 * 7 }}", "../../etc/passwd", "1", "1e999", "true", "a" * 100_000, "{" * 1000, [], [[]],
         {}, [{}], [None], [-1], [10**18], ["a"] * 5000, [1] * 5000, [[1]] * 300, [[]] * 300, {"a": {"b": [1]}}, _DEEP,
         {"role": "user"}, [{"role": "\ud800", "content": "x"}], [{"role": "user", "content": [{"type": "image"}]}],
+        [{"role": "assistant", "content": [{"type": "tool_use"}]}],
         {"5": 1e300, "-1": 2, "x": 3}, {str(i): 1 for i in range(2000)}, {"include_usage": 5}, {"": None},
     ]
 ) | st.recursive(
@@ -34,6 +35,8 @@ _VALUES = st.sampled_from(
 _BASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("/v1/completions", "CompletionRequest", {"prompt": "hello", "max_tokens": 4}),
     ("/v1/chat/completions", "ChatRequest", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}),
+    ("/v1/messages", "MessagesRequest", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}),
+    ("/v1/messages/count_tokens", "CountTokensRequest", {"messages": [{"role": "user", "content": "hi"}]}),
     ("/models/any", "GenerateRequest", {"inputs": "hello", "parameters": {"max_new_tokens": 4}}),
     ("/models/any/generate", "Parameters", {"inputs": "hello", "parameters": {"max_new_tokens": 4}}),
     ("/models/any/generate_stream", "Parameters", {"inputs": "hello", "parameters": {"max_new_tokens": 4}}),

@@ -7,6 +7,9 @@ from starlette.types import ASGIApp, Scope
 from chairlift.server import health
 from chairlift.server.admission.api_keys import check_key
 from chairlift.server.admission.origins import allow_origins, check_origin, is_loopback, names_of
+from chairlift.server.anthropic import models as anthropic_models
+from chairlift.server.anthropic.dialect import by_dialect
+from chairlift.server.anthropic.messages import count_tokens, messages
 from chairlift.server.context import ServerContext
 from chairlift.server.llm_serving import generate, status
 from chairlift.server.openai import models
@@ -26,8 +29,10 @@ _ROUTES = (
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/responses", responses, methods=["POST"]),
-    Route("/v1/models", models.models),
-    Route("/v1/models/{name:path}", models.model),
+    Route("/v1/messages", messages, methods=["POST"]),
+    Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+    Route("/v1/models", by_dialect(models.models, anthropic_models.models)),
+    Route("/v1/models/{name:path}", by_dialect(models.model, anthropic_models.model)),
     Route("/tokenize", models.tokenize, methods=["POST"]),
     Route("/detokenize", models.detokenize, methods=["POST"]),
     Route("/health", health.health),
@@ -46,7 +51,9 @@ _ROUTES = (
     Route("/serving/get_serverd_model_info", status.model_info),
 )
 
-_MAKE_TEXT = (completions, chat_completions, responses, generate.full, generate.streamed, generate.by_stream_field)
+_MAKE_TEXT = (
+    completions, chat_completions, responses, messages, generate.full, generate.streamed, generate.by_stream_field,
+)  # fmt: skip
 _NAMES = {route.endpoint: (route.path_format, route.endpoint in _MAKE_TEXT) for route in _ROUTES}
 
 

@@ -1,7 +1,8 @@
 """One status and one body for each kind of exception.
 
 Always: a client sees the text of a `ChairliftError` and never a traceback; an unexpected error is logged under its
-request id and shown as an internal error. Bodies have OpenAI's form, or llm-serving's `{"detail": ...}`.
+request id and shown as an internal error. Bodies have the form of the API that was asked: OpenAI's,
+Anthropic's, or llm-serving's `{"detail": ...}`.
 """
 
 import logging
@@ -17,6 +18,7 @@ from chairlift.core.errors import EngineUnavailable, InvalidRequest
 from chairlift.live.wire.client import TooSlow
 from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import RequestFailed
+from chairlift.server.anthropic.dialect import failure_body, speaks_anthropic
 from chairlift.server.receive import BodyTooLarge
 
 logger = logging.getLogger(__name__)
@@ -89,7 +91,9 @@ def respond(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and not is_llm_serving:
         error = _located(error, request)
     body = describe(error, request_id(request))
-    content = Detail(body.error.message) if is_llm_serving else body
+    content: msgspec.Struct = Detail(body.error.message) if is_llm_serving else body
+    if speaks_anthropic(request):
+        content = failure_body(body.error.code, body.error.message, request_id(request))
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, Rejected) and error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)

@@ -11,6 +11,9 @@ from starlette.responses import Response
 from chairlift.config.reload import CHANGEABLE
 from chairlift.config.settings import Settings
 from chairlift.server.admission.gate import DEADLINE_HEADER
+from chairlift.server.anthropic.dialect import FailureBody
+from chairlift.server.anthropic.objects import AssistantMessage, TokenCount
+from chairlift.server.anthropic.request import CountTokensRequest, MessagesRequest
 from chairlift.server.context import context_of
 from chairlift.server.errors import Detail, ErrorBody
 from chairlift.server.health import Health
@@ -37,7 +40,7 @@ class Operation:
 
     @property
     def generates(self) -> bool:
-        return self.method == "post" and self.path.startswith(("/v1/", "/models/"))
+        return self.method == "post" and (self.streams or self.path.startswith("/models/"))
 
 
 _NAME: dict[str, Any] = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -77,6 +80,17 @@ _OPENAI = (
     Operation("get", "/openapi.json", "This document"),
     Operation("get", "/metrics", "What the server counts, for Prometheus", media="text/plain"),
 )
+_ANTHROPIC = (
+    Operation("post", "/v1/messages", "Answer a chat", MessagesRequest, AssistantMessage, True, error=FailureBody),
+    Operation(
+        "post",
+        "/v1/messages/count_tokens",
+        "Count a prompt's tokens",
+        CountTokensRequest,
+        TokenCount,
+        error=FailureBody,
+    ),
+)
 # Whole answers, and lines when return_protocol is not "sse", have no media type, as clients know them.
 _LLM_SERVING = tuple(
     Operation("post", f"/models/{{name}}{end}", f"llm-serving: {summary}", GenerateRequest, media=None, error=Detail)
@@ -102,9 +116,9 @@ async def openapi(http: Request) -> Response:
 
 @lru_cache(maxsize=1)
 def _document(version: str, settings: Settings) -> bytes:
-    operations = _OPENAI + _LLM_SERVING
-    found = [kind for operation in operations for kind in (operation.body, operation.answer)]
-    kinds = [kind for kind in dict.fromkeys([*found, ErrorBody, Detail]) if kind is not None]
+    operations = _OPENAI + _ANTHROPIC + _LLM_SERVING
+    found = [kind for operation in operations for kind in (operation.body, operation.answer, operation.error)]
+    kinds = [kind for kind in dict.fromkeys(found) if kind is not None]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:

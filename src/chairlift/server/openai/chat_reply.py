@@ -1,7 +1,10 @@
 """A chat body to a reply in progress: what all routes that answer chats have in common."""
 
+from dataclasses import replace
+
 from starlette.requests import Request
 
+from chairlift.core.limits import room_after
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import TimeLimit, charged
 from chairlift.server.context import context_of
@@ -13,8 +16,11 @@ from chairlift.server.openai.structured import check_shape
 from chairlift.server.openai.turns import chat_turn, held_params, turn_tokens
 
 
-async def chat_reply(http: Request, request: ChatRequest, time_left: TimeLimit, id_prefix: str) -> Reply:
-    """Empties the request's messages and tools: they may be long, and the answer slow."""
+async def chat_reply(
+    http: Request, request: ChatRequest, time_left: TimeLimit, id_prefix: str, *, lowers_max_tokens: bool = False
+) -> Reply:
+    """Empties the request's messages and tools: they may be long, and the answer slow. `lowers_max_tokens`: to what
+    fits after the prompt; else more is refused."""
     context = context_of(http)
     time_left.allow(request.timeout)
     given, limit = given_params(request), context.prompt_limit()
@@ -25,6 +31,9 @@ async def chat_reply(http: Request, request: ChatRequest, time_left: TimeLimit, 
         turn = await chat_turn(context, request, limit)
         prompt = await turn_tokens(context, turn, limit)
         params = await held_params(context, request, turn, params)
+        if lowers_max_tokens and params.max_tokens is not None:
+            room = room_after(len(prompt), context.engine.limits)
+            params = replace(params, max_tokens=min(params.max_tokens, room))
         read_as = turn.read_as
         del turn
         for texts in (request.messages, request.tools, request.functions):

@@ -42,11 +42,11 @@ async def model(http: Request) -> Response:
 
 
 async def tokenize(http: Request) -> Response:
-    context = _counted(http)
+    context = counted(http)
     request = await read_request(http, TokenizeRequest)
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequest("prompt", "give either prompt or messages")
-    limit, max_len = _token_limit(context), _max_model_len(context)
+    limit, max_len = token_limit(context), max_model_len(context)
     if request.prompt is not None:
         add_special = request.add_special_tokens is not False
         [tokens] = await context.encoder.encode_all([request.prompt], add_special, limit)
@@ -57,9 +57,9 @@ async def tokenize(http: Request) -> Response:
 
 
 async def detokenize(http: Request) -> Response:
-    context = _counted(http)
+    context = counted(http)
     request = await read_request(http, DetokenizeRequest)
-    limit = _token_limit(context)
+    limit = token_limit(context)
     if len(request.tokens) > limit.num_tokens:
         raise InvalidRequest("tokens", f"{len(request.tokens)} tokens {limit.why}")
     size = context.model_config.vocab_size
@@ -74,7 +74,7 @@ async def version(http: Request) -> Response:
     return json_response(Version(version=context_of(http).version))
 
 
-def _counted(http: Request) -> ServerContext:
+def counted(http: Request) -> ServerContext:
     """Counts a request for its API key before its body is read; raises `Overloaded`."""
     context = context_of(http)
     context.load.spend(key_of(http), 1, 0)
@@ -89,11 +89,11 @@ async def _in_thread(context: ServerContext, work: Callable[[], T], num_tokens: 
     return work() if num_tokens < _MANY else await context.encoder.in_thread(work)
 
 
-def _token_limit(context: ServerContext) -> TokenLimit:
-    return TokenLimit(max(MAX_TOKENS, _max_model_len(context)), "are not handled at once")
+def token_limit(context: ServerContext) -> TokenLimit:
+    return TokenLimit(max(MAX_TOKENS, max_model_len(context)), "are not handled at once")
 
 
-def _max_model_len(context: ServerContext) -> int:
+def max_model_len(context: ServerContext) -> int:
     info = context.client.info
     return context.model_config.max_model_len if info is None else info.limits.max_model_len
 
@@ -104,7 +104,7 @@ def _card(context: ServerContext, name: str) -> ModelCard:
         id=name,
         created=context.created,
         root=root,
-        max_model_len=_max_model_len(context),
+        max_model_len=max_model_len(context),
         tool_format=None if context.format is None else context.format.name,
         exact=context.settings.exact,
     )

@@ -21,6 +21,7 @@ from chairlift.telemetry.spans import RequestSpan, Spans
 
 _log = logging.getLogger("chairlift.requests")
 _ID = re.compile(rb"[!-~]{1,128}")
+_CHATS = ("/v1/chat/", "/v1/messages", "/v1/responses")
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 
 
@@ -92,7 +93,7 @@ class RequestLog:
     def _span(self, scope: Scope, record: Record, route: str, outcome: str, reason: str) -> RequestSpan:
         now = time.monotonic()
         num_prompt, num_cached, num_output = record.num_tokens()
-        operation = "chat" if "chat" in route else "text_completion"
+        operation = "chat" if route.startswith(_CHATS) else "text_completion"
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": "chairlift",

@@ -264,7 +264,10 @@ async def test_prompts_and_answers_are_logged_only_on_request(caplog: pytest.Log
     assert line["output"] == ["Hello there."]
 
 
-async def test_a_request_is_traced_with_what_became_of_it_in_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_a_request_is_traced_with_what_became_of_it_in_the_engine(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("chairlift.telemetry.spans._GOODBYE_MS", 1000 * HANG_S)
     with receiver() as got:
         spans = Spans(got.url, {"service.name": "chairlift"}, lambda outcome, count: None)
@@ -274,7 +277,7 @@ async def test_a_request_is_traced_with_what_became_of_it_in_the_engine(monkeypa
         trace = "0af7651916cd43dd8448eb211c80319c"
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "X-Request-Id": "my-id"}
         async with world.http() as http:
-            await http.post("/v1/chat/completions", json={**CHAT, "max_tokens": 4, "temperature": 0}, headers=headers)
+            await http.post(path, json={**CHAT, "max_tokens": 4, "temperature": 0}, headers=headers)
         spans.close()
     (request,) = got.named("chat small")
     assert request.trace == trace

@@ -1,0 +1,41 @@
+"""POST /v1/messages and POST /v1/messages/count_tokens."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chairlift.server.admission.gate import enter
+from chairlift.server.anthropic.events import MessageEvents
+from chairlift.server.anthropic.message import message_of
+from chairlift.server.anthropic.objects import TokenCount
+from chairlift.server.anthropic.request import CountTokensRequest, MessagesRequest
+from chairlift.server.anthropic.translate import Translated, translate
+from chairlift.server.naming import naming
+from chairlift.server.openai.chat_reply import chat_reply
+from chairlift.server.openai.exchange import json_response, read_request, respond
+from chairlift.server.openai.models import counted, token_limit
+from chairlift.server.openai.turns import chat_turn, turn_tokens
+from chairlift.server.request_log.ignored import ignore
+from chairlift.server.request_log.record import record_of
+
+
+async def messages(http: Request) -> Response:
+    time_left = enter(http)
+    translated = await _translated(http, MessagesRequest)
+    with naming(translated.names):
+        reply = await chat_reply(http, translated.chat, time_left, "msg_", lowers_max_tokens=True)
+    return await respond(http, reply, MessageEvents, message_of)
+
+
+async def count_tokens(http: Request) -> Response:
+    context = counted(http)
+    translated = await _translated(http, CountTokensRequest)
+    limit = token_limit(context)
+    with naming(translated.names):
+        tokens = await turn_tokens(context, await chat_turn(context, translated.chat, limit), limit)
+    return json_response(TokenCount(len(tokens)))
+
+
+async def _translated(http: Request, kind: type[CountTokensRequest]) -> Translated:
+    translated = translate(await read_request(http, kind))
+    ignore(http, [*record_of(http).ignored, *translated.ignored])
+    return translated
