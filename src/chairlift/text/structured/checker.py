@@ -8,7 +8,7 @@ from llguidance import LLTokenizer
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.structured.grammar import check
-from chairlift.text.structured.shortest import Spellings, shortest_text
+from chairlift.text.structured.shortest import Spellings, is_allowed, shortest_text
 from chairlift.text.structured.vocabulary import grammar_vocabulary
 from chairlift.text.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ class StructuredChecker:
         if max_tokens is None or shortest is None or len(shortest.encode(errors="replace")) <= max_tokens + _SLACK:
             return
         fewest = self._spellings.num_tokens_of(shortest)
-        if fewest is not None and fewest > max_tokens + _SLACK:
+        if fewest is not None and fewest > max_tokens + _SLACK and is_allowed(structured, shortest):
             why = f"is too few: the shortest answer of this shape takes about {fewest} tokens"
             raise InvalidRequest("max_tokens", f"{max_tokens} {why}")
 

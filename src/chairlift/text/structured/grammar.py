@@ -15,6 +15,7 @@ from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of
 from chairlift.text.structured.places import failing_place
+from chairlift.text.structured.shared import with_shared_parts
 from chairlift.text.structured.tags import tags_grammar
 
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
@@ -78,7 +79,7 @@ def _of_schema(source: str) -> str:
     # The library takes objects only: `true` means any value, and `false` none.
     source = {"true": "{}", "false": '{"enum":[]}'}.get(source.strip(), source)
     try:
-        return LLMatcher.grammar_from_json_schema(source, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
+        return LLMatcher.grammar_from_json_schema(with_shared_parts(source), overrides=JSON_OPTIONS)  # type: ignore[arg-type]
     except ValueError as error:
         raise _wrong(f"not a JSON schema: {error}") from error
 

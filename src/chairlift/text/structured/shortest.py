@@ -1,7 +1,6 @@
 """The shortest text that a shape allows, and the fewest tokens that spell it: fewer are refused before anything runs.
 
-Always: what comes out was accepted by the grammar itself; None where the shortest text cannot be told. A schema that
-no finite text satisfies is refused, with its place.
+Always: a schema that no finite text satisfies is refused, with its place.
 """
 
 import json
@@ -19,11 +18,7 @@ from chairlift.text.tokenizer import Tokenizer
 
 
 def shortest_text(structured: Structured) -> str | None:
-    text = _candidate(structured)
-    return text if text is not None and _is_allowed(structured, text) else None
-
-
-def _candidate(structured: Structured) -> str | None:
+    """None where it cannot be told. What comes out may be none that the grammar allows: `is_allowed` tells."""
     if structured.kind == "regex":
         return shortest_match(structured.source)
     if structured.kind == "choice":
@@ -38,7 +33,7 @@ def _candidate(structured: Structured) -> str | None:
         raise InvalidRequest("structured", f"at {error.place or '/'}: {error}") from error
 
 
-def _is_allowed(structured: Structured, text: str) -> bool:
+def is_allowed(structured: Structured, text: str) -> bool:
     matcher = LLMatcher(_bytes(), grammar_of(structured), log_level=0, limits=LIMITS)
     spelled = _bytes().tokenize_bytes(text.encode(errors="replace"))
     return not matcher.is_error() and matcher.try_consume_tokens(spelled) == len(spelled) and matcher.is_accepting()

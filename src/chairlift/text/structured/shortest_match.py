@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
@@ -22,6 +23,7 @@ class _Unknown(Exception):
     """Something whose shortest match is not known here."""
 
 
+@lru_cache(maxsize=256)
 def shortest_match(pattern: str) -> str | None:
     """None where it cannot be told: look-around, references, or a dialect that Python does not read."""
     try:

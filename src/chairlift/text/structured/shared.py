@@ -1,0 +1,67 @@
+"""A JSON schema with equal parts written once: the grammar library makes rules of each part anew, which takes most of
+the time of a schema with a hundred properties.
+
+Always: the same answers are allowed. Only properties and items are looked at, since references inside of `allOf`,
+`oneOf` and their like may be more than the library can follow.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+_MIN_CHARACTERS = 24  # of a part that is worth a reference
+_MAX_DEPTH = 8
+_BASES = ('"$id"', '"$anchor"', '"$dynamicRef"', '"id"')  # may give references another meaning
+_encode = json.JSONEncoder().encode
+_NAME = "shared-{}"
+
+
+def with_shared_parts(source: str) -> str:
+    """Of a schema in JSON; as it is where nothing is gained."""
+    try:
+        schema = json.loads(source)
+    except (ValueError, RecursionError):  # the library says why
+        return source
+    if not isinstance(schema, dict) or any(base in source for base in _BASES):
+        return source
+    texts = dict(_texts(schema, 0))
+    counts = Counter(texts.values())
+    names = {text: _NAME.format(index) for index, text in enumerate(text for text, num in counts.items() if num > 1)}
+    defined = schema.get("$defs", {})
+    if not names or not isinstance(defined, dict) or not defined.keys().isdisjoint(names.values()):
+        return source
+    made = _shared(schema, {part: names[text] for part, text in texts.items() if text in names})
+    made["$defs"] = defined | {name: json.loads(text) for text, name in names.items()}
+    return json.dumps(made)
+
+
+def _texts(schema: dict[str, Any], depth: int) -> Iterator[tuple[int, str]]:
+    """Of the parts that may be shared, by their ids in memory; those inside of a part too."""
+    for part in _parts(schema) if depth < _MAX_DEPTH else ():
+        text = _encode(part)
+        if len(text) >= _MIN_CHARACTERS:
+            yield id(part), text
+            yield from _texts(part, depth + 1)
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    properties = schema.get("properties")
+    held = [*(properties.values() if isinstance(properties, dict) else ()), schema.get("items")]
+    yield from (each for each in held if isinstance(each, dict) and "$ref" not in each)
+
+
+def _shared(schema: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
+    made = dict(schema)
+    if isinstance(properties := schema.get("properties"), dict):
+        made["properties"] = {key: _replaced(part, names) for key, part in properties.items()}
+    if "items" in schema:
+        made["items"] = _replaced(schema["items"], names)
+    return made
+
+
+def _replaced(part: Any, names: dict[int, str]) -> Any:
+    if not isinstance(part, dict):
+        return part
+    name = names.get(id(part))
+    return _shared(part, names) if name is None else {"$ref": f"#/$defs/{name}"}
