@@ -164,7 +164,7 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
         *,
-        parallel_tool_calls: bool = True,
+        parallel_tool_calls: bool | None = None,
         enable_thinking: bool | None = None,
         thinking_budget: int | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,

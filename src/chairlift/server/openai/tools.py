@@ -24,13 +24,12 @@ def asked_of(request: ChatRequest | TokenizeRequest) -> Asked:
     if request.reasoning_effort is not None:
         kwargs.setdefault("reasoning_effort", _effort(request.reasoning_effort))
     tools = request.tools or [{"type": "function", "function": each} for each in request.functions or ()]
-    is_single = is_older(request) or (isinstance(request, ChatRequest) and request.parallel_tool_calls is False)
     return Asked(
         messages=chat_messages(request.messages or []),
         tools=tools,
         choice=_choice(request, bool(tools)),
         allowed=read_allowed(request.tool_choice),
-        is_parallel=not is_single,
+        is_parallel=_is_parallel(request),
         template_kwargs=kwargs,
         thinks=_thinks(request),
         thinking_budget=_budget(request),
@@ -64,6 +63,12 @@ def _names(request: ChatRequest | TokenizeRequest) -> dict[str, str]:
         names |= {"tools": "functions", "tool_choice": "function_call", "tool_choice.function": "function_call"}
         names |= {f"tools[{index}].function": f"functions[{index}]" for index in range(len(request.functions or ()))}
     return names
+
+
+def _is_parallel(request: ChatRequest | TokenizeRequest) -> bool | None:
+    if is_older(request):
+        return False
+    return request.parallel_tool_calls if isinstance(request, ChatRequest) else None
 
 
 def _choice(request: ChatRequest | TokenizeRequest, has_tools: bool) -> str:

@@ -17,6 +17,7 @@ from chairlift.text.responses.rules.response import response_grammar
 from chairlift.text.responses.templates.find import begins_in_reasoning
 from chairlift.text.responses.templates.model_format import ModelFormat
 from chairlift.text.responses.tools.call_ids import new_call_id
+from chairlift.text.responses.tools.choice import CHOICES
 from chairlift.text.responses.tools.history import prepared
 from chairlift.text.responses.tools.tool import Tool, read_tools
 from chairlift.text.structured.checker import StructuredChecker
@@ -35,7 +36,9 @@ class Asked:
     tools: Sequence[Mapping[str, Any]] = ()
     choice: str = "auto"  # none, auto, required, or the name of a tool
     allowed: Mapping[str, str] | None = None  # names of tools that may be called, with their places; None: all
-    is_parallel: bool = True  # several calls in one answer
+    is_parallel: bool | None = (
+        None  # several calls in one answer; None: unless one tool is named, or the model knows none
+    )
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool | None = None  # None: as the chat template has it; `enable_thinking` in `template_kwargs` counts first
     thinking_budget: int | None = None  # tokens; 0 means no thinking where nothing else says
@@ -101,7 +104,7 @@ class ChatTurn:
             self.read_as.format.template,
             self.may_call,
             self.asked.choice != "auto",
-            parallel=self.asked.is_parallel,
+            parallel=self._is_parallel,
             structured=params.structured,
             thinks=self.thinks,
             in_reasoning=self.read_as.in_reasoning,
@@ -117,6 +120,14 @@ class ChatTurn:
             if error.field != "structured" or (params.structured is not None and not self.may_call):
                 raise
             raise InvalidRequest("tools" if self.may_call else "thinking_budget", error.message) from error
+
+    @property
+    def _is_parallel(self) -> bool:
+        assert self.read_as is not None
+        if self.asked.is_parallel is not None:
+            return self.asked.is_parallel
+        # A model that was never taught to call may begin one call after another for ever.
+        return self.asked.choice in CHOICES and not self.read_as.format.template.adds_tools
 
     @property
     def _budget(self) -> int | None:
