@@ -5,10 +5,10 @@ Always: several threads may use one `LLM`; their requests share steps. A call le
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from chairlift.build import ResolvedModel, assemble, find_model, load
 from chairlift.config.model import SamplingDefaults
@@ -22,8 +22,9 @@ from chairlift.live.wire.messages import Output
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
-from chairlift.text.prompt_forms import TokenIds, is_chat, read_chats, read_prompt, read_prompts
-from chairlift.text.responses.reading.gathered import ToolCall, gathered
+from chairlift.text.prompt_forms import TokenIds, read_chat, read_chats, read_prompt, read_prompts
+from chairlift.text.responses.reading.events import Content, Reasoning
+from chairlift.text.responses.reading.gathered import Piece, Pieces, ToolCall, gathered
 from chairlift.text.responses.reading.stream import ResponseStream
 from chairlift.text.responses.templates.model_format import format_of
 from chairlift.text.responses.tools.choice import read_allowed, read_choice
@@ -31,11 +32,21 @@ from chairlift.text.responses.turn import Asked, ChatTurn, ReadAs, turn_of
 from chairlift.text.stream import TextStream
 from chairlift.text.structured.checker import StructuredChecker
 
-__all__ = ["LLM", "Completion", "Sample", "SamplingParams", "Stats", "ToolCall"]
+__all__ = ["LLM", "Completion", "Content", "Reasoning", "Sample", "SamplingParams", "Stats", "ToolCall"]
 
 Prompt = str | Sequence[int] | Mapping[str, Any]  # a mapping: {"prompt": text} or {"prompt_token_ids": ids}
 Messages = Sequence[Mapping[str, Any]]
 Stream = TextStream | ResponseStream
+T = TypeVar("T")
+
+
+class ChatOptions(TypedDict, total=False):
+    """How a chat is answered, beyond its tools."""
+
+    parallel_tool_calls: bool | None  # several calls in one answer; None: unless the choice names one
+    enable_thinking: bool | None  # None: as the chat template has it
+    thinking_budget: int | None  # tokens
+    chat_template_kwargs: Mapping[str, Any] | None
 
 
 @dataclass(slots=True)
@@ -164,62 +175,90 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         tool_choice: str | Mapping[str, Any] | None = None,
         *,
-        parallel_tool_calls: bool | None = None,
-        enable_thinking: bool | None = None,
-        thinking_budget: int | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
         use_progress: bool | None = None,
+        **options: Unpack[ChatOptions],
     ) -> list[Completion]:
         """Answers one conversation, or several in one batch, by the model's chat template. Tools, their choice, calls
         and results are as in OpenAI's chat API; answers have `text`, `reasoning` and `tool_calls`."""
         chats = read_chats(messages)
         each = self._params_for(params, len(chats))
-        turns = [
-            turn_of(
-                self.tokenizer,
-                self._format,
-                Asked(
-                    messages=chat,
-                    tools=tools or (),
-                    choice=read_choice(tool_choice, bool(tools)),
-                    allowed=read_allowed(tool_choice),
-                    is_parallel=parallel_tool_calls,
-                    template_kwargs=chat_template_kwargs or {},
-                    thinks=enable_thinking,
-                    thinking_budget=thinking_budget,
-                ),
-                self._escapes_special_tokens,
-            )
-            for chat in chats
-        ]
+        turns = [self._turn(chat, tools, tool_choice, **options) for chat in chats]
         requests = [self._turn_request(turn, p) for turn, p in zip(turns, each, strict=True)]
         makers = [partial(self._turn_stream, turn.read_as) for turn in turns]
         return self._completed([tokens for tokens, _, _ in requests], requests, makers, use_progress)
 
-    def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[str]:
-        """The answer in pieces; messages go through the model's chat template. Closing the stream frees the request.
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Generator[str, None, None]:
+        """The text in pieces. Closing the stream frees the request.
 
         Several streams may be read in turn; each step serves all of them.
         """
-        (params,) = self._params_for(params, 1)
-        if params.num_samples != 1:
-            name = "n" if params.n != 1 else "best_of"
-            raise InvalidRequest(name, f"a stream has one answer, not {params.num_samples}; use generate")
-        request = self._request(self.chat_prompt(prompt) if is_chat(prompt) else read_prompt(prompt), params)
-        text = self._text_stream(request)
+        request = self._request(read_prompt(prompt), self._params_of_one(params))
+        return self._streamed(request, self._text_stream(request), lambda text: [text] if text else [])
+
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Generator[Piece, None, None]:
+        """As `chat` for one conversation, in pieces, in the order of the answer: `Reasoning` and `Content`, each with a
+        `text`, and each `ToolCall` once it is complete. Closing the stream frees the request."""
+        params = self._params_of_one(params)
+        turn = self._turn(read_chat(messages), tools, tool_choice, **options)
+        request = self._turn_request(turn, params)
+        stream = self._turn_stream(turn.read_as, request)
+        if isinstance(stream, TextStream):
+            return self._streamed(request, stream, lambda text: [Content(text)] if text else [])
+        pieces = Pieces(stream.new_call_id)
+        return self._streamed(request, stream, lambda _: pieces.of(stream.events()))
+
+    def _streamed(
+        self, request: Request, stream: Stream, read: Callable[[str], Iterable[T]]
+    ) -> Generator[T, None, None]:
+        """`read` is given what each push to the stream returns."""
         with self._shared.asking([request]) as reader:
             for output in self._shared.outputs(reader):
                 _raise_failure(output)
                 if output.token is None:
                     continue
-                if piece := text.push(output.token):
-                    yield piece
-                if text.stop is not None:
+                yield from read(stream.push(output.token))
+                if stream.stop is not None:
                     return
                 if output.finish is not None:
                     break
-            if rest := text.finish():
-                yield rest
+            yield from read(stream.finish())
+
+    def _turn(
+        self,
+        chat: Messages,
+        tools: Sequence[Mapping[str, Any]] | None,
+        tool_choice: str | Mapping[str, Any] | None,
+        *,
+        parallel_tool_calls: bool | None = None,
+        enable_thinking: bool | None = None,
+        thinking_budget: int | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> ChatTurn:
+        asked = Asked(
+            messages=chat,
+            tools=tools or (),
+            choice=read_choice(tool_choice, bool(tools)),
+            allowed=read_allowed(tool_choice),
+            is_parallel=parallel_tool_calls,
+            template_kwargs=chat_template_kwargs or {},
+            thinks=enable_thinking,
+            thinking_budget=thinking_budget,
+        )
+        return turn_of(self.tokenizer, self._format, asked, self._escapes_special_tokens)
+
+    def _params_of_one(self, params: SamplingParams | None) -> SamplingParams:
+        (params,) = self._params_for(params, 1)
+        if params.num_samples != 1:
+            name = "n" if params.n != 1 else "best_of"
+            raise InvalidRequest(name, f"a stream has one answer, not {params.num_samples}; use generate or chat")
+        return params
 
     def _params_for(self, params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
         if params is None:

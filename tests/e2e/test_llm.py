@@ -118,7 +118,7 @@ def test_a_conversation_goes_through_the_chat_template(llm: LLM) -> None:
     messages = [{"role": "user", "content": "Hello"}]
     tokens = llm.chat_prompt(messages)
     assert llm.tokenizer.decode(tokens, skip_special=False).startswith("<|im_start|>user\nHello<|im_end|>")
-    assert "".join(llm.stream(messages, GREEDY)) == llm.generate([tokens], GREEDY)[0].text
+    assert llm.chat(messages, GREEDY)[0].text == llm.generate([tokens], GREEDY)[0].text
 
 
 def test_closing_a_stream_frees_its_blocks(llm: LLM) -> None:
@@ -126,7 +126,7 @@ def test_closing_a_stream_frees_its_blocks(llm: LLM) -> None:
     next(stream)
     pool = llm._switchboard.engine.scheduler.pool
     assert pool.num_free < 600
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert pool.num_free == 600
 
 
@@ -151,7 +151,7 @@ def test_a_bad_prompt_is_refused_before_any_is_served(llm: LLM) -> None:
     with pytest.raises(InvalidRequest, match="at most 9599 fit .* context of 9600 tokens"):
         llm.generate(["Hello"], SamplingParams(max_tokens=50_000))
     with pytest.raises(InvalidRequest, match="n: "):
-        next(llm.stream("Hello", SamplingParams(n=2)))
+        llm.stream("Hello", SamplingParams(n=2))
 
 
 def test_vllms_dictionaries_are_prompts(llm: LLM) -> None:
@@ -168,7 +168,7 @@ def test_another_shape_is_refused_by_name(llm: LLM) -> None:
     with pytest.raises(InvalidRequest, match="params: must be SamplingParams or a list of them"):
         llm.generate(["Hello"], {"max_tokens": 3})  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="prompt: must be a text"):
-        next(llm.stream(5))  # type: ignore[arg-type]
+        llm.stream(5)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="messages: must be a list such as"):
         llm.chat_prompt("Hello")  # type: ignore[arg-type]
 
@@ -257,7 +257,7 @@ def test_stats_count_the_blocks_that_sharing_saves(tiny_model: Path) -> None:
 
 def test_a_stream_has_one_answer(llm: LLM) -> None:
     with pytest.raises(InvalidRequest, match="best_of: "):
-        next(llm.stream("Hello", SamplingParams(best_of=2)))
+        llm.stream("Hello", SamplingParams(best_of=2))
     with pytest.raises(InvalidRequest, match="logprobs: "):
         llm.generate("Hello", SamplingParams(beam_width=2, max_tokens=3, logprobs=0))
     search = SamplingParams(beam_width=3, max_tokens=10, ignore_eos=True)

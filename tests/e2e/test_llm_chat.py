@@ -1,4 +1,4 @@
-"""`LLM.chat` on a real (tiny) model."""
+"""`LLM.chat` and `LLM.stream_chat` on a real (tiny) model."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,9 @@ import pytest
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.llm import Completion, Content, Reasoning, ToolCall
+from fakes.tiny_model import write_tiny_model
+from fakes.tool_worlds import TEMPLATE
 
 PARAMS = SamplingParams(temperature=0, max_tokens=200)
 WEATHER: Any = {
@@ -29,6 +32,28 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 @pytest.fixture(scope="module")
 def llm(tiny_model: Path) -> LLM:
     return LLM(str(tiny_model), kernels="torch", dtype="float32", threads=1, num_blocks=600, max_running=8)
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    """The same with the chat template of a model that thinks."""
+    folder = write_tiny_model(tmp_path_factory.mktemp("models") / "thinker")
+    told = folder / "tokenizer_config.json"
+    told.write_text(json.dumps(json.loads(told.read_text()) | {"chat_template": TEMPLATE}))
+    return LLM(str(folder), kernels="torch", dtype="float32", threads=1, num_blocks=600, max_running=8)
+
+
+def joined(pieces: list[Content | Reasoning | ToolCall]) -> tuple[str, str, list[tuple[str, str]]]:
+    """Reasoning, content, and names and arguments of calls."""
+    return (
+        "".join(piece.text for piece in pieces if isinstance(piece, Reasoning)),
+        "".join(piece.text for piece in pieces if isinstance(piece, Content)),
+        [(piece.name, piece.arguments) for piece in pieces if isinstance(piece, ToolCall)],
+    )
+
+
+def whole(answer: Completion) -> tuple[str, str, list[tuple[str, str]]]:
+    return answer.reasoning, answer.text, [(call.name, call.arguments) for call in answer.tool_calls]
 
 
 @pytest.mark.parametrize("choice", ["required", NAMED])
@@ -56,6 +81,65 @@ def test_a_chat_is_its_prompt_completed(llm: LLM) -> None:
     [completed] = llm.generate([llm.chat_prompt(HI)], short)
     assert [sample.tokens for sample in answer.samples] == [sample.tokens for sample in completed.samples]
     assert [sample.text for sample in answer.samples] == [sample.text for sample in completed.samples]
+
+
+def test_a_stream_of_a_model_without_reasoning_is_content_alone(llm: LLM) -> None:
+    pieces = list(llm.stream_chat(HI, PARAMS))
+    assert len(pieces) > 1
+    assert all(type(piece) is Content and piece.text for piece in pieces)
+    assert joined(pieces) == whole(llm.chat(HI, PARAMS)[0])
+
+
+def test_reasoning_is_streamed_apart_from_the_content(thinker: LLM) -> None:
+    shape = SamplingParams(temperature=0, max_tokens=100, structured={"enum": ["a", "b"]})
+    how: Any = {"thinking_budget": 6, "chat_template_kwargs": {"is_open": True}}
+    pieces = list(thinker.stream_chat(HI, shape, **how))
+    assert joined(pieces) == whole(thinker.chat(HI, shape, **how)[0])
+    reasoning, content, _ = joined(pieces)
+    assert reasoning and json.loads(content) in ("a", "b")
+    kinds = [type(piece) for piece in pieces]
+    assert kinds == [Reasoning] * kinds.count(Reasoning) + [Content] * kinds.count(Content)
+    assert kinds.count(Reasoning) > 1
+
+
+def test_a_call_is_streamed_once_it_is_complete_and_can_be_answered(llm: LLM) -> None:
+    how: Any = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False}
+    [call] = llm.stream_chat(HI, PARAMS, **how)
+    assert isinstance(call, ToolCall) and call.id.startswith("call_")
+    assert joined([call]) == whole(llm.chat(HI, PARAMS, **how)[0])
+    function = {"name": call.name, "arguments": call.arguments}
+    called = {"role": "assistant", "tool_calls": [{"id": call.id, "type": "function", "function": function}]}
+    result = {"role": "tool", "tool_call_id": call.id, "content": "21 degrees"}
+    assert list(llm.stream_chat([*HI, called, result], PARAMS, tools=[WEATHER], tool_choice="none"))
+
+
+def test_a_stream_ends_at_a_stop_string(llm: LLM) -> None:
+    _, text, _ = joined(list(llm.stream_chat(HI, PARAMS)))
+    short = SamplingParams(temperature=0, max_tokens=200, stop=(text[3:5],))
+    assert joined(list(llm.stream_chat(HI, short))) == ("", text[: text.index(text[3:5])], [])
+
+
+def test_closing_a_stream_of_a_chat_frees_its_blocks(llm: LLM) -> None:
+    stream = llm.stream_chat(HI, SamplingParams(temperature=0, max_tokens=5000, ignore_eos=True))
+    next(stream)
+    assert llm.stats().num_running == 1
+    stream.close()
+    assert (llm.stats().num_running, llm.stats().num_free) == (0, 600)
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("messages", {"messages": []}),
+        ("messages", {"messages": [HI]}),
+        ("n", {"params": SamplingParams(n=2)}),
+        ("tools[0].function", {"tools": [{}]}),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_streamed(llm: LLM, field: str, asked: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        llm.stream_chat(**{"messages": HI, "params": PARAMS, **asked})
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

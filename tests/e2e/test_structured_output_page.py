@@ -91,6 +91,7 @@ def test_python(names: dict[str, Any]) -> None:
     ran(section("Python"), names)
     assert json.loads(names["completion"].text)["mood"] in ("good", "bad")
     assert [list(json.loads(call)) for call in names["calls"]] == [["city"], ["city"]]
+    assert {piece.name for piece in names["pieces"]} == {"weather"}
 
 
 def test_the_terminal(tmp_path: Path) -> None:

@@ -1,26 +1,34 @@
-"""`chairlift chat`: a conversation in the terminal, with streamed answers.
+"""`chairlift chat`: a conversation in the terminal, with streamed answers, and the model's reasoning apart from them.
 
 Always: a question whose answer failed or never began is not kept in the conversation, so the next one can succeed.
+Reasoning is shown and not kept: chat templates want the answers alone.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from itertools import groupby
 from typing import Protocol, TextIO
 
 from chairlift.cli.flags import add_option_flags, warned_settings
 from chairlift.cli.sampling import add_sampling_flags, given
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
+from chairlift.text.responses.reading.events import Content, Reasoning
+from chairlift.text.responses.reading.gathered import Piece
 
 HELP = "hold a conversation in this terminal"
 DESCRIPTION = "Hold a conversation in this terminal, without a server."
 _PROMPT = "> "
 _GREETING = "Ask away. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 class Streams(Protocol):
-    def stream(self, prompt: list[dict[str, str]], params: SamplingParams, /) -> Iterator[str]: ...
+    def stream_chat(
+        self, messages: list[dict[str, str]], params: SamplingParams, /
+    ) -> Generator[Piece, None, None]: ...
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -69,24 +77,35 @@ class Conversation:
 
     def _answer(self, question: str) -> None:
         asked = [*self._messages, {"role": "user", "content": question}]
-        pieces: list[str] = []
-        stream = self._llm.stream(asked, self._params)
+        answer: list[str] = []
         try:
-            for piece in stream:
-                pieces.append(piece)
-                self._say(piece)
+            # An answer that was stopped half-way frees its memory now, not when it is collected.
+            with closing(self._llm.stream_chat(asked, self._params)) as pieces:
+                self._show(pieces, answer)
         except KeyboardInterrupt:
             self._say(" [stopped]")
         except InvalidRequest as error:
             self._say(f"[{error}; /reset starts anew]\n")
             return
-        finally:
-            # An answer that was stopped half-way frees its memory now, not when it is collected.
-            if close := getattr(stream, "close", None):
-                close()
         self._say("\n")
-        if pieces:
-            self._messages = [*asked, {"role": "assistant", "content": "".join(pieces)}]
+        if answer:
+            self._messages = [*asked, {"role": "assistant", "content": "".join(answer)}]
+        else:
+            self._say("[no answer; the question is forgotten]\n")
+
+    def _show(self, pieces: Iterable[Piece], answer: list[str]) -> None:
+        """Shows all, and adds the content to the answer as it comes."""
+        begin, end = (_DIM, _PLAIN) if self._out.isatty() else ("thinking: ", "")
+        for is_thought, run in groupby(pieces, lambda piece: isinstance(piece, Reasoning)):
+            self._say(begin if is_thought else "")
+            try:
+                for piece in run:
+                    assert isinstance(piece, Reasoning | Content)  # no tools were given
+                    self._say(piece.text)
+                    answer += [] if is_thought else [piece.text]
+            finally:
+                self._say(end if is_thought else "")
+            self._say("\n\n" if is_thought else "")
 
     def _say(self, text: str) -> None:
         self._out.write(text)

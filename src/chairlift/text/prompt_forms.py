@@ -26,12 +26,20 @@ def read_prompts(prompts: object) -> list[str | TokenIds]:
 def read_prompt(prompt: object) -> str | TokenIds:
     if isinstance(prompt, list | tuple) and prompt and isinstance(prompt[0], str):
         raise InvalidRequest("prompt", f"must be one prompt, {_FORMS}; for a list of prompts use generate")
+    if is_chat(prompt):
+        raise InvalidRequest("prompt", f"must be one prompt, {_FORMS}; for a list of messages use stream_chat")
     return _prompt("prompt", prompt)
 
 
 def is_chat(prompt: object) -> TypeGuard[list[dict[str, Any]]]:
     """Whether it is a list of messages, for a chat template."""
     return isinstance(prompt, list | tuple) and bool(prompt) and isinstance(prompt[0], Mapping)
+
+
+def read_chat(messages: object) -> Sequence[Mapping[str, Any]]:
+    if not is_chat(messages):
+        raise InvalidRequest("messages", "must be a list of messages, not empty; for several conversations use chat")
+    return messages
 
 
 def read_chats(messages: object) -> list[Sequence[Mapping[str, Any]]]:

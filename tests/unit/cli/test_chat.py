@@ -1,30 +1,32 @@
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from chairlift.cli.chat import Conversation
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
+from chairlift.text.responses.reading.events import Content, Reasoning
 
 Messages = list[dict[str, str]]
 
 
 class Parrot:
-    """Answers with the last question, word by word; on "long" it is refused, on "stop" interrupted after a word."""
+    """Answers with the last question, word by word, and thinks the words with a capital; on "long" it is refused, on
+    "stop" interrupted after a word."""
 
     def __init__(self) -> None:
         self.seen: list[Messages] = []
         self.num_closed = 0
 
-    def stream(self, prompt: Messages, params: SamplingParams) -> Iterator[str]:
-        self.seen.append(prompt)
-        question = prompt[-1]["content"]
+    def stream_chat(self, messages: Messages, params: SamplingParams) -> Generator[Content | Reasoning, None, None]:
+        self.seen.append(messages)
+        question = messages[-1]["content"]
         try:
             if question == "long":
                 raise InvalidRequest("prompt", "too long")
             for word in question.split():
                 if word == "stop":
                     raise KeyboardInterrupt
-                yield word + " "
+                yield (Reasoning if word.istitle() else Content)(word + " ")
         finally:
             self.num_closed += 1
 
@@ -41,8 +43,13 @@ def ask_from(*lines: str) -> Callable[[str], str]:
     return ask
 
 
-def hold(*lines: str, system: str | None = None) -> tuple[Parrot, str]:
-    parrot, out = Parrot(), io.StringIO()
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def hold(*lines: str, system: str | None = None, is_terminal: bool = False) -> tuple[Parrot, str]:
+    parrot, out = Parrot(), Terminal() if is_terminal else io.StringIO()
     Conversation(parrot, SamplingParams(), system, out).hold(ask_from(*lines))
     return parrot, out.getvalue()
 
@@ -87,3 +94,23 @@ def test_a_refused_question_is_forgotten() -> None:
     parrot, text = hold("long", "three")
     assert parrot.seen[1] == [user("three")]
     assert "[prompt: too long" in text
+
+
+def test_reasoning_is_shown_apart_and_not_kept() -> None:
+    parrot, text = hold("Hm Well one two", "three")
+    assert "thinking: Hm Well \n\none two \n" in text
+    assert "\x1b" not in text
+    assert parrot.seen[1] == [user("Hm Well one two"), assistant("one two "), user("three")]
+
+
+def test_reasoning_is_dim_on_a_terminal() -> None:
+    _, text = hold("Hm Well one two", is_terminal=True)
+    assert "\x1b[2mHm Well \x1b[0m\n\none two \n" in text
+    assert "thinking" not in text
+
+
+def test_an_interrupt_while_it_thinks_leaves_the_terminal_as_it_was() -> None:
+    parrot, text = hold("Hm stop", "three", is_terminal=True)
+    assert "\x1b[2mHm \x1b[0m [stopped]\n[no answer; the question is forgotten]\n" in text
+    assert parrot.seen[1] == [user("three")]
+    assert parrot.num_closed == 2

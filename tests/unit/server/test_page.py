@@ -51,6 +51,12 @@ async def test_only_the_pages_own_script_and_style_may_run() -> None:
     assert not re.search(r" (?:style|on\w+)=", re.sub(r"<script>.*?</script>", "", page.text, flags=re.S))
 
 
+async def test_no_script_makes_markup_of_text() -> None:
+    page = await browser_gets(HttpWorld())
+    assert "textContent" in page.text
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b", page.text)
+
+
 class OpenPage:
     """A page that is being read."""
 

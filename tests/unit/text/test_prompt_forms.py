@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.prompt_forms import is_chat, read_prompt, read_prompts
+from chairlift.text.prompt_forms import is_chat, read_chat, read_prompt, read_prompts
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,11 @@ def test_each_form_is_read(prompts: Any, expected: list[Any]) -> None:
         (read_prompts, {}, "prompts", "got nothing"),
         (read_prompts, [{"role": "user", "content": "x"}], "prompts[0]", "is a chat message; chat_prompt(messages)"),
         (read_prompt, ["one", "two"], "prompt", "for a list of prompts use generate"),
+        (read_prompt, [{"role": "user", "content": "x"}], "prompt", "for a list of messages use stream_chat"),
         (read_prompt, 5, "prompt", "must be a text, "),
         (read_prompt, [[1]], "prompt[0]", "must be a token id"),
+        (read_chat, [], "messages", "must be a list of messages, not empty"),
+        (read_chat, [[{"role": "user", "content": "x"}]], "messages", "for several conversations use chat"),
     ],
 )
 def test_anything_else_is_refused_by_its_name_and_the_way_out(

@@ -13,9 +13,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
-from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of
+from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of, library_schema
 from chairlift.text.structured.places import failing_place
-from chairlift.text.structured.shared import with_shared_parts
 from chairlift.text.structured.tags import tags_grammar
 
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
@@ -76,11 +75,10 @@ def _wrong(message: str) -> InvalidRequest:
 
 
 def _of_schema(source: str) -> str:
-    # The library takes objects only: `true` means any value, and `false` none.
-    source = {"true": "{}", "false": '{"enum":[]}'}.get(source.strip(), source)
     try:
-        return LLMatcher.grammar_from_json_schema(with_shared_parts(source), overrides=JSON_OPTIONS)  # type: ignore[arg-type]
-    except ValueError as error:
+        schema = library_schema(json.loads(source))
+        return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
+    except (ValueError, RecursionError) as error:
         raise _wrong(f"not a JSON schema: {error}") from error
 
 

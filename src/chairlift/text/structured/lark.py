@@ -12,6 +12,8 @@ from typing import Any
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.text.structured.closed import closed
+from chairlift.text.structured.shared import with_shared_parts
 
 ANY_TEXT = r"(?s:.*)"
 _GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
@@ -42,8 +44,16 @@ def expression(pattern: str) -> str:
 
 def json_value(schema: Any) -> str:
     """A value that a JSON schema allows."""
+    return "%json " + json.dumps({**library_schema(schema), "x-guidance": JSON_OPTIONS}, ensure_ascii=False)
+
+
+def library_schema(schema: Any) -> dict[str, Any]:
+    """A schema as the library is given it, which takes objects only: `true` means any value, and `false` none."""
     schema = {} if schema is True else {"enum": []} if schema is False else schema
-    return "%json " + json.dumps({**schema, "x-guidance": JSON_OPTIONS}, ensure_ascii=False)
+    if not isinstance(schema, dict):
+        raise ValueError(f"a schema is an object, true or false, got {type(schema).__name__}")
+    source = json.dumps(schema)
+    return with_shared_parts(closed(schema, source), source)
 
 
 def either(parts: Sequence[str]) -> str:

@@ -17,23 +17,18 @@ _encode = json.JSONEncoder().encode
 _NAME = "shared-{}"
 
 
-def with_shared_parts(source: str) -> str:
-    """Of a schema in JSON; as it is where nothing is gained."""
-    try:
-        schema = json.loads(source)
-    except (ValueError, RecursionError):  # the library says why
-        return source
-    if not isinstance(schema, dict) or any(base in source for base in _BASES):
-        return source
-    texts = dict(_texts(schema, 0))
-    counts = Counter(texts.values())
+def with_shared_parts(schema: dict[str, Any], source: str) -> dict[str, Any]:
+    """As it is where nothing is gained. `source`: the schema in JSON."""
+    if any(base in source for base in _BASES):
+        return schema
+    texts = list(_texts(schema, 0))
+    counts = Counter(text for _, text in texts)
     names = {text: _NAME.format(index) for index, text in enumerate(text for text, num in counts.items() if num > 1)}
     defined = schema.get("$defs", {})
     if not names or not isinstance(defined, dict) or not defined.keys().isdisjoint(names.values()):
-        return source
-    made = _shared(schema, {part: names[text] for part, text in texts.items() if text in names})
-    made["$defs"] = defined | {name: json.loads(text) for text, name in names.items()}
-    return json.dumps(made)
+        return schema
+    made = _shared(schema, {part: names[text] for part, text in texts if text in names})
+    return made | {"$defs": defined | {name: json.loads(text) for text, name in names.items()}}
 
 
 def _texts(schema: dict[str, Any], depth: int) -> Iterator[tuple[int, str]]:

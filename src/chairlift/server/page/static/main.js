@@ -34,6 +34,7 @@ function takeAbout(about) {
   byId("version").textContent = `chairlift ${about.version}`;
   byId("device").textContent = about.device ? `${about.device}, ${about.dtype}` : "–";
   byId("policy").textContent = about.rules[0].value;
+  byId("tools-box").hidden = !about.has_chat;
   byId("rules").replaceChildren(...about.rules.map((rule) => {
     const pair = element("div"), what = element("dd");
     what.append(element("b", rule.value), element("span", rule.summary || rule.purpose));
@@ -78,6 +79,7 @@ makeCharts();
 makeTimeline();
 makeMemory();
 makeChat();
+makeTools();
 byId("theme").addEventListener("click", () => {
   const names = Object.keys(THEMES);
   paint(kept(names[(names.indexOf(kept()) + 1) % names.length]));
