@@ -4,6 +4,7 @@ Always: several threads may use one `LLM`; their requests share steps. A call le
 """
 
 import gc
+import logging
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -37,6 +38,7 @@ __all__ = ["LLM", "Completion", "Content", "Reasoning", "Sample", "SamplingParam
 Prompt = str | Sequence[int] | Mapping[str, Any]  # a mapping: {"prompt": text} or {"prompt_token_ids": ids}
 Messages = Sequence[Mapping[str, Any]]
 Stream = TextStream | ResponseStream
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -108,6 +110,8 @@ class LLM:
         return llm
 
     def _start(self, model: ResolvedModel) -> None:
+        for warning in model.config.warnings:
+            _log.warning(warning)
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
         self._escapes_special_tokens = model.settings.escape_special_tokens
         self._format = format_of(self.tokenizer, model.settings.tool_format)

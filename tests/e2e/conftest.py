@@ -1,4 +1,4 @@
-"""One tiny model and one real server for all tests that only ask it things."""
+"""One tiny model and real servers, of it and of the embedded one, for all tests that only ask them things."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,4 +22,10 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("server") / "log"
     with serve(log, "--model", tiny_model, *LIMITS, *NUMBERS) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("embedded") / "log") as served:
         yield served

@@ -16,7 +16,7 @@ import pytest
 from fakes.http_world import HttpWorld
 from fakes.llm_serving import Original
 from fakes.patience import HANG_S, wait_until
-from fakes.served import _environment, chairlift, serve
+from fakes.served import Served, _environment, chairlift
 
 WORDS = ("red", "green", "blue", "black", "white")
 
@@ -168,10 +168,9 @@ def test_our_own_server_speaks_to_it(tmp_path: Path, data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_real_server_answers_synthetic_prompts_of_the_contest_in_full(tmp_path: Path) -> None:
-    with serve(tmp_path / "log") as served:
-        port = int(served.url.rpartition(":")[2])
-        done = contest(tmp_path, port, rate=8, seconds=1)
+def test_a_real_server_answers_synthetic_prompts_of_the_contest_in_full(server: Served, tmp_path: Path) -> None:
+    port = int(server.url.rpartition(":")[2])
+    done = contest(tmp_path, port, rate=8, seconds=1)
     assert done.returncode == 0, done.stderr
     results, summary = files(tmp_path, "8.0")
     assert summary["sent"] == summary["full"] + summary["short"] == len(results) == 8

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from fakes.http_world import HttpWorld
-from fakes.served import Served, serve
+from fakes.served import Served
 from fakes.tool_worlds import tool_world
 
 pytestmark = pytest.mark.slow
@@ -38,12 +38,6 @@ class Event(BaseModel):
 
     name: Literal["meeting", "party"]
     day: Literal["Monday", "Friday"]
-
-
-@pytest.fixture(scope="module")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("server") / "log") as served:
-        yield served
 
 
 @pytest.fixture(scope="module")

@@ -194,44 +194,6 @@ def test_front_ends_that_die_are_replaced_and_their_requests_end(one_running: Se
 
 
 @pytest.mark.slow
-def test_a_server_told_to_stop_finishes_the_stream_and_leaves_nothing_behind(tiny_model: Path, tmp_path: Path) -> None:
-    with serve(tmp_path / "log", "--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch") as served:
-        engine, front_ends = served.pids()
-        body = ENDLESS | {"stream": True, "max_tokens": 300, "stream_options": {"include_usage": True}}
-        with httpx.stream("POST", f"{served.url}/v1/completions", json=body, timeout=HANG_S) as response:
-            events = events_of(response)
-            next(events)
-            served.process.send_signal(signal.SIGTERM)
-            rest = list(events)
-        assert served.process.wait(HANG_S) == 0
-    assert json.loads(rest[-2])["usage"]["completion_tokens"] == 300
-    assert rest[-1] == "[DONE]"
-    assert "Traceback" not in served.output
-    for pid in (engine, *front_ends):
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-@pytest.mark.slow
-def test_told_twice_to_stop_a_server_ends_its_streams_with_an_error(tiny_model: Path, tmp_path: Path) -> None:
-    with serve(tmp_path / "log", "--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch") as served:
-        with streaming(served.url) as response:
-            events = events_of(response)
-            next(events)
-            served.process.send_signal(signal.SIGINT)
-            while "finishing the requests in flight; once more to stop at once" not in served.output:
-                next(events)
-            served.process.send_signal(signal.SIGINT)
-            rest = list(events)
-        assert served.process.wait(HANG_S) == 0
-    error = json.loads(rest[-2])["error"]
-    assert error["code"] == 503
-    assert error["message"] == "the server is stopping; another one may take this request"
-    assert rest[-1] == "[DONE]"
-    assert "Traceback" not in served.output
-
-
-@pytest.mark.slow
 def test_a_killed_server_leaves_no_folder_behind(tiny_model: Path, tmp_path: Path) -> None:
     options = ("--model", tiny_model, "--kv-memory", "64MiB", "--kernels", "torch")
     with (

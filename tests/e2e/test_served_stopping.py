@@ -1,5 +1,6 @@
 """A whole server that drains, that is in a hurry, and that reads its settings again."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -52,6 +53,7 @@ class Streams:
 
 def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny_model: Path, tmp_path: Path) -> None:
     with serving(tiny_model, tmp_path) as served:
+        engine, front_ends = served.pids()
         streams = Streams(served.url, LONG, 4)
         served.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(f"{served.url}/health/ready", timeout=HANG_S).status_code == 503)
@@ -64,6 +66,10 @@ def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny
             assert last["choices"][0]["finish_reason"] == "length"
             assert (usage["usage"]["completion_tokens"], done) == (400, "[DONE]")
         assert served.process.wait(HANG_S) == 0
+    assert "Traceback" not in served.output
+    for pid in (engine, *front_ends):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 @pytest.mark.parametrize("how", ["drain timeout", "second signal"])
@@ -73,15 +79,17 @@ def test_what_is_not_finished_in_time_ends_with_an_error_that_can_be_read(
     options = ("--drain-timeout", "0.5") if how == "drain timeout" else ()
     with serving(tiny_model, tmp_path, *options) as served:
         streams = Streams(served.url, ENDLESS, 3)
-        served.process.send_signal(signal.SIGTERM)
+        served.process.send_signal(signal.SIGINT)
         if how == "second signal":
-            wait_until(lambda: httpx.get(f"{served.url}/health/ready", timeout=HANG_S).status_code == 503)
-            served.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "finishing the requests in flight; once more to stop at once" in served.output)
+            served.process.send_signal(signal.SIGINT)
         for text in streams.texts():
             *chunks, error, done = events(text)
             assert (error["error"]["code"], done) == (503, "[DONE]")
+            assert error["error"]["message"] == "the server is stopping; another one may take this request"
             assert chunks
         assert served.process.wait(HANG_S) == 0
+    assert "Traceback" not in served.output
 
 
 def test_settings_are_read_again_everywhere_and_a_mistake_changes_nothing(tiny_model: Path, tmp_path: Path) -> None:

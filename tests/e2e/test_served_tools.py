@@ -8,7 +8,7 @@ import openai
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from fakes.served import Served, serve
+from fakes.served import Served
 
 pytestmark = pytest.mark.slow
 MODEL = "SmolLM2-135M-Instruct"
@@ -42,12 +42,6 @@ class Event(BaseModel):
 
 class weather(BaseModel):
     city: Literal["Paris", "Bern"]
-
-
-@pytest.fixture(scope="module")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(tmp_path_factory.mktemp("server") / "log") as served:
-        yield served
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 from chairlift.text.responses.templates.families import BY_NAME
 from fakes.patience import HANG_S
-from fakes.served import serve
+from fakes.served import Served
 from fakes.tool_worlds import tool_world
 
 pytestmark = pytest.mark.slow
@@ -39,11 +39,10 @@ def ran(code: str, names: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    with serve(tmp_path_factory.mktemp("server") / "log") as served:
-        names = opening(served.url)
-        with names["client"]:
-            yield names
+def names(embedded: Served) -> Iterator[dict[str, Any]]:
+    names = opening(embedded.url)
+    with names["client"]:
+        yield names
 
 
 def test_a_schema(names: dict[str, Any]) -> None:

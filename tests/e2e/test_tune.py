@@ -35,8 +35,8 @@ def command(*arguments: str | Path) -> list[str]:
 
 def test_a_real_model_is_calibrated_tuned_and_run(tmp_path: Path) -> None:
     model, out = write_tiny_model(tmp_path / "tiny"), tmp_path / "out"
-    given = ("--workload", "lengths:prompt=4-60,output=2-40,count=30", "--arrivals", "none", "--model", model)
-    few = ("--threads", "1", "--minutes", "0.1", "--json", "--out", out)
+    given = ("--workload", "lengths:prompt=4-60,output=2-40,count=12", "--arrivals", "none", "--model", model)
+    few = ("--max-model-len", "512", "--threads", "1", "--minutes", "0.02", "--json", "--out", out)
     done = subprocess.run(command(*given, *few), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "calibrating" in done.stderr
@@ -91,7 +91,7 @@ def test_interrupted_it_writes_what_it_found(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert "searching" in process.stderr.readline()
         before_s = processor_s(process.pid)
-        while processor_s(process.pid) < before_s + 4.0:  # of some thirty, however busy the machine is
+        while processor_s(process.pid) < before_s + 2.0:  # of some thirty, however busy the machine is
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=HANG_S)

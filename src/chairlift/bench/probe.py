@@ -7,8 +7,8 @@ import asyncio
 import http.client
 import json
 import socket
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 from chairlift.bench.answer import READERS, StreamedAnswer, message_of
@@ -60,24 +60,25 @@ def _find_model(address: Address, api_key: str) -> str:
 
 
 def _get(address: Address, path: str, api_key: str) -> tuple[int, Any]:
-    """The status and the body, decoded if it is JSON."""
-    status, body = fetch(address, "GET", path, {"Authorization": f"Bearer {api_key}"} if api_key else {})
+    """The status and the first MiB of the body, decoded if it is JSON."""
+    with answering(address, "GET", path, {"Authorization": f"Bearer {api_key}"} if api_key else {}) as answer:
+        status, body = answer.status, answer.read(1 << 20)
     try:
         return status, json.loads(body)
     except ValueError:
         return status, body.decode(errors="replace")
 
 
-def fetch(
+@contextmanager
+def answering(
     address: Address, method: str, path: str, headers: Mapping[str, str], content: bytes | None = None
-) -> tuple[int, bytes]:
-    """The status and the first MiB of the body; an answer that cannot be read raises InvalidConfig."""
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer, with its body still to be read; one that cannot be read raises InvalidConfig."""
     connect = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
     with closing(connect(address.host, address.port, timeout=_TIMEOUT_S)) as connection:
         try:
             connection.request(method, address.prefix + path, content, headers)
-            response = connection.getresponse()
-            return response.status, response.read(1 << 20)
+            yield connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             reason = reason_of(error) if isinstance(error, OSError) else f"not HTTP: {error}"
             raise InvalidConfig(f"{address}{path} cannot be read: {reason}") from error

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli.flags import add_option_flags, progress, warned_settings
+from chairlift.cli.flags import add_option_flags, progress, warned_model, warned_settings
 from chairlift.core.errors import InvalidConfig
 
 HELP = "time a model's steps here, for simulate --profile"
@@ -25,10 +25,10 @@ def run(options: argparse.Namespace) -> int:
     settings = warned_settings(options)
     if not options.out.parent.is_dir():  # refused before a minute of timing
         raise InvalidConfig(f"{options.out}: cannot be written: no such folder")
-    from chairlift.build import find_model, load
+    from chairlift.build import load
 
     # Host blocks are timed whatever the settings say about preemption.
-    model = find_model(replace(settings, preemption="swap"))
+    model = warned_model(replace(settings, preemption="swap"))
     loaded = load(model)
     from chairlift.sim.calibration.calibrate import calibrate, profile_of
 

@@ -4,16 +4,19 @@ flags: their values, files and progress."""
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chairlift.config.options import DEFAULTS, OPTIONS, Option, resolve
 from chairlift.config.settings import Group, Settings
 from chairlift.config.values import Parser
 from chairlift.core.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from chairlift.build import ResolvedModel
 
 _TITLES: dict[Group, str] = {
     "model": "model",
@@ -45,9 +48,22 @@ def settings_from(options: argparse.Namespace) -> Settings:
 def warned_settings(options: argparse.Namespace) -> Settings:
     """The settings, with their warnings printed."""
     settings = settings_from(options)
-    for warning in settings.warnings:
-        print(f"chairlift: warning: {warning}", file=sys.stderr)
+    warn(settings.warnings)
     return settings
+
+
+def warned_model(settings: Settings) -> "ResolvedModel":
+    """The model, with its warnings printed."""
+    from chairlift.build import find_model
+
+    model = find_model(settings)
+    warn(model.config.warnings)
+    return model
+
+
+def warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"chairlift: warning: {warning}", file=sys.stderr)
 
 
 def flags_of(options: argparse.Namespace) -> dict[str, object]:

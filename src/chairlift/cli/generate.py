@@ -41,15 +41,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     prompts = gather(options.prompts, options.file)
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    if options.chat and len(texts) < len(prompts):
+        raise InvalidConfig("--chat asks questions in words: leave it out for prompts that are token ids")
     shape = read_shape(options.json_schema, options.regex)
     settings = warned_settings(options)
     from chairlift.llm import LLM
 
     llm = LLM.from_settings(settings)
     params = llm.default_params(**given(options), structured=shape)
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    if options.chat and len(texts) < len(prompts):
-        raise InvalidConfig("--chat asks questions in words: leave it out for prompts that are token ids")
     if options.chat:
         completions = llm.chat([[{"role": "user", "content": text}] for text in texts], params)
     else:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, parsed, warned_settings
+from chairlift.cli.flags import add_option_flags, parsed, warn, warned_settings
 from chairlift.config.values import num_bytes
 from chairlift.core.errors import InvalidConfig
 
@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     options.model = options.which or options.model
     settings = warned_settings(options)
     source, config = _model(settings.model)
+    warn(config.warnings)
     found = forecast(settings, source, config, find_device(named or settings.device, memory))
     print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
     return 0

@@ -8,7 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, flags_of, parsed, positive, progress, warned_settings, writing
+from chairlift.cli.flags import (
+    add_option_flags,
+    flags_of,
+    parsed,
+    positive,
+    progress,
+    warned_model,
+    warned_settings,
+    writing,
+)
 from chairlift.cli.simulate import add_request_flags, items_from
 from chairlift.config.extras import check_extra
 from chairlift.config.options import DEFAULTS
@@ -104,6 +113,7 @@ def _profiles(
 
     let_threads_sleep()
     if options.profile is None:
+        warned_model(settings)
         return _calibrated(settings, has_threads, seconds), "--no-verify was given" * options.no_verify
     from chairlift.sim.profile import load_profile
 
@@ -117,10 +127,9 @@ def _profiles(
 
 def _why_not(profile: "Profile", settings: Settings) -> str:
     """Why a profile cannot be measured here; empty if it is of this model and machine."""
-    from chairlift.build import find_model
     from chairlift.tune.real import device_here, is_same_device
 
-    name = find_model(settings).name
+    name = warned_model(settings).name
     if name != profile.model:
         return f"the profile is of {profile.model}, and without --model the model here is {name}"
     here = device_here()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, parsed, progress, warned_settings, writing
+from chairlift.cli.flags import add_option_flags, parsed, progress, warned_model, warned_settings, writing
 from chairlift.cli.prompts import gather
 from chairlift.config.values import new_file, whole
 from chairlift.core.errors import InvalidConfig
@@ -62,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.build import let_threads_sleep
 
     let_threads_sleep()
+    if options.url is None:
+        warned_model(settings)
     from chairlift.verify.opened import PromptSpec
 
     spec = PromptSpec(

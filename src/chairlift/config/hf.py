@@ -36,8 +36,7 @@ def load_hf(path: Path) -> ModelConfig:
         eos_ids=tuple(dict.fromkeys(generation.token_ids("eos_token_id") + config.token_ids("eos_token_id"))),
         sampling=read_sampling(generation),
     )
-    check_unread(config, family.architecture)
-    return model
+    return replace(model, warnings=check_unread(config, family.architecture))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

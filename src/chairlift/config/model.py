@@ -135,6 +135,7 @@ class ModelConfig:
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    warnings: tuple[str, ...] = field(default=(), compare=False)  # of its files, for the command to print
 
     @property
     def num_layers(self) -> int:

@@ -6,8 +6,7 @@ Always: a flag wins over YAML, YAML over the environment, the environment over t
 value is refused with the option's name and what is allowed. Does not know how flags are parsed or files are found.
 """
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +16,7 @@ import yaml
 
 from chairlift.config import llm_serving
 from chairlift.config.settings import Group, Settings
-from chairlift.config.values import Parser
+from chairlift.config.values import Parser, did_you_mean
 from chairlift.core.errors import InvalidConfig
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -75,12 +74,6 @@ def resolve(
     # A flag that asks for more than the model has stays a mistake.
     can_clip = flags.get("max_model_len") is None
     return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
-
-
-def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a sentence about a name that is not known; a prefix that all have makes none of them closer."""
-    close = difflib.get_close_matches(name.removeprefix(prefix), [each.removeprefix(prefix) for each in known], n=1)
-    return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
 def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:

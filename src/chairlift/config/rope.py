@@ -31,7 +31,7 @@ def read_rotation(config: Fields) -> Rotation:
     if config.get("rope_parameters") is None:
         return older_rotation(config, theta)
     rotation = rotation_at(config, "rope_parameters", theta)
-    refuse_other_scaling(config, rotation)
+    refuse_other(config, rotation)
     return rotation
 
 
@@ -40,10 +40,16 @@ def older_rotation(config: Fields, theta: float) -> Rotation:
     return Rotation(theta=theta) if config.get("rope_scaling") is None else rotation_at(config, "rope_scaling", theta)
 
 
-def refuse_other_scaling(config: Fields, rotation: Rotation) -> None:
-    """rope_scaling beside rope_parameters, which said this rotation, must say the same."""
+def refuse_other(config: Fields, rotation: Rotation) -> None:
+    """The old keys beside rope_parameters, which said this rotation, must say the same."""
+    refuse_other_theta(config, "rope_theta", rotation)
     if config.get("rope_scaling") is not None and older_rotation(config, rotation.theta) != rotation:
         raise config.bad("rope_scaling", "must be null, or say the same as rope_parameters")
+
+
+def refuse_other_theta(config: Fields, key: str, rotation: Rotation) -> None:
+    if config.positive(key, rotation.theta) != rotation.theta:
+        raise config.bad(key, f"must be null, or {rotation.theta:g} as in rope_parameters")
 
 
 def rotation_at(config: Fields, name: str, theta: float | None = None) -> Rotation:

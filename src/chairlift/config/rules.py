@@ -12,10 +12,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from chairlift.config.values import Parser, boolean, number, text
+from chairlift.config.values import Parser, boolean, did_you_mean, number, text
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill
@@ -104,7 +103,7 @@ def _parse(kind: RuleKind, given: str) -> Any:
         name, _, rest = rest.partition(":")
         rule = _load(kind, module, name)
     else:
-        close = "".join(f" (did you mean {known}?)" for known in get_close_matches(name, kind.known, n=1))
+        close = did_you_mean(name, kind.known)
         raise ValueError(f"must be one of {', '.join(kind.known)}, or package.module:Class of your own{close}")
     values = _values(rest)
     waits = kind.option == "prefill" and _after_preempt(values)

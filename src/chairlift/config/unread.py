@@ -1,16 +1,13 @@
 """Keys of a config.json that its family did not read.
 
 Always: a key that changes the arithmetic of some family, was not read and is not neutral is refused by name; all other
-keys that were neither read nor are known to be harmless are named in one warning. A model run with such a key ignored
-may answer fluently and wrongly.
+keys that were neither read nor are known to be harmless are named in one warning, which the model carries. A model run
+with such a key ignored may answer fluently and wrongly.
 """
 
-import logging
 from typing import Any
 
 from chairlift.config.fields import Fields
-
-_log = logging.getLogger(__name__)
 
 _OFF, _ON = (False,), (True,)
 _0, _1 = (0,), (1,)
@@ -80,15 +77,16 @@ _HARMLESS = frozenset({
 _HARMLESS_ENDINGS = ("_token_id", "_dropout", "_dropout_prob", "_pdrop")
 
 
-def check_unread(config: Fields, architecture: str) -> None:
-    """To be called once everything has been read from it."""
+def check_unread(config: Fields, architecture: str) -> tuple[str, ...]:
+    """Warnings. To be called once everything has been read from it."""
     unread = config.unread
     for key in unread:
         if key in ARITHMETIC and not _is_neutral(config, key):
             raise config.bad(key, f"is not supported in {architecture}")
     unknown = [key for key in unread if key not in ARITHMETIC and not _is_harmless(key)]
-    if unknown:
-        _log.warning("%s: ignored keys that are not known for %s: %s", config.origin, architecture, ", ".join(unknown))
+    if not unknown:
+        return ()
+    return (f"{config.origin}: ignored keys that are not known for {architecture}: {', '.join(unknown)}",)
 
 
 def _is_neutral(config: Fields, key: str) -> bool:

@@ -5,7 +5,8 @@ A parser takes either and returns the value, or raises `ValueError` with the rul
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ _UNITS = {
 }  # fmt: skip
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """What follows a name that is not known; a prefix that all have makes none of them closer."""
+    close = get_close_matches(name.removeprefix(prefix), [each.removeprefix(prefix) for each in known], n=1)
+    return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
 def text(value: object) -> str:

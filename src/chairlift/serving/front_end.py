@@ -118,7 +118,10 @@ async def _front_end(
     if load.is_complete:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(client.until_ready(), _ENGINE_S)
-    sites = list(zip((create_app(context), create_admin_app(load, folder.reloads)), listeners, strict=False))
+    apps = [create_app(context)]
+    if len(listeners) > 1:
+        apps.append(create_admin_app(load, folder.reloads))
+    sites = list(zip(apps, listeners, strict=True))
     is_orphaned = asyncio.Event()
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))
     announcing = asyncio.ensure_future(_announce(report, client, counts))

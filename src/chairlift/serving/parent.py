@@ -62,6 +62,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     check_access(settings)
     _check_device(settings)
     model = find_model(settings)
+    for warning in model.config.warnings:
+        say(f"warning: {warning}")
     listener = listen(settings.host, settings.port)
     admin = None if settings.admin_port is None else listen(settings.admin_host, settings.admin_port, "admin-")
     say(f"starting {model.name} on {url_of(settings, settings.host, listener)}")

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.generate import read_shape, write
+from chairlift.cli.main import main
 from chairlift.cli.prompts import gather, parse_lines
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.structured import Structured
-from chairlift.llm import Completion, Sample
+from chairlift.llm import LLM, Completion, Sample
 
 
 def test_arguments_come_before_the_file(tmp_path: Path) -> None:
@@ -65,6 +66,16 @@ def test_json_has_one_object_per_answer() -> None:
         "prompt": "one", "text": "erste", "finish_reason": "stop", "prompt_tokens": 1, "output_tokens": 2,
     }  # fmt: skip
     assert "été" in out.getvalue()
+
+
+def test_questions_that_are_token_ids_are_refused_before_a_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LLM, "from_settings", lambda settings: pytest.fail("loaded"))
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n{"prompt": [1, 2]}\n')
+    assert main(["generate", "--chat", "--file", str(path)]) == 2
+    assert "--chat asks questions in words: leave it out for prompts that are token ids" in capsys.readouterr().err
 
 
 def test_the_shape_of_answers_comes_from_a_file_or_an_expression(tmp_path: Path) -> None:

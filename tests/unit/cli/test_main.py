@@ -87,7 +87,7 @@ def test_flags_may_not_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as end:
         main(["serve", "--max-run", "3"])
     assert end.value.code == 2
-    assert "unrecognized arguments: --max-run 3; did you mean --max-running?" in capsys.readouterr().err
+    assert "unrecognized arguments: --max-run 3 (did you mean --max-running?)" in capsys.readouterr().err
 
 
 def test_a_flag_unlike_any_other_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,16 @@ def test_a_stored_run_compares_with_exit_code_0_and_too_little_with_2(tiny: str,
     assert main(["verify", "--against", "reference", "--model", tiny, *PLAIN, "--num-prompts", "1"]) == 2
 
 
+def test_keys_that_are_not_known_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_tiny_model(tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hill_depth": 3}))
+    main(["verify", "--against", "batch", "--model", str(folder), *PLAIN, "--num-prompts", "1", "--tokens", "1"])
+    assert (capsys.readouterr().err + caplog.text).count("hill_depth") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -62,7 +62,7 @@ def test_a_share_of_the_memory_is_above_0_and_at_most_1() -> None:
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ({"max_runing": 1}, "max_runing: unknown option; did you mean max_running?"),
+        ({"max_runing": 1}, "max_runing: unknown option (did you mean max_running?)"),
         ({"device": "tpu"}, "--device must be one of auto, cpu, cuda, mps, xpu, npu, got 'tpu'"),
         ({"dtype": "int8"}, "--dtype must be one of auto, float32, bfloat16, float16, float64"),
         ({"port": "70000"}, "--port must be a whole number between 0 and 65535, got '70000'"),
@@ -96,7 +96,7 @@ def test_a_bad_value_names_the_option_and_what_is_allowed(flags: dict[str, Any],
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("max_runnning: 3", "chairlift.yaml: max_runnning: unknown option; did you mean max_running?"),
+        ("max_runnning: 3", "chairlift.yaml: max_runnning: unknown option (did you mean max_running?)"),
         ("port: many", "chairlift.yaml: port must be a whole number"),
         ("[1, 2]", "must hold a map"),
         ("a: [", "not valid YAML"),
@@ -128,7 +128,7 @@ def test_a_variable_that_names_no_option_is_warned_of() -> None:
     settings = resolve({}, environment=environment)
     assert settings.port == 7
     assert settings.warnings == (
-        "the environment variable CHAIRLIFT_PROT names no option; did you mean CHAIRLIFT_PORT?",
+        "the environment variable CHAIRLIFT_PROT names no option (did you mean CHAIRLIFT_PORT?)",
         "the environment variable CHAIRLIFT_XYZZY names no option",
     )
 

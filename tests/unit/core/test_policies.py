@@ -18,9 +18,11 @@ from chairlift.core.policies.known import POLICIES
 from chairlift.core.policies.longest_first import LongestFirst
 from chairlift.core.policies.longest_prefix import LongestPrefix
 from chairlift.core.policies.priority import Priority
+from chairlift.core.policies.ranked import Ranked
 from chairlift.core.policies.shortest_first import ShortestFirst
 from chairlift.core.policies.similar_length import SimilarLength
 from chairlift.core.policy import Policy, RequestView
+from chairlift.core.scheduling.queue import Rank
 from fakes.request_views import admit, drain, running_view, view, wait
 
 
@@ -98,6 +100,15 @@ def test_the_earliest_deadline_first_and_a_default_for_those_without() -> None:
     requests = [view(1, 0.0), view(2, 1.0, deadline_s=20.0), view(3, 2.0, deadline_s=5.0)]
     assert drain(Deadline(default=10.0), *requests) == [3, 1, 2]
     assert Deadline(default=10.0).victim(requests, 3.0) == 2
+
+
+@pytest.mark.parametrize("kind", [Priority, Deadline])
+def test_a_subclass_with_another_rank_has_other_victims(kind: type[Ranked]) -> None:
+    class ByPrompt(kind):  # type: ignore[misc, valid-type]
+        def rank(self, view: RequestView) -> Rank:
+            return (len(view.request.prompt),)
+
+    assert ByPrompt().victim([running_view(1, 0.0, prompt=9), running_view(2, 1.0, prompt=3)], 9.0) == 1
 
 
 def test_users_take_turns_however_many_requests_one_of_them_has() -> None:

@@ -21,16 +21,18 @@ from chairlift.runner.cuda.exact.kernels import product_kernel, log_sum_exp_kern
 from chairlift.runner.cuda.exact.one_row_kernel import exact_one_row_kernel
 from chairlift.runner.cuda.kernels import activate_kernel, add_rms_norm_kernel, cap_kernel, rotate_store_kernel
 from chairlift.runner.cuda.sampling.argmax import argmax_kernel
+from chairlift.runner.cuda.sampling.mask import mask_kernel
 from chairlift.runner.cuda.one_row.attention_kernel import attend_kernel
 from chairlift.runner.cuda.one_row.product_kernel import gated_kernel, one_row_kernel
 from chairlift.runner.cuda.attention.pages import list_pages_kernel
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
 
 INTEGERS = {"tables", "table_rows", "positions", "slots", "tiles", "starts", "pages", "counters"}
-INTEGERS |= {"sample_rows", "tokens", "last"}
+INTEGERS |= {"sample_rows", "tokens", "last", "rows", "words"}
 FLOATS = {"partials", "stats", "rotation", "scales", "logits", "norms", "gain", "q_gain", "k_gain"}
 NUMBERS = {"scale": "fp32", "cap": "fp32", "eps": "fp32", "factor": "fp32", "window": "i32", "width": "i32"}
 NUMBERS |= {"num_outputs": "i32", "num_splits": "i32", "vocab": "i32", "spare": "i32", "num_rows": "i32"}
+NUMBERS |= {"num_words": "i32"}
 
 def kind(name):
     if name in NUMBERS:
@@ -79,6 +81,7 @@ row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024, **dependent}
 check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
 check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)
 check(argmax_kernel, TILE=16384)
+check(mask_kernel, TILE=4096)
 for activation in ACTIVATIONS:
     check(gated_kernel, WIDTH=5000, OUTPUTS=1, STRETCH=1024, ACTIVATION=activation, **dependent)
 for split in (16, 128):

@@ -154,7 +154,7 @@ def test_a_mixed_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) 
 
 
 @pytest.mark.usefixtures("is_padded")
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 40))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 40))])
 def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
     num_tokens = 0
@@ -231,7 +231,7 @@ def test_steps_of_any_size_and_context_run_the_same_few_kernels() -> None:
     for count in range(1, 12):
         do(runner, (count % 5, count))
     assert model.alignments == {0}, "for a pointer that is not aligned there is another kernel"
-    for start in range(0, 500, 3):
+    for start in range(0, 500, 12):
         do(runner, (start, 1))
     assert len(model.tilings) == 4  # of 64, 128, 256 and 512 keys
 

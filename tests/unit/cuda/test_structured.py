@@ -11,12 +11,14 @@ import torch
 from llguidance import LLTokenizer
 
 from chairlift.core.events import Forked, Preempted
-from chairlift.core.plan import StepPlan
+from chairlift.core.plan import StepPlan, StepResult
+from chairlift.core.ports import RunnerFailed
 from chairlift.core.request import FinishReason
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.structured import Structured
 from chairlift.runner.cuda.runner import CudaRunner
-from chairlift.runner.cuda.sampling.sampler import CudaSampler
+from chairlift.runner.cuda.sampling import sampler
+from chairlift.runner.cuda.step import device
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.runner import TorchRunner
@@ -117,20 +119,76 @@ def test_a_step_without_shapes_makes_no_masks(monkeypatch: pytest.MonkeyPatch) -
     run(CudaRunner, [GROUPS[2]], Preemption(), matchers())
 
 
-def test_memory_that_runs_out_while_masked_tokens_are_chosen_fails_their_requests(
+def runs_out(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: range) -> Counter[str]:
+    """Memory is missing in these calls, from 1; how often memory was freed."""
+    method, count = getattr(owner, name), Counter[str]()
+
+    def wrapped(*args: Any) -> Any:
+        count["calls"] += 1
+        if count["calls"] in calls:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return method(*args)
+
+    monkeypatch.setattr(owner, name, wrapped)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: count.update(["freed"]))
+    return count
+
+
+PENALISED = make_request(
+    30, [*SHARED, 3, 3], 9, repetition_penalty=1.3, structured=NUMBER, logprobs=2, stop_ids=STOPS
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("taken", ["to_device", "measure"])
+def test_memory_that_runs_out_once_while_masked_tokens_are_chosen_changes_none(
+    monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    want, _ = run(CudaRunner, [(PENALISED,)], Preemption(), matchers())
+    if taken == "measure":
+        count = runs_out(monkeypatch, device, "measure", range(2, 3))
+    else:
+        count = runs_out(monkeypatch, sampler, "to_device", range(4, 5))  # what is asked for, masks, and again
+    got, kinds = run(CudaRunner, [(PENALISED,)], Preemption(), matchers())
+    assert got == want and not kinds["Finished"] and count["freed"] == 1
+
+
+def test_memory_that_stays_out_while_masked_tokens_are_chosen_fails_their_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    choose, count = CudaSampler.choose, Counter[str]()
+    runs_out(monkeypatch, sampler, "to_device", range(5, 7))
+    raised: list[type[Exception]] = []
+    collect = CudaRunner.collect
 
-    def fails_once(*args: Any) -> Any:
-        count["calls"] += 1
-        if count["calls"] == 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return choose(*args)
+    def noted(self: CudaRunner) -> StepResult:
+        try:
+            return collect(self)
+        except RunnerFailed as error:
+            raised.append(type(error))
+            raise
 
-    monkeypatch.setattr(CudaSampler, "choose", fails_once)
+    monkeypatch.setattr(CudaRunner, "collect", noted)
     told, kinds = run(CudaRunner, [GROUPS[1]], Preemption(), matchers())
     assert kinds["Finished"] == 1 and len(told) == 2
+    assert raised == [RunnerFailed]  # only `submit` is rolled back
+
+
+def test_logits_of_steps_in_flight_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    collect = CudaRunner.collect
+
+    def noted(self: CudaRunner) -> StepResult:
+        kept.extend(step.launched is not None for step in self._steps if step.in_flight is not None)
+        return collect(self)
+
+    monkeypatch.setattr(CudaRunner, "collect", noted)
+    run(CudaRunner, [GROUPS[1], GROUPS[2]], Preemption(), matchers())
+    assert kept and not any(kept)
+
+
+@pytest.mark.parametrize("kind", [CudaRunner, TorchRunner])
+def test_a_runner_without_matchers_fails_what_is_held_to_a_shape(kind: Any) -> None:
+    told, kinds = run(kind, [GROUPS[4]], Preemption())
+    assert not told and kinds["Finished"] == 1
 
 
 def test_a_shape_that_cannot_be_followed_fails_alone() -> None:

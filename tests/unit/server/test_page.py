@@ -128,6 +128,22 @@ async def test_a_password_in_an_address_is_not_shown() -> None:
     assert settings["otlp_endpoint"] == "http://***@collector:4318/v1/traces?***"
 
 
+async def test_a_page_that_leaves_while_its_start_is_sent_is_forgotten() -> None:
+    world = HttpWorld()
+
+    class Leaving(OpenPage):
+        async def _send(self, message: Any) -> None:
+            await super()._send(message)
+            self.connection.is_gone = True
+            if self.connection.sender is not None:
+                self.connection.sender.leave()
+
+    page = Leaving(world)
+    await asyncio.wait([page.task], timeout=HANG_S)
+    assert page.task.done() and not page.connection.data
+    assert world.client.watched == []
+
+
 async def test_the_engine_is_watched_while_a_page_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chairlift.live.wire.watch_client.LOOK_PAUSE_S", 0.05)
     world = HttpWorld()

@@ -11,7 +11,7 @@ from chairlift.config.families.family import Family
 from chairlift.config.families.reading import num_layers, read_attention, read_model, refuse_true, require, with_windows
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, AttentionSpec, LayerSpec, ModelConfig, Rotation
-from chairlift.config.rope import older_rotation, refuse_other_scaling, rotation_at
+from chairlift.config.rope import older_rotation, refuse_other, refuse_other_theta, rotation_at
 
 _NAMES = replace(
     HF_NAMES,
@@ -68,9 +68,10 @@ def _rotations(config: Fields) -> tuple[Rotation, Rotation]:
     if not isinstance(given, dict):
         raise config.bad("rope_parameters", "must be a map")
     kinds = Fields(f"{config.origin}: rope_parameters", given)
-    full = rotation_at(kinds, "full_attention", theta)
-    refuse_other_scaling(config, full)
-    return full, rotation_at(kinds, "sliding_attention", local)
+    full, windowed = rotation_at(kinds, "full_attention", theta), rotation_at(kinds, "sliding_attention", local)
+    refuse_other(config, full)
+    refuse_other_theta(config, "rope_local_base_freq", windowed)
+    return full, windowed
 
 
 def _model(config: Fields, attentions: Sequence[AttentionSpec], cap: float) -> ModelConfig:

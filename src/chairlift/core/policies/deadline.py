@@ -19,4 +19,5 @@ class Deadline(Ranked):
         given = view.request.attributes.deadline_s
         return (view.arrival + (self._default if given is None else given), view.arrival)
 
-    victim_rank = rank
+    def victim_rank(self, view: RequestView) -> Rank:
+        return self.rank(view)

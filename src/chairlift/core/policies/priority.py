@@ -20,4 +20,5 @@ class Priority(Ranked):
         # All age at the same rate, so the order of two requests never changes: it can be a number.
         return (view.request.attributes.priority + self._aging * view.arrival, view.arrival)
 
-    victim_rank = rank
+    def victim_rank(self, view: RequestView) -> Rank:
+        return self.rank(view)

@@ -33,7 +33,7 @@ from chairlift.runner.cuda.step.structured_rows import is_known, structured_rows
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
-from chairlift.runner.sampling.matchers import Matchers
+from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.torch.runner import device_lost_on_error, failure
 from chairlift.runner.torch.step_result import NOT_A_NUMBER
@@ -42,7 +42,7 @@ from chairlift.runner.torch.step_result import NOT_A_NUMBER
 @dataclass(slots=True)
 class _Step:
     plan: StepPlan
-    launched: LaunchedStep
+    launched: LaunchedStep | None  # None: its tokens were chosen, and its logits are not kept
     in_flight: InFlight | None = None  # None: its tokens are chosen once those of the step ahead are known
     failed: dict[RequestId, str] = field(default_factory=dict)
     error: RunnerFailed | None = None  # from choosing its tokens
@@ -72,11 +72,12 @@ class CudaRunner:
             if self._matchers is not None:
                 self._matchers.expect(plan)
             launched = self.device.launch(self.host.input_of(plan), self.uses_graphs, self._hook(plan))
-            step = _Step(plan, launched)
-            if not len(launched.step.sampling.structured):
-                step.in_flight = self.device.finish(launched)
-            elif is_known(plan, launched.step):
-                self._finish(step, {})
+            if len(launched.step.sampling.structured):
+                step = _Step(plan, launched)
+                if is_known(plan, launched.step):
+                    self._finish(step, {})
+            else:
+                step = _Step(plan, None, self.device.finish(launched))
         except (RuntimeError, MemoryError, triton.TritonError) as error:
             self.host.forget_tables()
             _wait()
@@ -109,16 +110,19 @@ class CudaRunner:
         except (RuntimeError, MemoryError, triton.TritonError) as error:
             self.host.forget_tables()
             _wait()
-            self._steps[0].error = failure(error)
+            # Not RunnerFull: the step was submitted, and so is no longer rolled back.
+            self._steps[0].error = RunnerFailed(str(failure(error)))
 
     def _finish(self, step: _Step, last: dict[RequestId, int]) -> None:
         """last: tokens of the step ahead."""
         if self._matchers is None:
-            raise RuntimeError("structured answers need matchers, which this runner was made without")
+            raise RuntimeError(NO_MATCHERS)
+        assert step.launched is not None
         rows = structured_rows(step.plan, step.launched.step, last)
         masks = self._matchers.masks(step.plan.step, rows)
         step.failed = {rows[index][0].id: fault for index, fault in masks.failed.items()}
         step.in_flight = self.device.finish(step.launched, masks.words)
+        step.launched = None
 
     @torch.inference_mode()
     def prepare(self) -> bool:

@@ -26,7 +26,7 @@ class GpuMemory:
     def __init__(self, device: torch.device, share: float) -> None:
         """Must be made before anything is loaded."""
         self._device = device
-        self._share = share
+        self.share = share
         self._total = hardware.total_memory(device)
         self._release()  # memory of an earlier model
         self._others = self._used()
@@ -36,13 +36,13 @@ class GpuMemory:
         is_rounded = quantize == "fp8"
         smaller = "" if is_rounded else "--quantize fp8, " if dtype.itemsize == 2 else "--dtype bfloat16, "
         need = weight_bytes(config, dtype.itemsize, 1 if is_rounded else dtype.itemsize)
-        check_weights(need, self._total, self._others, self._share, f"{smaller}a smaller model or --device cpu")
+        check_weights(need, self._total, self._others, self.share, f"{smaller}a smaller model or --device cpu")
 
     def measure(self, make: Callable[[Limits], Runner], limits: Limits) -> tuple[Budget, Limits]:
         """After loading: the budget without a cache, and limits with a step that leaves room for one."""
         self._release()
         weights = max(0, self._used() - self._others)
-        room = int(self._share * self._total) - self._others - weights
+        room = int(self.share * self._total) - self._others - weights
         footprint = measure_footprint(make, limits, room, self._used, self._release)
         self._release()
         budget = Budget(self._total, self._others, weights, footprint.activations, footprint.graphs)

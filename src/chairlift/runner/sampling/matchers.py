@@ -25,6 +25,7 @@ from chairlift.text.structured.grammar import LIMITS, grammar_of
 
 _MAX_GRAMMARS = 256  # that are kept ready for further requests with the same shape
 _ANY = np.int32(-1)  # all tokens of a word
+NO_MATCHERS = "structured answers need matchers, which this runner was made without"
 
 
 class Masks(NamedTuple):

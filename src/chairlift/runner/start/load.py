@@ -113,8 +113,9 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         if gpu is not None:
             budget, limits = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
-                share = settings.memory or SHARE
-                num_fitting = budget.num_blocks_within(share, block_bytes, limits, num_tensors=2 * config.num_layers)
+                num_fitting = budget.num_blocks_within(
+                    gpu.share, block_bytes, limits, num_tensors=2 * config.num_layers
+                )
         wanted, free = limits.max_model_len, hardware.free_memory(device)
         limits = with_pool(limits, settings, source, block_bytes, num_fitting, free)
         if (line := lowered(limits, wanted)) is not None:

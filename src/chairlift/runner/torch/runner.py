@@ -20,15 +20,14 @@ from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.memory.full import is_full
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
-from chairlift.runner.sampling.matchers import Masks, Matchers
+from chairlift.runner.sampling.matchers import NO_MATCHERS, Masks, Matchers
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.sampling.table import IS_STRUCTURED, BatchTable, Samples
 from chairlift.runner.torch.batching import batch_of, known_tokens
 from chairlift.runner.torch.step_result import make_step_result, score_prompts
-
-_FULL = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class TorchRunner:
@@ -102,8 +101,10 @@ class TorchRunner:
     ) -> tuple[list[int], Masks] | None:  # fmt: skip
         """The rows that are held to a shape, with the tokens that may come there."""
         held = np.flatnonzero(samples["kind"] & IS_STRUCTURED).tolist()
-        if not held or self._matchers is None:
+        if not held:
             return None
+        if self._matchers is None:
+            raise RuntimeError(NO_MATCHERS)
         outputs = [texts[i][len(requests[i].prompt) : lengths[i]] for i in held]
         return held, self._matchers.masks(step, list(zip([requests[i] for i in held], outputs, strict=True)))
 
@@ -118,9 +119,7 @@ def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
 
 def failure(error: Exception) -> RunnerFailed:
     """A step's error as the engine knows it."""
-    # Not all such errors of torch and the driver have a type of their own.
-    is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in _FULL)
-    return RunnerFull(_first_line(error)) if is_full else RunnerFailed(_first_line(error))
+    return RunnerFull(_first_line(error)) if is_full(error) else RunnerFailed(_first_line(error))
 
 
 @contextmanager

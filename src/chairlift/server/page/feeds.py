@@ -88,6 +88,8 @@ class Feed(Response):
             self._connection.sender = None
 
     async def _run(self) -> None:
+        if self._connection.is_gone:  # since the start was sent
+            raise ClientDisconnect
         self._connection.sender = self
         self._connection.write(_event(b"about", self._about()))
         self._feeds.join(self)

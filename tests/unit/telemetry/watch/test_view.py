@@ -206,8 +206,9 @@ def drafted_world(seed: int) -> World:
 
 
 # Worlds in which a step has no room for all decodes (54, 89), several steps are collected at once (141, 1379), or a
-# request is preempted with steps in flight (290) and admitted again by the same plan (510).
-FULL_SEEDS = (54, 89, 141, 290, 510, 1379)
+# request is preempted with steps in flight (290), admitted again by the same plan (510) or with its first token on the
+# way (3037).
+FULL_SEEDS = (54, 89, 141, 290, 510, 1379, 3037)
 
 
 @pytest.mark.parametrize(

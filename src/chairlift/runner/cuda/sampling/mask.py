@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def mask_kernel(logits, rows, words, vocab, num_words, TILE: tl.constexpr):
     """A tile of a row a program. Bit t % 32 of words[i, t // 32] says whether token t may come in logits[rows[i]]."""
     index = tl.program_id(0).to(tl.int64)

@@ -4,7 +4,12 @@ has no kernel are waited for: the torch sampler draws them.
 raw logits -> penalties -> bias, forbidden stops -> mask -> draw -> tokens, in place of the argmax
     |                                                                 |
     +-- kept for rows that are scored ------------------------------> scores
+
+Always: memory is taken before logits are changed or after all tokens are chosen, so that where it runs out there can be
+a second try. Only the torch sampler takes some in between.
 """
+
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +23,7 @@ from chairlift.runner.cuda.sampling.rows import CHANGE_WIDTH, DRAW_WIDTH, PENALT
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import to_device
+from chairlift.runner.memory.full import with_room
 from chairlift.runner.sampling.sampler import CANDIDATES, choose
 from chairlift.runner.sampling.scores import Measure, measure
 from chairlift.runner.sampling.table import MAX_ATTEMPTS, SAMPLE
@@ -44,27 +50,24 @@ class CudaSampler:
         asked = step.sampling
         if not (len(asked.draws) or len(asked.slow) or len(asked.scored)):
             return None
-        draws, penalties, changes, scored, structured = self._send(asked)
-        raw = logits.index_select(0, scored) if len(scored) else None
+        draws, penalties, changes, scored, structured = with_room(lambda: self._send(asked))
+        words = None if masks is None else with_room(partial(to_device, masks, logits.device))
+        raw = with_room(lambda: logits.index_select(0, scored)) if len(scored) else None
         if len(penalties):
             self._penalise(penalties, int(asked.penalties[:, 2].max()), logits)
         if len(changes):
             grid = (triton.cdiv(len(changes), _CHANGES),)
             change_kernel[grid](logits, changes, len(changes), logits.shape[1], WIDTH=CHANGE_WIDTH, BLOCK=_CHANGES)
-        if masks is not None:
-            self.mask(logits, structured, masks)
+        if words is not None:
+            mask_rows(logits, structured, words)
         if len(draws):
             draw(logits, draws, tokens, self._last)
         if len(asked.slow):
             self._draw_slowly(step, logits, tokens)
         if raw is None:
             return None
-        return self._measure(raw, tokens.index_select(0, scored).clamp(min=0), int(asked.num_top.max()))
-
-    def mask(self, logits: Tensor, rows: Tensor, masks: Words) -> None:
-        words = to_device(masks, logits.device)
-        grid = (len(rows), triton.cdiv(logits.shape[1], _MASKED))
-        mask_kernel[grid](logits, rows, words, logits.shape[1], words.shape[1], TILE=_MASKED)
+        score, num_top = partial(self._measure, raw), int(asked.num_top.max())
+        return with_room(lambda: score(tokens.index_select(0, scored).clamp(min=0), num_top))
 
     def _draw_slowly(self, step: StepInput, logits: Tensor, tokens: Tensor) -> None:
         """One by one: on a GPU torch may add up in another order beside other rows."""
@@ -84,13 +87,20 @@ class CudaSampler:
     def _penalise(self, penalties: Tensor, longest: int, logits: Tensor) -> None:
         vocab = logits.shape[1]
         if self._counts is None:
-            self._counts = torch.zeros(_MAX_PENALISED, vocab, dtype=torch.int32, device=logits.device)
+            zeros = partial(torch.zeros, _MAX_PENALISED, vocab, dtype=torch.int32, device=logits.device)
+            self._counts = with_room(zeros)
         context = (self._tables, self._cached_tokens, self._counts, self._tables.shape[1], vocab)
         sizes = {"WIDTH": PENALTY_WIDTH, "SIZE": self._cached_tokens.shape[1], "BLOCK": _STRETCH}
         for part in penalties.split(_MAX_PENALISED):
             grid = (len(part), triton.cdiv(longest, _STRETCH))
             count_kernel[grid](part, *context, **sizes)
             penalise_kernel[grid](logits, part, *context, **sizes)
+
+
+def mask_rows(logits: Tensor, rows: Tensor, words: Tensor) -> None:
+    """words: int32 [R, vocab / 32], which tokens may come in rows [R]."""
+    grid = (len(rows), triton.cdiv(logits.shape[1], _MASKED))
+    mask_kernel[grid](logits, rows, words, logits.shape[1], words.shape[1], TILE=_MASKED)
 
 
 def draw(logits: Tensor, draws: Tensor, tokens: Tensor, last: Tensor) -> None:

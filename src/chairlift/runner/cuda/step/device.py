@@ -11,7 +11,6 @@ Always: step inputs are carried out in order on one stream. Knows nothing of pla
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,12 +19,12 @@ from chairlift.runner.cuda.exact import scores as exact_scores
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.flashinfer.planner import FlashPlan, FlashPlanner
 from chairlift.runner.cuda.ops import CudaOps
-from chairlift.runner.cuda.sampling.sampler import CudaSampler
+from chairlift.runner.cuda.sampling.sampler import CudaSampler, mask_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graph_key import GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
-from chairlift.runner.cuda.step.in_flight import DeviceOutput, InFlight, LaunchedStep, read_back
+from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_back
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
 from chairlift.runner.kv_cache import KvCache
@@ -69,14 +68,15 @@ class DevicePart:
     def finish(self, launched: LaunchedStep, masks: Words | None = None) -> InFlight:
         """Chooses the tokens. masks: which of them may come in structured rows, [R, words]; the host makes them while
         the device computes what was launched. Nothing may be launched in between."""
-        step, logits, tokens = launched.step, launched.logits, launched.tokens
-        measured = self._sampling.choose(step, logits, tokens, masks)
-        return read_back(step, DeviceOutput(tokens, measured, launched.prompt_scores), next(self._pinned))
+        measured = self._sampling.choose(launched.step, launched.logits, launched.tokens, masks)
+        return read_back(launched, measured, next(self._pinned))
 
     def dry_run(self, step: StepInput) -> None:
-        """Launches all that the step takes but block moves, without a result."""
+        """Launches all that the step takes but block moves, and the mask of structured rows, without a result."""
         launched = self._compute(step, uses_graphs=False)
-        self._sampling.choose(step, launched.logits, launched.tokens)
+        logits, tokens = launched.logits, launched.tokens
+        self._sampling.choose(step, logits, tokens)
+        mask_rows(logits, tokens[:1].int(), tokens.new_empty(1, -(-logits.shape[1] // 32), dtype=torch.int32))
 
     def _compute(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> LaunchedStep:
         num_padded = self._rung(step)
@@ -101,11 +101,10 @@ class DevicePart:
 
     def dry_run_likely(self) -> None:
         """Launches what `capture_one` captures, for each tiling: a step of one token, which has kernels of its own, and
-        one of several; and the mask of structured rows."""
+        one of several."""
         for key in {(key.tiling, key.num_tokens == 1): key for key in self._keys.likely}.values():
             with self._memory.padding(key.num_tokens):
-                logits, tokens = self._forward.run(key, None)
-        self._sampling.mask(logits, tokens[:1].int(), np.zeros((1, -(-logits.shape[1] // 32)), np.int32))
+                self._forward.run(key, None)
 
     def _rung(self, step: StepInput) -> int | None:
         """The number of tokens with padding of a captured step; None: it is not captured."""

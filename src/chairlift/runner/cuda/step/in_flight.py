@@ -34,38 +34,33 @@ class LaunchedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceOutput:
-    """What a step leaves on the device, and the scores of prompts, which are waited for."""
+class InFlight:
+    """A step whose tokens were chosen; tensors are in pinned memory and valid when it is done."""
 
-    tokens: Tensor  # int64 [at least as many as are sampled]
+    step: StepInput
+    tokens: Tensor  # int64 [as many as are sampled]
     measured: Tensor | None  # of the tokens that are scored
     prompt_scores: list[Scores]
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    step: StepInput
-    found: DeviceOutput  # in pinned memory: valid when it is done
     done: torch.cuda.Event
 
     def output(self) -> StepOutput:
         with device_lost_on_error():
             self.done.synchronize()
-        tokens: list[int] = self.found.tokens.numpy().tolist()
+        tokens: list[int] = self.tokens.numpy().tolist()
         scores: dict[int, TokenScore] = {}
-        if self.found.measured is not None:
+        if self.measured is not None:
             places: list[int] = self.step.sampling.scored.tolist()
             top = self.step.sampling.num_top.tolist()
-            scores = dict(zip(places, to_scores(self.found.measured, [tokens[i] for i in places], top), strict=True))
-        return StepOutput(tokens, scores, self.found.prompt_scores)
+            scores = dict(zip(places, to_scores(self.measured, [tokens[i] for i in places], top), strict=True))
+        return StepOutput(tokens, scores, self.prompt_scores)
 
 
-def read_back(step: StepInput, computed: DeviceOutput, pinned: Tensor) -> InFlight:
-    """pinned: int64 [at least as many as are sampled], for its tokens."""
-    measured = computed.measured
+def read_back(launched: LaunchedStep, measured: Tensor | None, pinned: Tensor) -> InFlight:
+    """measured: of the tokens that are scored. pinned: int64 [at least as many as are sampled], for its tokens."""
+    step = launched.step
     if measured is not None:
         measured = on_host(measured.shape, measured.dtype, measured.device).copy_(measured, non_blocking=True)
-    tokens = pinned[: step.num_samples].copy_(computed.tokens[: step.num_samples], non_blocking=True)
+    tokens = pinned[: step.num_samples].copy_(launched.tokens[: step.num_samples], non_blocking=True)
     done = torch.cuda.Event()
     done.record()
-    return InFlight(step, DeviceOutput(tokens, measured, computed.prompt_scores), done)
+    return InFlight(step, tokens, measured, launched.prompt_scores, done)
