@@ -127,17 +127,6 @@ def pydantic_ai_responses(url: str) -> None:
     _pydantic_ai(OpenAIResponsesModel(MODEL, provider=OpenAIProvider(base_url=f"{url}/v1", api_key="none")))
 
 
-@check("pydantic-ai: messages")
-def pydantic_ai_messages(url: str) -> None:
-    from pydantic_ai import Agent, ToolOutput
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    provider = AnthropicProvider(anthropic_client=anthropic.AsyncAnthropic(base_url=url, api_key="none"))
-    agent = Agent(AnthropicModel(MODEL, provider=provider), output_type=ToolOutput(Event))
-    assert isinstance(agent.run_sync("A party on Friday", model_settings={"max_tokens": 300}).output, Event)
-
-
 @check("openai-agents: an agent with a tool")
 def agents(url: str) -> None:
     from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled

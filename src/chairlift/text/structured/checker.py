@@ -27,6 +27,8 @@ class StructuredChecker:
         # A token spells a byte at least, so most answers need no count.
         if max_tokens is None or shortest is None or len(shortest.encode(errors="replace")) <= max_tokens + _SLACK:
             return
+        if len(self._tokenizer.encode(shortest, add_special=False)) <= max_tokens + _SLACK:
+            return
         fewest = self._spellings.num_tokens_of(shortest)
         if fewest is not None and fewest > max_tokens + _SLACK and is_allowed(structured, shortest):
             why = f"is too few: the shortest answer of this shape takes about {fewest} tokens"

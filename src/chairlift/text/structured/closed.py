@@ -11,6 +11,7 @@ _COMBINED = ("allOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProp
 _SPEAK_OF_OTHERS = ("additionalProperties", "patternProperties", "$ref")
 _BY_NAME = ("properties", "$defs", "definitions")
 _LISTS = ("anyOf", "prefixItems")
+_HOLDERS = frozenset((*_BY_NAME, *_LISTS, "items"))
 _MAX_DEPTH = 64
 
 
@@ -20,7 +21,7 @@ def closed(schema: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _closed(schema: Any, depth: int) -> Any:
-    if not isinstance(schema, dict) or not depth:
+    if not isinstance(schema, dict) or not depth or schema.keys().isdisjoint(_HOLDERS):
         return schema
     made = dict(schema)
     for name in _BY_NAME:

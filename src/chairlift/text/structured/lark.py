@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.core.errors import InvalidRequest
@@ -52,7 +53,7 @@ def library_schema(schema: Any) -> dict[str, Any]:
     schema = {} if schema is True else {"enum": []} if schema is False else schema
     if not isinstance(schema, dict):
         raise ValueError(f"a schema is an object, true or false, got {type(schema).__name__}")
-    source = json.dumps(schema)
+    source = msgspec.json.encode(schema).decode()
     return with_shared_parts(closed(schema, source), source)
 
 

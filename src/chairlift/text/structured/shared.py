@@ -5,15 +5,16 @@ Always: the same answers are allowed. Only properties and items are looked at, s
 `oneOf` and their like may be more than the library can follow.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 _MIN_CHARACTERS = 24  # of a part that is worth a reference
 _MAX_DEPTH = 8
 _BASES = ('"$id"', '"$anchor"', '"$dynamicRef"', '"id"')  # may give references another meaning
-_encode = json.JSONEncoder().encode
+_encode = msgspec.json.Encoder().encode
 _NAME = "shared-{}"
 
 
@@ -28,10 +29,10 @@ def with_shared_parts(schema: dict[str, Any], source: str) -> dict[str, Any]:
     if not names or not isinstance(defined, dict) or not defined.keys().isdisjoint(names.values()):
         return schema
     made = _shared(schema, {part: names[text] for part, text in texts if text in names})
-    return made | {"$defs": defined | {name: json.loads(text) for text, name in names.items()}}
+    return made | {"$defs": defined | {name: msgspec.json.decode(text) for text, name in names.items()}}
 
 
-def _texts(schema: dict[str, Any], depth: int) -> Iterator[tuple[int, str]]:
+def _texts(schema: dict[str, Any], depth: int) -> Iterator[tuple[int, bytes]]:
     """Of the parts that may be shared, by their ids in memory; those inside of a part too."""
     for part in _parts(schema) if depth < _MAX_DEPTH else ():
         text = _encode(part)

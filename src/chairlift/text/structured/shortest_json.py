@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from chairlift.text.structured.shortest_match import shortest_match
 
+_REFERENCE = b'"$ref"'
 _MAX_PARTS = 2000  # schemas that are looked at
 _FORMATS = {
     "date": "2000-01-01", "time": "00:00:00Z", "date-time": "2000-01-01T00:00:00Z", "email": "a@a", "ipv4": "0.0.0.0",
@@ -41,8 +44,18 @@ class _Search:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._num_parts = 0
+        self._known: dict[bytes, str] = {}  # of parts without references, by their JSON: many are alike
 
     def value(self, schema: Any, place: str, on_way: tuple[str, ...]) -> str:
+        key = msgspec.json.encode(schema)
+        if key in self._known:
+            return self._known[key]
+        found = self._value(schema, place, on_way)
+        if _REFERENCE not in key:
+            self._known[key] = found
+        return found
+
+    def _value(self, schema: Any, place: str, on_way: tuple[str, ...]) -> str:
         self._num_parts += 1
         if self._num_parts > _MAX_PARTS:
             raise Unknown
@@ -144,7 +157,8 @@ class _Search:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if schema.get("minProperties", 0) > len(set(required)) or "patternProperties" in schema:
             raise Unknown
-        listed = [name for name in properties if name in required]
+        needed = set(required)
+        listed = [name for name in properties if name in needed]
         parts = [(name, properties[name], f"{place}/properties/{_pointed(name)}") for name in listed]
         more = schema.get("additionalProperties", True)
         parts += [(name, more, f"{place}/required") for name in required if name not in properties]
