@@ -17,6 +17,7 @@ from typing import Any
 from chairlift import LLM, SamplingParams
 from chairlift.core.structured import Structured
 
+_PROMPT = 32  # tokens
 _PERSON = {
     "type": "object",
     "properties": {
@@ -40,12 +41,12 @@ SHAPES = {
 
 
 def tokens_per_s(llm: LLM, count: int, num_tokens: int, temperature: float, shapes: list[Structured | None]) -> float:
-    prompts = [{"prompt_token_ids": [(7 * i + j) % 1000 + 10 for j in range(32)]} for i in range(count)]
+    prompts = [{"prompt_token_ids": [(7 * i + j) % 1000 + 10 for j in range(_PROMPT)]} for i in range(count)]
     params = [
         SamplingParams(
             structured=shapes[i % len(shapes)],
             ignore_eos=shapes[i % len(shapes)] is None,
-            max_tokens=num_tokens,
+            max_tokens=None,  # as many as the context holds: the shapes need more
             temperature=temperature,
             seed=i,
         )
@@ -71,7 +72,7 @@ def main() -> None:
     args = parser.parse_args()
     counts = [int(count) for count in args.streams.split(",")]
     settings: dict[str, Any] = {"load_format": args.load_format, "dtype": args.dtype, "exact": args.exact}
-    llm = LLM(args.model, **settings, max_running=max(counts), max_model_len=2048)
+    llm = LLM(args.model, **settings, max_running=max(counts), max_model_len=_PROMPT + args.tokens)
     kinds = {"all": list(SHAPES.values())} | ({name: [shape] for name, shape in SHAPES.items()} if args.each else {})
     for name, shapes in kinds.items():
         for count in counts:
