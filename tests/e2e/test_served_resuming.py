@@ -24,7 +24,7 @@ FULL: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True}
 LONG = FULL | {"stream": True, "stream_options": {"include_usage": True}}
 TEXT = "the lift goes up the hill "
 COMPLETIONS = "/v1/completions"
-_CHANGING = re.compile(r'"(id|created|cached_tokens|time_per_token)":("[^"]*"|[\d.]+)')
+_CHANGING = re.compile(r'"(id|item_id|created|created_at|completed_at|cached_tokens|time_per_token)":("[^"]*"|[\d.]+)')
 ASKED: list[tuple[str, dict[str, Any]]] = [
     (COMPLETIONS, LONG | {"prompt": TEXT, "temperature": 0.0}),
     (COMPLETIONS, LONG | {"prompt": TEXT * 9, "temperature": 0.9, "seed": 3}),
@@ -33,6 +33,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     (COMPLETIONS, FULL | {"prompt": TEXT * 2, "seed": 6, "echo": True, "logprobs": 1}),
     (COMPLETIONS, FULL | {"prompt": TEXT, "seed": 7, "n": 2, "best_of": 3}),
     ("/v1/chat/completions", LONG | {"messages": [{"role": "user", "content": TEXT}], "seed": 8, "logprobs": True}),
+    ("/v1/responses", {"input": TEXT, "seed": 10, "stream": True, "max_output_tokens": 150}),
     ("/models/llama2/generate_stream", {"inputs": TEXT, "parameters": {"max_new_tokens": 150, "seed": 9}}),
 ]  # fmt: skip
 
@@ -76,6 +77,36 @@ def test_answers_of_every_kind_are_what_they_would_have_been(exact: Served) -> N
     for (path, body), got, want in zip(ASKED, ask_all(exact, num_kills=2), undisturbed, strict=True):
         assert got == want, (path, body)
     assert "Traceback" not in exact.output
+
+
+def test_a_kill_inside_a_json_string_changes_nothing(exact: Served) -> None:
+    note = {"type": "string", "minLength": 60, "maxLength": 90}
+    schema = {"type": "object", "properties": {"note": note, "n": {"enum": [1, 2, 3]}}, "required": ["note", "n"]}
+    body = {
+        "messages": [{"role": "user", "content": TEXT}],
+        "seed": 11,
+        "stream": True,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+    }
+
+    def told(kills_at: int | None) -> str:
+        text = ""
+        with httpx.stream("POST", f"{exact.url}/v1/chat/completions", json=body, timeout=HANG_S) as response:
+            for line in response.iter_lines():
+                if line.startswith("data: {"):
+                    text += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+                if kills_at is not None and len(text) >= kills_at:
+                    assert '"n"' not in text  # inside of the note
+                    os.kill(exact.pids()[0], signal.SIGKILL)
+                    kills_at = None
+        return text
+
+    undisturbed = told(None)
+    found = json.loads(undisturbed)
+    assert 60 <= len(found["note"]) <= 90 and found["n"] in (1, 2, 3)
+    deaths = exact.output.count("the engine died")
+    assert told(30) == undisturbed
+    assert exact.output.count("the engine died") == deaths + 1
 
 
 def test_without_a_seed_and_without_exact_as_many_tokens_come_as_were_asked_for(server: Served) -> None:
