@@ -4,7 +4,8 @@
     python benchmarks/structured/first_token.py [--url http://127.0.0.1:8000] [--requests 60] [--properties 150]
 
 Requests with and without a schema in turns, one at a time, over HTTP. Every schema differs from all others in its
-names, also those of other runs. One line of JSON: milliseconds to the first token of each kind, the medians, and their difference.
+names, also those of other runs. One line of JSON: milliseconds to the first token of each kind, the medians, and their
+difference.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def schema_of(number: int, num_properties: int) -> dict[str, Any]:
 
 def first_token_ms(http: httpx.Client, body: dict[str, Any]) -> float:
     began = time.perf_counter()
-    with http.stream("POST", "/v1/chat/completions", json=body) as response:
+    with http.stream("POST", "/v1/completions", json=body) as response:
         assert response.status_code == 200, response.read()
         next(response.iter_bytes())
         return (time.perf_counter() - began) * 1000
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--properties", type=int, default=150)
     args = parser.parse_args()
-    body = {"messages": [{"role": "user", "content": "An example, in JSON."}], "stream": True}
+    body = {"prompt": "An example, in JSON: " * 10, "max_tokens": 8000, "stream": True}
     plain, held, first = [], [], time.time_ns() // 1000
     with httpx.Client(base_url=args.url, timeout=60) as http:
         for number in range(-3, args.requests):
