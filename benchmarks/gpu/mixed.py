@@ -1,10 +1,10 @@
 """Steps of 64 decodes and one chunk of a prompt: how long they take, the host's part, and their products alone.
 
-    python benchmarks/gpu/mixed.py [--shape llama3-8b] [--decodes 64] [--tokens 0,100,200,...] [--profile 600]
+    python benchmarks/gpu/mixed.py [--shape llama3-8b] [--decodes 64] [--tokens 0,100,200] [--profile 600] [--kernels 600]
 
 Every step has a new prompt of so many tokens beside the same decodes. One line of JSON for each number of tokens:
 milliseconds of a step, of `submit`, and of the matrix products of as many rows, the middle of many. `--profile`: what
-the host does in `submit` of such a step, by function.
+the host does in `submit` of such a step, by function. `--kernels`: milliseconds of each kernel of such a step.
 """
 
 import argparse
@@ -13,12 +13,15 @@ import json
 import pstats
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import torch
 from engine import DEVICE, DTYPE, SHAPES, GpuEngine
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from chairlift.config.model import ModelConfig
 from chairlift.core.engine import Engine
@@ -105,18 +108,40 @@ def products_ms(config: ModelConfig, num_rows: int) -> float:
     return (time.perf_counter() - began) / 3 * 1000
 
 
+def kernels(gpu: GpuEngine, num_decodes: int, num_tokens: int) -> list[tuple[str, float]]:
+    """Name and milliseconds a step, the longest first."""
+
+    def run() -> None:
+        mixed_steps(gpu, num_decodes, num_tokens, lambda submit: submit())
+
+    run()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        run()
+    taken: defaultdict[str, int] = defaultdict(int)
+    for event in profiled.profiler.kineto_results.events():
+        if event.device_type() == DeviceType.CUDA:
+            taken[event.name()[:100]] += event.duration_ns()
+    found = ((name, ns / 1e6 / (_WARM + _TIMED)) for name, ns in taken.items())
+    return sorted(found, key=lambda each: -each[1])[:20]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shape", default="llama3-8b", choices=sorted(SHAPES))
     parser.add_argument("--decodes", type=int, default=64)
     parser.add_argument("--tokens", default="0,100,200,300,431,512,600,1000,2000,3000")
     parser.add_argument("--profile", type=int)
+    parser.add_argument("--kernels", type=int)
     args = parser.parse_args()
     gpu = GpuEngine(SHAPES[args.shape], max_running=256, max_step_tokens=4096)
     if args.profile is not None:
         profiler = cProfile.Profile()
         mixed_steps(gpu, args.decodes, args.profile, lambda submit: profiler.runcall(submit))
         pstats.Stats(profiler).sort_stats("tottime").print_stats(30)
+        return
+    if args.kernels is not None:
+        for name, ms in kernels(gpu, args.decodes, args.kernels):
+            print(f"{ms:8.3f} ms  {name}")
         return
     for num_tokens in map(int, args.tokens.split(",")):
         host: list[float] = []
