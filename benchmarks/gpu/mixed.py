@@ -1,6 +1,6 @@
 """Steps of 64 decodes and one chunk of a prompt: how long they take, the host's part, and their products alone.
 
-    python benchmarks/gpu/mixed.py [--shape llama3-8b] [--decodes 64] [--tokens 0,100,200] [--profile 600] [--kernels 600]
+    python benchmarks/gpu/mixed.py [--shape llama3-8b] [--decodes 64] [--tokens 0,100] [--profile 600] [--kernels 600]
 
 Every step has a new prompt of so many tokens beside the same decodes. One line of JSON for each number of tokens:
 milliseconds of a step, of `submit`, and of the matrix products of as many rows, the middle of many. `--profile`: what
