@@ -123,6 +123,16 @@ class Cursor:
                 return False
             yield
 
+    def ending(self, text: str) -> Waits[bool]:
+        """As `literal`; where the whole is cut inside of the text, what there is of it counts."""
+        if (yield from self.literal(text)):
+            return True
+        there = self._text[self._at :]
+        is_cut = self._is_over and bool(there) and text.startswith(there)
+        if is_cut:
+            self._read(len(there))
+        return is_cut
+
     def run(self, pattern: re.Pattern[str]) -> Waits[str]:
         """Reads the characters that the pattern, of one character, takes."""
         parts = []

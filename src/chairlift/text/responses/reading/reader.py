@@ -135,7 +135,7 @@ class ResponseReader:
         mark = yield from self._read_call(calls, calls.mark)
         while mark in (_WHOLE, calls.close):
             yield from self._cursor.blanks()
-            if (yield from self._cursor.literal(calls.section.close)):
+            if (yield from self._cursor.ending(calls.section.close)):
                 return ""
             self._cursor.keep()
             mark = yield from self._read_call(calls, "")
@@ -154,7 +154,7 @@ class ResponseReader:
         if is_whole:
             call.end()
             yield from self._cursor.blanks()
-        if is_whole and (yield from self._cursor.literal(calls.close)):
+        if is_whole and (yield from self._cursor.ending(calls.close)):
             return _WHOLE
         # The rest up to the mark that ends it: of the arguments, or behind them.
         take = call.arguments if call.is_open else self._sink.text

@@ -100,6 +100,17 @@ def test_a_call_that_is_cut_shows_what_was_written() -> None:
     assert read("hermes", ['<tool_call>{"name": "now"']) == [CallBegins(0, "now"), CallEnds(0)]
 
 
+@pytest.mark.parametrize("recorded", [each for each in STREAMS if each.calls and not each.content], ids=_id)
+def test_an_answer_that_is_cut_inside_the_mark_behind_its_calls_has_no_content(recorded: Recorded) -> None:
+    template = BY_NAME[recorded.family]
+    for close in filter(None, {template.calls.close, template.calls.section.close if template.calls.section else ""}
+                        if template.calls else ()):  # fmt: skip
+        start = recorded.text.rfind(close)
+        for end in range(start + 1, start + len(close)) if start >= 0 else ():
+            events = read(recorded.family, [recorded.text[:end]], recorded.in_reasoning)
+            assert not [event for event in events if isinstance(event, Content) and event.text.strip()], end
+
+
 def test_bad_json_shows_what_was_written() -> None:
     text = '<tool_call>{"name": "now", "arguments": {\'a\': 1}}</tool_call>x'
     assert joined(read("hermes", [text])) == [
