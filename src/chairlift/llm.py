@@ -208,7 +208,7 @@ class LLM:
         **options: Unpack[ChatOptions],
     ) -> Generator[Piece, None, None]:
         """As `chat` for one conversation, in pieces, in the order of the answer: `Reasoning` and `Content`, each with a
-        `text`, and each `ToolCall` once it is complete. Closing the stream frees the request."""
+        `text`, and each `ToolCall` once it ends, cut where the answer was. Closing the stream frees the request."""
         params = self._params_of_one(params)
         turn = self._turn(read_chat(messages), tools, tool_choice, **options)
         request = self._turn_request(turn, params)

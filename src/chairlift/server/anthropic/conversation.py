@@ -55,6 +55,10 @@ class Conversation:
         """The answer goes on where the last message ends, which is the assistant's."""
         return bool(self._turns) and self._turns[-1].role == "assistant"
 
+    @property
+    def ends_in_calls(self) -> bool:
+        return bool(self._turns) and bool(self._turns[-1].calls)
+
     def messages(self) -> list[Message]:
         return [turn.message() for turn in self._turns]
 

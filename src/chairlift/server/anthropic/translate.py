@@ -59,7 +59,15 @@ def _fields(request: CountTokensRequest) -> tuple[dict[str, Any], Names]:
     if choice is not None and choice.type == "tool":
         names["tool_choice"] = "tool_choice.name"
     if conversation.is_continued:
-        names["continue_final_message"] = f"messages[{len(request.messages) - 1}]"
+        last = names["continue_final_message"] = f"messages[{len(request.messages) - 1}]"
+        if shape is not None:
+            raise InvalidRequest(
+                place, f"holds for a whole answer, and {last} of the assistant begins it; leave one out"
+            )
+        if conversation.ends_in_calls:
+            raise InvalidRequest(
+                last, "its calls have no results; a message of the user with tool_result blocks follows"
+            )
     fields = {name: getattr(request, name) for name in _alike(type(request))}
     fields |= _thinking(request.thinking)
     return fields | {

@@ -46,6 +46,10 @@ class Asked:
     continue_final_message: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.template_kwargs, Mapping):
+            raise InvalidRequest("chat_template_kwargs", "must be names with their values")
+        if self.is_parallel is not None and not isinstance(self.is_parallel, bool):
+            raise InvalidRequest("parallel_tool_calls", "must be true or false")
         budget, told = self.thinking_budget, self.template_kwargs.get("enable_thinking")
         for name, given in (("enable_thinking", self.thinks), ("chat_template_kwargs.enable_thinking", told)):
             if given is not None and not isinstance(given, bool):

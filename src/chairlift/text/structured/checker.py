@@ -27,7 +27,7 @@ class StructuredChecker:
         # A token spells a byte at least, so most answers need no count.
         if max_tokens is None or shortest is None or len(shortest.encode(errors="replace")) <= max_tokens + _SLACK:
             return
-        if len(self._tokenizer.encode(shortest, add_special=False)) <= max_tokens + _SLACK:
+        if self._num_tokens(shortest) <= max_tokens + _SLACK:
             return
         fewest = self._spellings.num_tokens_of(shortest)
         if fewest is not None and fewest > max_tokens + _SLACK and is_allowed(structured, shortest):
@@ -39,7 +39,11 @@ class StructuredChecker:
         if not self._end_ids:
             raise InvalidRequest("structured", "the model names no end token, so an answer could not end")
         check(structured, lambda: self._vocabulary)
-        return shortest_text(structured)
+        return shortest_text(structured, self._num_tokens)
+
+    def _num_tokens(self, text: str) -> int:
+        """As the tokenizer spells it, which is quick to find; there may be ways with fewer."""
+        return len(self._tokenizer.encode(text, add_special=False))
 
     @cached_property
     def _spellings(self) -> Spellings:

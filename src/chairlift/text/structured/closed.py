@@ -8,6 +8,8 @@ allowed, stay as they are.
 from typing import Any
 
 _COMBINED = ("allOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties", "$dynamicRef")
+_CHOICES = ("anyOf", "$ref")
+_OF_PROPERTIES = ("properties", "required", "additionalProperties", "patternProperties", "minProperties")
 _SPEAK_OF_OTHERS = ("additionalProperties", "patternProperties", "$ref")
 _BY_NAME = ("properties", "$defs", "definitions")
 _LISTS = ("anyOf", "prefixItems")
@@ -17,7 +19,22 @@ _MAX_DEPTH = 64
 
 def closed(schema: dict[str, Any], source: str) -> dict[str, Any]:
     """`source`: the schema in JSON."""
-    return schema if any(f'"{name}"' in source for name in _COMBINED) else _closed(schema, _MAX_DEPTH)
+    is_combined = any(f'"{name}"' in source for name in _COMBINED) or _has_siblings(schema)
+    return schema if is_combined else _closed(schema, _MAX_DEPTH)
+
+
+def _has_siblings(value: Any) -> bool:
+    """Whether a part says something of an object's properties beside a choice or a reference that may say more."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if not part.keys().isdisjoint(_CHOICES) and not part.keys().isdisjoint(_OF_PROPERTIES):
+                return True
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return False
 
 
 def _closed(schema: Any, depth: int) -> Any:

@@ -14,13 +14,15 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of, library_schema
-from chairlift.text.structured.places import failing_place
+from chairlift.text.structured.places import all_parts, failing_place
 from chairlift.text.structured.tags import tags_grammar
+from chairlift.text.structured.vocabulary import byte_vocabulary
 
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
+MAX_OPTIONAL = 200
 # Bounds on the work of one mask: a grammar beyond them ends its request, not the engine's step.
 LIMITS = LLParserLimits(
-    initial_lexer_fuel=200_000, step_lexer_fuel=100_000, step_max_items=25_000, max_lexer_states=50_000,
+    initial_lexer_fuel=200_000, step_lexer_fuel=100_000, step_max_items=50_000, max_lexer_states=50_000,
     max_grammar_size=200_000, verbose_errors=False,
 )  # fmt: skip
 
@@ -37,13 +39,37 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
     names special tokens."""
     grammar = grammar_of(structured)
     is_wrong, messages = _validated(grammar)
-    if messages and not is_wrong:
+    names_tokens = bool(messages) and not is_wrong
+    if names_tokens:
         is_wrong, messages = _validated(grammar, vocabulary())
     if is_wrong and structured.kind == "json_schema":
         place = failing_place(json.loads(structured.source), messages[0], json_schema_fault)
         raise _wrong(f"at {place or '/'}: {messages[0]}")
     if is_wrong:
         raise _wrong(messages[0])
+    if structured.kind == "json_schema":
+        _check_optional(json.loads(structured.source))
+    may_be_dead = structured.kind in ("grammar", "structural_tag") or '"allOf"' in structured.source
+    if may_be_dead and not names_tokens and _is_dead(grammar):
+        raise _wrong("no text has this shape: it needs itself")
+
+
+def _check_optional(schema: Any) -> None:
+    """Each property that may be left out is one more way on at every place between properties."""
+    for place, part in all_parts(schema):
+        named, required = part.get("properties"), part.get("required", ())
+        if isinstance(named, dict) and len(named) > MAX_OPTIONAL:
+            num = len(named.keys() - set(required if isinstance(required, list) else ()))
+            if num > MAX_OPTIONAL:
+                way_out = f"an object may have {MAX_OPTIONAL}; list more of them in required"
+                raise _wrong(f"at {place or '/'}: {num} properties may be left out, and {way_out}")
+
+
+def _is_dead(grammar: str) -> bool:
+    """Whether nothing at all may come first: of rules that only lead to each other."""
+    matcher = LLMatcher(byte_vocabulary(), grammar, log_level=0, limits=LIMITS)
+    matcher.compute_bitmask()
+    return bool(matcher.is_error())
 
 
 def json_schema_fault(schema: Any) -> str:

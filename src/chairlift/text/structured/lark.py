@@ -38,9 +38,9 @@ def escaped(text: str) -> str:
 
 
 def expression(pattern: str) -> str:
-    """A regular expression between slashes."""
+    """A regular expression between slashes; two alone would begin a comment."""
     slashes = re.compile(r"\\.|/|\n", re.DOTALL)
-    return "/" + slashes.sub(lambda found: {"/": r"\/", "\n": r"\n"}.get(found[0], found[0]), pattern) + "/"
+    return "/" + slashes.sub(lambda found: {"/": r"\/", "\n": r"\n"}.get(found[0], found[0]), pattern or "(?:)") + "/"
 
 
 def json_value(schema: Any) -> str:

@@ -38,7 +38,7 @@ def _chunks(schema: Any) -> Iterator[Parts]:
     """All parts, with any value allowed below them."""
     some: Parts = []
     num_characters = 0
-    for place, part in _all(schema):
+    for place, part in all_parts(schema):
         some.append((place, _opened(part)))
         num_characters += len(json.dumps(some[-1][1]))
         if num_characters > _CHUNK:
@@ -73,7 +73,7 @@ def _deepest(schema: Any, fault: str, fault_of: Faults, until_s: float) -> str:
             return place
 
 
-def _all(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def all_parts(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """A schema and all below it, outer ones first."""
     waiting = [("", schema)]
     while waiting:

@@ -5,6 +5,7 @@ Always: the same answers are allowed. Only properties and items are looked at, s
 `oneOf` and their like may be more than the library can follow.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +15,15 @@ import msgspec
 _MIN_CHARACTERS = 24  # of a part that is worth a reference
 _MAX_DEPTH = 8
 _BASES = ('"$id"', '"$anchor"', '"$dynamicRef"', '"id"')  # may give references another meaning
+_REFERENCES = re.compile(r'"\$ref"\s*:\s*"([^"]*)"')
+_KEPT = re.compile(r"#$|#/(\$defs|definitions)/")  # what they may lead to: nothing there is replaced
 _encode = msgspec.json.Encoder().encode
 _NAME = "shared-{}"
 
 
 def with_shared_parts(schema: dict[str, Any], source: str) -> dict[str, Any]:
     """As it is where nothing is gained. `source`: the schema in JSON."""
-    if any(base in source for base in _BASES):
+    if any(base in source for base in _BASES) or not all(map(_KEPT.match, _REFERENCES.findall(source))):
         return schema
     texts = list(_texts(schema, 0))
     counts = Counter(text for _, text in texts)

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from chairlift.text.structured.shortest_match import shortest_match
+from chairlift.text.structured.shortest_match import Cost, shortest_match
 
 _REFERENCE = b'"$ref"'
+_MAX_LENGTH = 16 * 1024  # characters of what comes out
 _MAX_PARTS = 2000  # schemas that are looked at
 _FORMATS = {
     "date": "2000-01-01", "time": "00:00:00Z", "date-time": "2000-01-01T00:00:00Z", "email": "a@a", "ipv4": "0.0.0.0",
@@ -36,13 +37,15 @@ class NoAnswer(Exception):
         self.place = place
 
 
-def shortest_json(schema: Any) -> str:
-    return _Search(schema).value(schema, "", ("#",))
+def shortest_json(schema: Any, cost: Cost = len) -> str:
+    """Of several values, the one of least cost."""
+    return _Search(schema, cost).value(schema, "", ("#",))
 
 
 class _Search:
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, cost: Cost) -> None:
         self._root = root
+        self._cost = cost
         self._num_parts = 0
         self._known: dict[bytes, str] = {}  # of parts without references, by their JSON: many are alike
 
@@ -51,6 +54,8 @@ class _Search:
         if key in self._known:
             return self._known[key]
         found = self._value(schema, place, on_way)
+        if len(found) > _MAX_LENGTH:
+            raise Unknown
         if _REFERENCE not in key:
             self._known[key] = found
         return found
@@ -89,7 +94,7 @@ class _Search:
                 fault = error
         if not found:
             raise fault
-        return min(found, key=len)
+        return min(found, key=self._cost) if len(found) > 1 else found[0]
 
     def _referred(self, schema: Mapping[str, Any], place: str, on_way: tuple[str, ...]) -> str:
         reference = schema["$ref"]
@@ -131,7 +136,7 @@ class _Search:
         if kind in ("integer", "number"):
             return _number(schema)
         if kind == "string":
-            return _string(schema)
+            return _string(schema, self._cost)
         if kind == "array":
             return self._array(schema, place, on_way)
         if kind == "object":
@@ -150,6 +155,8 @@ class _Search:
         items = [self.value(each, f"{place}/prefixItems/{i}", on_way) for i, each in enumerate(first[:least])]
         if least > len(items):
             each = self.value(schema.get("items", True), f"{place}/items", on_way)
+            if len(each) * least > _MAX_LENGTH:
+                raise Unknown
             items += [each] * (least - len(items))
         return f"[{','.join(items)}]"
 
@@ -183,7 +190,7 @@ def _fits(number: int, least: Any, most: Any, above: Any, below: Any, multiple: 
     )
 
 
-def _string(schema: Mapping[str, Any]) -> str:
+def _string(schema: Mapping[str, Any], cost: Cost) -> str:
     least = schema.get("minLength", 0)
     if "format" in schema:
         if schema["format"] not in _FORMATS:
@@ -191,11 +198,11 @@ def _string(schema: Mapping[str, Any]) -> str:
         return _written(_FORMATS[schema["format"]])
     text = ""
     if "pattern" in schema:
-        found = shortest_match(schema["pattern"])
+        found = shortest_match(schema["pattern"], cost)
         if found is None or len(found) < least:
             raise Unknown
         text = found
-    elif least > 2**16:
+    elif least > _MAX_LENGTH:
         raise Unknown
     return _written(text or "a" * least)
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
+Cost = Callable[[str], int]  # of a text: its length, or the tokens that it takes
 MAX_LENGTH = 4096  # of what comes out
 _CHARS = "a0A _-.:/x!\n\u00e9"  # tried where an expression says which are not allowed
 _CATEGORIES: dict[Any, Callable[[str], bool]] = {
@@ -23,36 +23,38 @@ class _Unknown(Exception):
     """Something whose shortest match is not known here."""
 
 
-@lru_cache(maxsize=256)
-def shortest_match(pattern: str) -> str | None:
-    """None where it cannot be told: look-around, references, or a dialect that Python does not read."""
+def shortest_match(pattern: str, cost: Cost = len) -> str | None:
+    """Of several, the one of least cost. None where it cannot be told: look-around, references, or a dialect that
+    Python does not read."""
     try:
-        return _sequence(_parser.parse(pattern))
+        return _sequence(_parser.parse(pattern), cost)
     except (re.error, _Unknown, RecursionError, OverflowError):
         return None
 
 
-def _sequence(parts: Any) -> str:
+def _sequence(parts: Any, cost: Cost) -> str:
     text = ""
     for code, value in parts:
-        text += _part(code, value)
+        text += _part(code, value, cost)
         if len(text) > MAX_LENGTH:
             raise _Unknown
     return text
 
 
-def _part(code: Any, value: Any) -> str:
+def _part(code: Any, value: Any, cost: Cost) -> str:
     if code == codes.LITERAL:
         return chr(value)
     if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
-        least, _, inside = value
-        if least > MAX_LENGTH:
+        least: int = value[0]
+        inside = value[2]
+        once = _sequence(inside, cost) if least else ""
+        if least * len(once) > MAX_LENGTH:
             raise _Unknown
-        return _sequence(inside) * least if least else ""
+        return once * least
     if code == codes.SUBPATTERN:
-        return _sequence(value[-1])
+        return _sequence(value[-1], cost)
     if code == codes.BRANCH:
-        return min((_sequence(each) for each in value[1]), key=len)
+        return min((_sequence(each, cost) for each in value[1]), key=cost)
     if code == codes.ANY:
         return "a"
     if code == codes.NOT_LITERAL:

@@ -1,6 +1,7 @@
 """A model's vocabulary as the grammar library reads it: the bytes of each token, special tokens, end tokens."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from llguidance import LLTokenizer
 
@@ -28,3 +29,9 @@ def grammar_vocabulary(tokenizer: Tokenizer, size: int, end_ids: Sequence[int]) 
     """`size`: of the model's logits, which may be wider than the tokenizer's vocabulary; masks forbid what it lacks.
     A text that a grammar has completed can only end: by one of `end_ids`, of which there must be one."""
     return LLTokenizer(_Tokens(tokenizer, size, end_ids), n_vocab=size, eos_token=list(end_ids))  # type: ignore[arg-type]
+
+
+@cache
+def byte_vocabulary() -> LLTokenizer:
+    """Of single bytes: whether a text is allowed does not depend on the model."""
+    return LLTokenizer("byte")

@@ -44,6 +44,10 @@ IN_PROMPT: list[tuple[str, dict[str, Any]]] = [
     ("messages", {"messages": None}),
     ("messages", {"messages": []}),
     ("messages", {"messages": "Hi"}),
+    ("messages[1]", {"messages": [user(text("a")), {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "a", "name": "weather", "input": {}}]}]}),
+    ("output_format", {"messages": [user(text("a")), {"role": "assistant", "content": "{"}],
+                       "output_format": {"type": "json_schema", "schema": {"type": "object"}}}),
     ("messages[0].role", {"messages": [{"role": "tool", "content": "a"}]}),
     ("messages[0].role", {"messages": [{"content": "a"}]}),
     ("messages[0].content", {"messages": [{"role": "user"}]}),

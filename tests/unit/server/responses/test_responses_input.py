@@ -115,6 +115,27 @@ NAMED = {"type": "function", "name": "now"}
 ALLOWED = {"type": "allowed_tools", "mode": "required", "tools": [NAMED]}
 
 
+async def test_a_choice_among_tools_that_were_left_out_is_none() -> None:
+    world = tool_world("hermes", "Yes")
+    body = {"input": "Hi", "tools": [{"type": "web_search"}], "tool_choice": "auto"}
+    assert (await world.post("/v1/responses", body)).status_code == 200
+    allowed = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "web_search"}, FLAT[1] | {"type": "function"}],
+    }
+    chosen = await submitted(world, tools=[{"type": "web_search"}, *FLAT], tool_choice=allowed)
+    assert "weather" not in str(chosen.params.structured)
+
+
+async def test_what_has_no_effect_is_named() -> None:
+    world = tool_world("hermes", "Yes")
+    kept = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+    include = ["reasoning.encrypted_content", "message.output_text.logprobs"]
+    response = await world.post("/v1/responses", {"input": [USER, kept, CALL, RESULT], "include": include})
+    assert response.headers["X-Chairlift-Ignored"] == "include[0],input[1]"
+
+
 @pytest.mark.parametrize("choice", [NAMED, ALLOWED])
 async def test_a_named_tool_is_called(choice: dict[str, Any]) -> None:
     world = tool_world("hermes", "Yes")

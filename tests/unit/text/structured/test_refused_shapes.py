@@ -56,6 +56,21 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
         (Structured.json_schema({"enum": ["x" * MAX_CHARACTERS]}), "must have at most"),
         (Structured.json_schema({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}), "at /"),
         (Structured.json_schema({"type": "integer", "minimum": 5, "maximum": 3}), "at /: Unsatisfiable"),
+        (
+            Structured.json_schema({"properties": {"a": {"properties": {f"p{i}": {} for i in range(201)}}}}),
+            "at /properties/a: 201 properties may be left out",
+        ),
+        (
+            Structured.json_schema(
+                {
+                    "$ref": "#/$defs/a",
+                    "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
+                }
+            ),
+            "needs itself",
+        ),
+        (Structured.grammar("start: a\na: a a"), "needs itself"),
+        (Structured.grammar("root ::= root"), "needs itself"),
         (Structured.regex("(a"), "unclosed group"),
         (Structured.choice([]), "choices must be"),
         (Structured.choice(["a", ""]), "choices must be"),

@@ -45,6 +45,7 @@ def test_equal_parts_become_references() -> None:
         {"properties": {"a": DATE, "b": DATE}, "$id": "http://x/y"},
         {"properties": {"a": DATE, "b": DATE}, "$defs": {"shared-0": True}},
         {"properties": [DATE, DATE]},
+        {"properties": {"a": POINT, "b": POINT, "c": {"$ref": "#/properties/a/properties/x"}}},
     ],
 )
 def test_nothing_is_changed_where_nothing_is_gained_or_references_may_fail(schema: Any) -> None:

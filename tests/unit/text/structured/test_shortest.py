@@ -59,6 +59,34 @@ def test_the_shortest_choice() -> None:
     assert shortest_text(Structured.choice(["maybe", "no"])) == "no"
 
 
+def test_of_several_texts_the_one_of_least_cost_counts() -> None:
+    def cost(text: str) -> int:
+        return 1 if "international" in text else len(text)
+
+    assert shortest_text(Structured.choice(["no", "international"]), cost) == "international"
+    assert shortest_text(Structured.regex("(abc|international)!"), cost) == "international!"
+    assert shortest_text(Structured.json_schema({"enum": ["no", "international"]}), cost) == '"international"'
+
+
+def _doubling(depth: int) -> dict[str, Any]:
+    arrays = {f"d{i}": {"type": "array", "minItems": 2, "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(depth)}
+    return {"$ref": "#/$defs/d0", "$defs": arrays | {f"d{depth}": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "structured",
+    [
+        Structured.json_schema(_doubling(40)),
+        Structured.json_schema({"type": "array", "minItems": 2000, "items": {"type": "string", "minLength": 60_000}}),
+        Structured.json_schema({"type": "string", "minLength": 60_000}),
+        Structured.regex("((a{4000}){4000}){4000}"),
+    ],
+    ids=["doubling", "array", "string", "regex"],
+)
+def test_what_would_be_very_long_is_not_written_out(structured: Structured) -> None:
+    assert shortest_text(structured) is None
+
+
 def test_what_cannot_be_told_is_none() -> None:
     assert shortest_text(Structured.grammar('start: "a"')) is None
     assert shortest_text(Structured.json_schema({"type": "object", "minProperties": 2})) is None

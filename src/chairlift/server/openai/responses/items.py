@@ -22,6 +22,7 @@ class Messages:
 
     made: list[Message] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)  # items without effect
     _open: dict[str, Any] | None = None  # a message of the assistant that items may still join
 
     def add_text(self, role: str, text: str, place: str) -> None:
@@ -85,9 +86,11 @@ class Messages:
 
     def _add_reasoning(self, item: Item, place: str) -> None:
         """Its text, or what a client kept of it."""
-        content = [] if item.content is None or isinstance(item.content, str) else item.content
-        text = "".join(part.text or "" for part in content or item.summary or ())
-        if text:
+        parts = item.content or item.summary or ""
+        text = parts if isinstance(parts, str) else "".join(part.text or "" for part in parts)
+        if not text:
+            self.ignored.append(place)
+        else:
             self._assistant(place, unless=("content", "tool_calls", "reasoning_content"))["reasoning_content"] = text
 
     def _assistant(self, place: str, unless: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -103,6 +103,6 @@ def _is_json(pieces: list[str]) -> bool:
     """False for the arguments of a call in which the answer was cut."""
     try:
         msgspec.json.decode("".join(pieces))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True

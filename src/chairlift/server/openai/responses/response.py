@@ -16,6 +16,7 @@ MAX_SHOWN_BYTES = 64 * 1024  # of instructions and tools each: longer ones are n
 
 class InputDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
+    cache_write_tokens: int = 0  # are not counted here
 
 
 class OutputDetails(msgspec.Struct, frozen=True):

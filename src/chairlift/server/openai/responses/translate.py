@@ -45,13 +45,15 @@ def translate(request: ResponseRequest) -> Translated:
         ignored += [f"reasoning.{name}" for name in ("summary", "generate_summary") if getattr(reasoning, name)]
     if request.text is not None and request.text.verbosity is not None:
         ignored.append("text.verbosity")
+    ignored += [f"include[{i}]" for i, name in enumerate(request.include or ()) if name != LOGPROBS]
+    ignored += messages.ignored
     shows_logprobs = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
     chat = ChatRequest(
         **{name: getattr(request, name) for name in _SAME},
         messages=messages.made,
         max_completion_tokens=request.max_output_tokens,
         tools=[{"type": "function", "function": _without_type(tool)} for tool in tools] or None,
-        tool_choice=_choice(request.tool_choice, names),
+        tool_choice=_choice(request, bool(tools), names),
         response_format=_format(request),
         reasoning_effort=None if reasoning is None else reasoning.effort,
         logprobs=shows_logprobs or None,
@@ -82,7 +84,7 @@ def _tools(request: ResponseRequest, names: dict[str, str], ignored: list[str]) 
         if kind == "function":
             names |= {f"tools[{len(kept)}]": place, f"tools[{len(kept)}].function": place}
             kept.append(tool)
-        elif isinstance(kind, str) and kind.startswith(_HOSTED):
+        elif _is_hosted(tool):
             ignored.append(place)
         else:
             raise InvalidRequest(f"{place}.type", f"{str(kind)[:40]!r} is not supported; give tools of type function")
@@ -93,7 +95,10 @@ def _without_type(tool: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in tool.items() if name != "type"}
 
 
-def _choice(given: str | dict[str, Any] | None, names: dict[str, str]) -> str | dict[str, Any] | None:
+def _choice(request: ResponseRequest, has_tools: bool, names: dict[str, str]) -> str | dict[str, Any] | None:
+    given = request.tool_choice
+    if given == "auto" and not has_tools:  # those that there are were left out
+        return None
     if not isinstance(given, dict):
         return given
     if given.get("type") == "function":
@@ -102,7 +107,13 @@ def _choice(given: str | dict[str, Any] | None, names: dict[str, str]) -> str | 
     if given.get("type") != "allowed_tools":
         kinds = "none, auto, required, or of type function or allowed_tools"
         raise InvalidRequest("tool_choice.type", f"must be {kinds}, got {str(given.get('type'))[:40]!r}")
-    return given
+    allowed = given.get("tools")
+    return given | {"tools": [tool for tool in allowed if not _is_hosted(tool)]} if isinstance(allowed, list) else given
+
+
+def _is_hosted(tool: Any) -> bool:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    return isinstance(kind, str) and kind.startswith(_HOSTED)
 
 
 def _format(request: ResponseRequest) -> dict[str, Any] | None:

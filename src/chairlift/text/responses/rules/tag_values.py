@@ -25,7 +25,6 @@ _INTEGER = "-?(?:0|[1-9][0-9]{0,17})"
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _WORDS = {"integer": _INTEGER, "number": _NUMBER, "boolean": "true|false|True|False", "null": "null|None"}
 _FIRSTS = {"integer": "-0-9", "number": "-0-9", "object": r"\{", "array": r"\["}
-_EMPTY = "(?:)"  # two slashes alone begin a comment
 _BLANK = r"[\s\x1c-\x1f]*"
 # What the reader takes for a value of the kind, at least.
 _LOOKS = {"integer": _NUMBER, "number": _NUMBER, "boolean": "(?i:true|false)", "object": r"\{(?s:.*)",
@@ -88,7 +87,7 @@ class _Parts:
         looks = [_LOOKS[kind] for kind in _LOOKS if kind in self._types and not self._is_free(kind)]
         seems = f" & ~{expression(f'{_BLANK}(?:{chr(124).join(looks)}){_BLANK}')}" if looks else ""
         parts = [f"({pattern}{seems})" for pattern in dict.fromkeys(self._patterns)]
-        parts += [expression(word or _EMPTY) for word in dict.fromkeys(self._words)]
+        parts += [expression(word) for word in dict.fromkeys(self._words)]
         never = [r"\n(?s:.*)", r"(?s:.*)\n", rf"(?s:.*){escaped(self._close)}(?s:.*)"]
         if self._firsts:
             never.append(rf"{_BLANK}[{''.join(sorted(self._firsts))}](?s:.*)")
@@ -120,7 +119,7 @@ class _Parts:
             self._refuse("format" if "format" in branch else "pattern")
         least, most = branch.get("minLength", 0), branch.get("maxLength")
         length = expression(f"(?s:.{{{int(least)},{'' if most is None else int(most)}}})")
-        return length if inside is None else f"{expression(inside or _EMPTY)} & {length}"
+        return length if inside is None else f"{expression(inside)} & {length}"
 
 
 def _written(member: Any, types: tuple[str, ...], wanted: tuple[str, ...]) -> str | None:
