@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.cli.contest_prompts import gather, named_tokenizer
-from chairlift.cli.flags import add_option_flags, parsed, positive, progress, warned_settings
+from chairlift.cli.flags import add_option_flags, parsed, positive, progress, warned_model, warned_settings
 from chairlift.config.values import whole
 from chairlift.core.errors import InvalidConfig
 
@@ -78,6 +78,7 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
         check_new(options.save)
     elif not options.against.is_dir():
         raise InvalidConfig(f"--against {options.against}: no such folder")
+    settings = warned_model(settings).settings
     prompts, _ = gather(options, settings, NUM_PROMPTS)
     compare = save if options.save is not None else against_folder
     spec = PromptSpec(prompts=[text for text, _ in prompts])

@@ -57,7 +57,8 @@ class LlmServing:
     model_name: str | None = None  # shown as model_id; None: the served model name
     model_dtype: str | None = None  # shown as model_dtype; None: the engine's
     seq_length: int | None = None  # prompt plus output must stay below this and within the context; None: the context
-    end_token: int | None = None  # ends an answer as well as the model's own end tokens do
+    end_token: int | None = None  # ends an answer as well as the model's own end tokens do, if the tokenizer agrees
+    vocab_file: Path | None = None  # the tokenizer, if it fits the model
     prompt_template: str = "{}"  # {} stands for the request's inputs
     # The file states the context of the model it was written for; a shorter one of the served model is no mistake.
     can_clip_max_model_len: bool = False
