@@ -154,6 +154,9 @@ class Settings:
     llm_serving_logprob: str = _server(
         "logit", *_choice("logit", "logprob"), "what `logprob` is in llm-serving answers"
     )
+    llm_serving_data: str = _server(
+        "list", *_choice("list", "object"), "what `data` is in llm-serving streams; newer clients read an object"
+    )
     vllm_metric_names: bool = _server(False, boolean, "", "at /metrics, vLLM's names beside our own")
     otlp_endpoint: str | None = _server(
         None, text, "URL", "send a trace of each request there, by OTLP over HTTP", is_secret=True
