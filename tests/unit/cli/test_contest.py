@@ -57,7 +57,10 @@ def test_a_folder_of_the_contest_s_own_has_no_index(model: Path, data: Path, tmp
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-X", "5"), "-P, -O: missing"),
+        ((), "-X: missing"),
+        (("-X", "5", "--task", "1"), "--task 1 sends alpaca_5010.json, which is not in this folder"),
+        (("-X", "5", "--task", "3"), "--task must be a whole number between 1 and 2, got '3'"),
+        (("-X", "5", "--task", "1", "--data", "a.json"), "--task and --data both name the prompts"),
         (("--accuracy",), "--accuracy: give a new folder with --save"),
         (("--accuracy", "--against", "nowhere"), "--against nowhere: no such folder"),
         (("-X", "5", "-P", "1", "-O", ".", "--save", "x"), "--save and --against are for --accuracy"),
