@@ -91,6 +91,7 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
     let_threads_sleep()
     from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject
     from chairlift.verify.baseline import check_new
+    from chairlift.verify.contest_objects import add_objects
     from chairlift.verify.opened import PromptSpec
     from chairlift.verify.store import against_folder, save
 
@@ -103,6 +104,8 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
     compare = save if options.save is not None else against_folder
     spec = PromptSpec(prompts=[text for text, _ in prompts])
     report = compare(options.save or options.against, ContestSubject(settings, prompts), spec, lambda *_: None)
+    if options.save is not None:
+        add_objects(options.save)
     print(report.to_text())
     return report.verdict.exit_code
 

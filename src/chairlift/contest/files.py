@@ -17,7 +17,6 @@ from typing import Any
 from chairlift.contest.outcome import ContestOutcome, ContestRun
 from chairlift.core.errors import InvalidConfig
 
-
 LOGS = Path("testLog")
 
 

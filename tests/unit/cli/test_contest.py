@@ -42,6 +42,7 @@ def test_a_stored_run_matches_other_batch_sizes(
     assert all(count <= most for count, most in zip(counts, wanted, strict=True))
     num_rows = len(list((tmp_path / "base" / "file_npy").glob("*_100.npy")))
     assert num_rows > 0
+    assert len(list((tmp_path / "base" / "file_npy_objects").glob("*_100.npy"))) == num_rows
     assert judge(model, data, "--against", tmp_path / "base", "--max-running", "4") == 0
     assert "none altered" in capsys.readouterr().out
 
