@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
-from chairlift.config.settings import Settings
+from chairlift.config.settings import LlmServing, Settings
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
@@ -56,9 +56,10 @@ def find_model(settings: Settings) -> ResolvedModel:
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
-    end = settings.compat.end_token
-    if end is not None and end not in config.eos_ids:
-        config = replace(config, eos_ids=(*config.eos_ids, end))
+    if settings.tokenizer is not None or settings.compat != LlmServing():
+        from chairlift.text.agreed import agreed
+
+        settings, config = agreed(settings, source, config)
     return ResolvedModel(settings, source, config)
 
 

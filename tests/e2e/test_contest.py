@@ -29,16 +29,18 @@ def data(tmp_path: Path) -> Path:
 
 
 def contest(tmp_path: Path, port: int, *more: object, rate: object = 250, seconds: int = 1) -> Any:
-    return chairlift("contest", "-X", rate, "-P", port, "-O", tmp_path / "out", "-T", seconds, *more)
+    return chairlift("contest", "-X", rate, "-P", port, "-O", "out", "-T", seconds, *more, folder=tmp_path)
 
 
 def files(tmp_path: Path, rate: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     results = json.loads((tmp_path / "out" / f"result_{rate}_x.json").read_text())
-    summary = json.loads((tmp_path / "out" / f"summary_{rate}_x.json").read_text())
-    return results, summary
+    [summary] = (tmp_path / "testLog").glob(f"summary_{rate}_x_*.json")
+    # The contest's count.py reads all that is there.
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [f"result_{rate}_x.json"]
+    return results, json.loads(summary.read_text())
 
 
-def as_the_original(port: int, prompt: str, max_new_tokens: int) -> dict[str, Any] | None:
+def as_the_original(port: int, prompt: str, max_new_tokens: int, has_lists: bool = True) -> dict[str, Any] | None:
     """What the original's thread makes of a request; None where it dies."""
     parameters = {"max_new_tokens": max_new_tokens, "do_sample": "False", "return_full_text": "True"}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
@@ -47,7 +49,8 @@ def as_the_original(port: int, prompt: str, max_new_tokens: int) -> dict[str, An
         body = json.dumps({"inputs": prompt, "parameters": parameters})
         connection.request("POST", "/models/llama2/generate_stream", body, {"Connection": "close"})
         for line in connection.getresponse():
-            text = json.loads(line)["data"][0]["generated_text"]
+            data = json.loads(line)["data"]
+            text = (data[0] if has_lists else data)["generated_text"]
             first = first or time.monotonic() - began
     except (OSError, ValueError, http.client.HTTPException):
         return None
@@ -56,10 +59,11 @@ def as_the_original(port: int, prompt: str, max_new_tokens: int) -> dict[str, An
     return {"input": prompt, "resp_text": text, "res_time": time.monotonic() - began, "first_token_time": first}
 
 
-def test_results_are_those_of_the_original_client(tmp_path: Path, data: Path) -> None:
-    with Original({"green": "short", "black": "error304"}).on_a_port() as port:
+@pytest.mark.parametrize("has_lists", [True, False])
+def test_results_are_those_of_the_original_client(tmp_path: Path, data: Path, has_lists: bool) -> None:
+    with Original({"green": "short", "black": "error304"}, has_lists=has_lists).on_a_port() as port:
         done = contest(tmp_path, port, "--data", data, rate=5)
-        asked = json.loads(json.dumps([as_the_original(port, word, 4) for word in WORDS]))
+        asked = json.loads(json.dumps([as_the_original(port, word, 4, has_lists) for word in WORDS]))
     results, summary = files(tmp_path, "5.0")
     assert [list(result) for result in results] == [list(result) for result in asked]
     by_prompt = {result["input"]: result["resp_text"] for result in results}
@@ -75,6 +79,17 @@ def test_results_are_those_of_the_original_client(tmp_path: Path, data: Path) ->
     assert done.returncode == 1
 
 
+def test_a_task_sends_the_file_of_the_folder_and_says_who_stores_logits(tmp_path: Path, data: Path) -> None:
+    data.rename(tmp_path / "alpaca_521.json")
+    original = Original()
+    with original.on_a_port() as port:
+        done = chairlift("contest", "--task", 2, "-X", 5, "-T", 1, "-P", port, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(body["inputs"] for body in original.bodies) == sorted(WORDS)
+    assert (tmp_path / "result_5.0_x.json").is_file()
+    assert "`contest --accuracy --task 2 --save DIR` does" in done.stderr
+
+
 def test_the_last_line_and_the_log_are_the_original_s(tmp_path: Path, data: Path) -> None:
     original = Original()
     with original.on_a_port() as port:
@@ -83,7 +98,7 @@ def test_the_last_line_and_the_log_are_the_original_s(tmp_path: Path, data: Path
     *_, counts, last = done.stdout.splitlines()
     assert counts.endswith("250 of 250 requests sent: 250 answered in full, 0 short, 0 lost")
     assert re.fullmatch(r"All Tasks Done; Exec Time is \d+\.\d+", last)
-    [log] = (tmp_path / "out" / "testLog").glob("test_performance_*.log")
+    [log] = (tmp_path / "testLog").glob("test_performance_*.log")
     assert re.fullmatch(r"test_performance_\d{4}-\d\d-\d\d-\d\d_\d\d\.log", log.name)
     lines = log.read_text().splitlines()
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - test_llama\.log - INFO - "
@@ -130,9 +145,9 @@ def test_an_interruption_writes_what_was_measured(tmp_path: Path, data: Path) ->
     with Original(line_s=0.01).on_a_port() as port:
         command = [sys.executable, "-m", "chairlift", "contest", "-X", "10", "-P", str(port), "-T", "60"]
         run = subprocess.Popen(
-            [*command, "-O", str(tmp_path / "out"), "--data", str(data)], env=_environment(), stdout=subprocess.PIPE
+            [*command, "-O", "out", "--data", str(data)], env=_environment(), stdout=subprocess.PIPE, cwd=tmp_path
         )
-        log = tmp_path / "out" / "testLog"
+        log = tmp_path / "testLog"
         wait_until(lambda: any("Test Progress" in path.read_text() for path in log.glob("*")))
         run.send_signal(signal.SIGINT)
         out, _ = run.communicate(timeout=HANG_S)

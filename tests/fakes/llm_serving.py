@@ -21,20 +21,18 @@ HEAD = (
 )
 
 
-def _line(data: Mapping[str, Any]) -> bytes:
-    return json.dumps({"event": "message", "retry": 30000, "data": [data]}, ensure_ascii=False).encode() + b"\n"
-
-
 def _token(number: int, text: str) -> dict[str, Any]:
     return {"id": number, "logprob": 17.2, "special": not text, "text": text}
 
 
 @dataclass
 class Original:
-    """`script`: what happens to a prompt instead: ping, short, error304, breaks, closes, dies."""
+    """`script`: what happens to a prompt instead: ping, short, error304, breaks, closes, dies. `has_lists`: data is a
+    list of one, as in the first releases; else an object."""
 
     script: Mapping[str, str] = field(default_factory=dict)
     line_s: float = 0.0
+    has_lists: bool = True
     route: str = "/models/llama2/generate_stream"
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[bytes] = field(default_factory=list)
@@ -107,14 +105,14 @@ class Original:
         for number, text in enumerate(texts):
             await asyncio.sleep(self.line_s)
             token = _token(number, text)
-            send(_line({"details": None, "generated_text": text, "tokens": token, "top_tokens": [token]}))
+            send(self._line({"details": None, "generated_text": text, "tokens": token, "top_tokens": [token]}))
             if what == "ping" and number == 0:
                 send(PING)
             if what == "breaks" and number == 1:
                 return
         tokens = [_token(number, text) for number, text in enumerate(texts)]
         send(
-            _line(
+            self._line(
                 {
                     "details": None, "generated_text": whole, "finish_reason": reason, "generated_tokens": len(texts),
                     "prefill": tokens[:1], "seed": 0, "tokens": tokens, "top_tokens": [tokens[:1]],
@@ -122,6 +120,10 @@ class Original:
             )
         )  # fmt: skip
         writer.write(b"0\r\n\r\n")
+
+    def _line(self, data: Mapping[str, Any]) -> bytes:
+        event = {"event": "message", "retry": 30000, "data": [data] if self.has_lists else data}
+        return json.dumps(event, ensure_ascii=False).encode() + b"\n"
 
     @staticmethod
     def _chunks(writer: asyncio.StreamWriter) -> Callable[[bytes], None]:

@@ -21,11 +21,17 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def chairlift(
-    *arguments: object, given: str = "", before: Sequence[str] = (), environment: Mapping[str, str] = _NOTHING
+    *arguments: object,
+    given: str = "",
+    before: Sequence[str] = (),
+    environment: Mapping[str, str] = _NOTHING,
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end. `before`: a command that runs it in its place."""
+    """Runs a command to its end. `before`: a command that runs it in its place. `folder`: the current one for it."""
     command, variables = [*before, *_command(*arguments)], _environment() | environment
-    return subprocess.run(command, input=given, env=variables, capture_output=True, text=True, timeout=HANG_S)
+    return subprocess.run(
+        command, input=given, env=variables, cwd=folder, capture_output=True, text=True, timeout=HANG_S
+    )
 
 
 @dataclass

@@ -116,19 +116,24 @@ class _Line(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    data: list[_Line]
+    data: list[_Line] | _Line  # a list of one from older servers
 
 
 _event = msgspec.json.Decoder(_Event).decode
 _ENDS = ("eos", "length")
 
 
+def llm_serving_line(line: bytes) -> _Line:
+    """What a line of an llm-serving stream says; IndexError or DecodeError if it is none."""
+    data = _event(line.removeprefix(b"data:")).data
+    return data[0] if isinstance(data, list) else data
+
+
 def read_llm_serving(answer: StreamedAnswer, line: bytes, now: float) -> None:
-    start = 5 if line.startswith(b"data:") else 0
-    if not line[start:].lstrip().startswith(b"{"):
+    if not line.removeprefix(b"data:").lstrip().startswith(b"{"):
         return
     try:
-        said = _event(line[start:]).data[0]
+        said = llm_serving_line(line)
     except (msgspec.DecodeError, IndexError) as error:
         answer.error = f"a line cannot be read: {error}"
         return

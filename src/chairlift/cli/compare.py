@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from chairlift.cli.flags import add_option_flags, flags_of, parsed, progress, writing
+from chairlift.cli.flags import add_option_flags, flags_of, parsed, progress, warn, writing
 from chairlift.cli.simulate import add_workload_flags, advance, items_from, profile_from
 from chairlift.config.values import whole
 
@@ -36,12 +36,14 @@ def run(options: argparse.Namespace) -> int:
 
     varied = parse_vary(options.vary)
     wanted = variants(varied, options.arrivals, flags_of(options), options.config, os.environ)
+    warn(dict.fromkeys(warning for variant in wanted for warning in variant.settings.warnings))
     profile = profile_from(options)
     slo = None if options.slo is None else Slo.parse(options.slo)
     seed = parsed(options, "seed", whole(0))
+    items = list(items_from(options))  # read once: the workload's warnings are too
     rows: list[VariantReport] = []
     with progress(advance, unit=" steps") as watch:
-        for row in compare(wanted, lambda: items_from(options), profile, seed, slo, watch):
+        for row in compare(wanted, items, profile, seed, slo, watch):
             rows.append(row)
             if watch is not None:
                 print(f"\r{len(rows)} of {len(wanted)}: {row.variant.label}", file=sys.stderr)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.cli.contest_prompts import gather, named_tokenizer
-from chairlift.cli.flags import add_option_flags, parsed, positive, progress, warned_settings
+from chairlift.cli.flags import add_option_flags, parsed, positive, progress, warn, warned_model, warned_settings
 from chairlift.config.values import whole
 from chairlift.core.errors import InvalidConfig
 
@@ -22,17 +22,23 @@ DESCRIPTION = (
     "Send a llm-serving server the contest's requests as its own client does, and count every answer; or, with "
     "--accuracy, put a model through its accuracy check."
 )
-_NEEDED = {"-X": "qps", "-P": "port", "-O": "out_dir"}
+_TASKS = {1: "alpaca_5010.json", 2: "alpaca_521.json"}  # in the contest's folder: for speed, for accuracy
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-X", "--qps", metavar="RATE", help="rate of requests, per second")
-    parser.add_argument("-P", "--port", metavar="N", help="port of the server")
-    parser.add_argument("-O", "--out_dir", type=Path, metavar="DIR", help="write results and log to this folder")
+    parser.add_argument("-P", "--port", default="8835", metavar="N", help="port of the server (default: %(default)s)")
+    parser.add_argument(
+        "-O", "--out_dir", type=Path, default=Path("./"), metavar="DIR",
+        help="write the result file to this folder; log and summary go to ./testLog (default: the current folder)",
+    )  # fmt: skip
     times = "send S times RATE requests (default: %(default)s)"
     parser.add_argument("-T", "--test_time", "--test-time", default="3600", metavar="S", help=times)
     parser.add_argument(
         "--data", metavar="FILE", help="Alpaca JSON or any workload (default: synthetic, of the contest's lengths)"
+    )
+    parser.add_argument(
+        "--task", metavar="N", help="1: send ./alpaca_5010.json, for speed; 2: ./alpaca_521.json, for accuracy"
     )
     parser.add_argument("--host", default="127.0.0.1", metavar="NAME", help="host of the server (default: %(default)s)")
     parser.add_argument(
@@ -50,17 +56,31 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     named_tokenizer(options)
+    _take_task(options)
     settings = warned_settings(options)
     if options.accuracy:
         return _check_accuracy(options, settings)
     if options.save is not None or options.against is not None:
         raise InvalidConfig("--save and --against are for --accuracy")
-    missing = [flag for flag, name in _NEEDED.items() if getattr(options, name) is None]
-    if missing:
-        raise InvalidConfig(
-            f"{', '.join(missing)}: missing; a load needs -X, -P and -O, as in -X 150 -P 8835 -O ./ -T 10"
-        )
+    if options.qps is None:
+        raise InvalidConfig("-X: missing; a load needs it, as in -X 150 -P 8835 -O ./ -T 10")
     return _load(options, settings)
+
+
+def _take_task(options: argparse.Namespace) -> None:
+    """Replaces `--task` by the file that it names."""
+    task = parsed(options, "task", whole(1, 2))
+    if task is None:
+        return
+    if options.data is not None:
+        raise InvalidConfig("--task and --data both name the prompts: give one of them")
+    options.data = _TASKS[task]
+    if not Path(options.data).is_file():
+        raise InvalidConfig(
+            f"--task {task} sends {options.data}, which is not in this folder: go to the contest's, or use --data FILE"
+        )
+    if task == 2 and not options.accuracy:
+        warn(["--task 2: a server of chairlift stores no logits; `contest --accuracy --task 2 --save DIR` does"])
 
 
 def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
@@ -71,6 +91,7 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
     let_threads_sleep()
     from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject
     from chairlift.verify.baseline import check_new
+    from chairlift.verify.contest_objects import add_objects
     from chairlift.verify.opened import PromptSpec
     from chairlift.verify.store import against_folder, save
 
@@ -78,10 +99,13 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
         check_new(options.save)
     elif not options.against.is_dir():
         raise InvalidConfig(f"--against {options.against}: no such folder")
+    settings = warned_model(settings).settings
     prompts, _ = gather(options, settings, NUM_PROMPTS)
     compare = save if options.save is not None else against_folder
     spec = PromptSpec(prompts=[text for text, _ in prompts])
     report = compare(options.save or options.against, ContestSubject(settings, prompts), spec, lambda *_: None)
+    if options.save is not None:
+        add_objects(options.save)
     print(report.to_text())
     return report.verdict.exit_code
 
@@ -94,7 +118,7 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
     from chairlift.bench.probe import find_peer
     from chairlift.bench.target import Address
     from chairlift.contest.client import ContestClient
-    from chairlift.contest.files import ContestLog, open_folder, write_files
+    from chairlift.contest.files import ContestLog, open_folders, write_files
     from chairlift.contest.requests import timed_requests
     from chairlift.contest.route import check_route
 
@@ -102,10 +126,10 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
     num = max(1, int(seconds * rate))
     prompts, num_cases = gather(options, settings, num)
     requests = timed_requests(prompts, rate, num, parsed(options, "seed", whole(0)))
-    open_folder(options.out_dir)
+    open_folders(options.out_dir)
     peer = find_peer(address)
     check_route(address)
-    with ContestLog(options.out_dir) as log:
+    with ContestLog() as log:
         _begin(log, requests, num_cases, rate)
         with progress(lambda bar: bar.update(), total=num, unit=" answers") as advance:
 
@@ -115,10 +139,10 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
                     advance()
 
             result = uvloop.run(ContestClient(address, peer, timeout_s, on_end).run(requests))
-        path = write_files(options.out_dir, rate, result)
+        paths = write_files(options.out_dir, rate, result)
         log.say(result.in_words())
         log.say(_last_line(result))
-    return _report(result, path)
+    return _report(result, paths)
 
 
 def _begin(log: "ContestLog", requests: "list[ContestRequest]", num_cases: int, rate: float) -> None:
@@ -135,12 +159,12 @@ def _last_line(result: "ContestRun") -> str:
     return f"All Tasks Done; Exec Time is {result.exec_time}"
 
 
-def _report(result: "ContestRun", path: Path) -> int:
+def _report(result: "ContestRun", paths: tuple[Path, ...]) -> int:
     from chairlift.contest.client import INTERRUPTED
 
     for reason, count in result.reasons():
         print(f"chairlift: {count} requests: {reason}", file=sys.stderr)
-    print(f"{path}: {result.in_words()}")
+    print(f"{', '.join(map(str, paths))}: {result.in_words()}")
     print(_last_line(result))
     if result.stopped == INTERRUPTED:
         return 130

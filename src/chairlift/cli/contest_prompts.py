@@ -1,6 +1,7 @@
 """The contest's prompts: from a file, or synthetic with its lengths.
 
-Lengths are counted by the named tokenizer, else the named model's, else Llama-2's, else the embedded model's.
+Lengths are counted by the named tokenizer, else the named model's, else that of an llm-serving file, else Llama-2's,
+else the embedded model's.
 """
 
 import argparse
@@ -48,7 +49,7 @@ def _tokenizer(settings: "Settings", is_accuracy: bool) -> "Tokenizer":
 
     if settings.tokenizer is None and (is_accuracy or settings.model is not None):
         return load_tokenizer(locate(settings.model, has_weights=False))
-    path = settings.tokenizer or find_llama2()
+    path = settings.tokenizer or settings.compat.vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))
     print(

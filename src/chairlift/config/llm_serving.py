@@ -1,7 +1,9 @@
 """An llm-serving YAML file, translated to options.
 
-Always: a file that started llm-serving starts a server here. Keys that are not read are named in one warning. Static
-batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Such a file names no weights.
+Always: a file that started llm-serving starts a server here. A key becomes what it did there, not what its name says:
+`prefill_batch_size` did nothing while `page_attention` was on, `pa_config` nothing while it was off. What has no effect
+is named in warnings. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Such a file names
+no weights; what it says of tokens is judged when the model is known (`text/agreed.py`).
 """
 
 from collections.abc import Mapping
@@ -46,35 +48,34 @@ def is_llm_serving(document: Mapping[str, Any]) -> bool:
 def translate(document: Mapping[str, Any], path: Path) -> Translation:
     file = _File(path, document)
     rules = file.rules()
-    tokenizer, missing = file.tokenizer()
+    vocab_file, missing = file.vocab_file()
     seq_length = file.last("model_config.seq_length", whole(2))
-    limits = (
-        seq_length,
-        file.get("model_config.max_generate_length", whole(2)),
-        file.get("pa_config.decode_seq_length", whole(2)),
-    )
+    limits = [seq_length, file.get("model_config.max_generate_length", whole(2))]
     name = file.get("model_config.model_name", text)
-    blocks = file.get("pa_config.num_blocks", whole(2))
     values = {
         "host": file.get("serving_config.server_ip", text),
         "port": file.get("serving_config.server_port", whole(0, 65535)),
         "max_running": file.last("model_config.decode_batch_size", whole(1, 65536)),
-        "max_step_prompts": file.last("model_config.prefill_batch_size", whole(1)),
-        "max_model_len": min((limit for limit in limits if limit is not None), default=None),
-        "block_size": file.get("pa_config.block_size", whole(1, 65536)),
-        "num_blocks": None if blocks is None else blocks - 1,  # block 0 was reserved and held no tokens
-        "tokenizer": tokenizer,
         **rules,
     }
+    if file.is_paged:
+        blocks = file.get("pa_config.num_blocks", whole(2))
+        limits.append(file.get("pa_config.decode_seq_length", whole(2)))
+        values["block_size"] = file.get("pa_config.block_size", whole(1, 65536))
+        values["num_blocks"] = None if blocks is None else blocks - 1  # block 0 was reserved and held no tokens
+    else:
+        values["max_step_prompts"] = next(iter(file.every("model_config.prefill_batch_size", whole(1))), None)
+    values["max_model_len"] = min((limit for limit in limits if limit is not None), default=None)
     compat = LlmServing(
         model_name=name,
         model_dtype=file.get("model_config.model_dtype", text),
         seq_length=seq_length,
         end_token=file.get("model_config.end_token", whole(0)),
+        vocab_file=vocab_file,
         prompt_template=_TEMPLATES.get(name or "", "{}"),
     )
     given = {key: value for key, value in values.items() if value is not None}
-    return Translation(given, compat, (*file.unread(), *missing))
+    return Translation(given, compat, (*file.ignored(), *file.unread(), *missing))
 
 
 class _File:
@@ -100,13 +101,21 @@ class _File:
         except ValueError as error:
             raise InvalidConfig(f"{self._path}: {key} {error}, got {value!r}") from error
 
-    def last(self, key: str, parse: Parser) -> Any:
-        """The last of a list, which is the largest tier; one value alone counts as a list of one."""
+    def every(self, key: str, parse: Parser) -> list[Any]:
+        """The values of a list; one value alone counts as a list of one."""
         values = self._values.get(key)
-        if not isinstance(values, list):
-            return self.get(key, parse)
-        found = self.get(key, lambda _: [parse(value) for value in values])
-        return found[-1] if found else None
+        if isinstance(values, list):
+            return list(self.get(key, lambda _: [parse(value) for value in values]))
+        value = self.get(key, parse)
+        return [] if value is None else [value]
+
+    def last(self, key: str, parse: Parser) -> Any:
+        """The largest tier."""
+        return next(reversed(self.every(key, parse)), None)
+
+    @property
+    def is_paged(self) -> bool:
+        return bool(self.get("model_config.page_attention", boolean)) or self._is_fastserve()
 
     def rules(self) -> dict[str, str]:
         """The scheduling rules that the file sets."""
@@ -125,17 +134,28 @@ class _File:
     def _is_fastserve(self) -> bool:
         return bool(self.get("model_config.fastserve", boolean))
 
+    def ignored(self) -> list[str]:
+        """A warning that names the keys that llm-serving did not use with paging as it is set."""
+        state, section, why = (
+            ("on", "model_config.prefill_batch_size", "a step takes as many prompts as fit, or --max-step-prompts")
+            if self.is_paged
+            else ("off", "pa_config.", "memory is sized by --kv-memory or --num-blocks")
+        )
+        keys = [key for key in self._values if key.startswith(section)]
+        self._read.update(keys)
+        said = f"{self._path}: ignored, as llm-serving did with page_attention {state}: {', '.join(keys)} ({why})"
+        return [said] if keys else []
+
     def unread(self) -> list[str]:
         """One warning that names every key that has not been read; none if all have."""
-        is_paged = self.get("model_config.page_attention", boolean)
         dead = [key for key in self._values if key not in self._read]
         if self._is_fastserve() and "fa_config.time_slice" in dead:
             dead[dead.index("fa_config.time_slice")] = "fa_config.time_slice (levels are counted in tokens)"
-        if is_paged is False:
+        if self.get("model_config.page_attention", boolean) is False:
             dead.append("model_config.page_attention (always on)")
         return [f"{self._path}: these keys have no effect here: {', '.join(dead)}"] if dead else []
 
-    def tokenizer(self) -> tuple[Path | None, list[str]]:
+    def vocab_file(self) -> tuple[Path | None, list[str]]:
         """The tokenizer file, from the YAML's folder too, and a warning if it does not exist."""
         name = self.get("tokenizer.vocab_file", text)
         if name is None:

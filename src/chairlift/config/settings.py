@@ -57,7 +57,8 @@ class LlmServing:
     model_name: str | None = None  # shown as model_id; None: the served model name
     model_dtype: str | None = None  # shown as model_dtype; None: the engine's
     seq_length: int | None = None  # prompt plus output must stay below this and within the context; None: the context
-    end_token: int | None = None  # ends an answer as well as the model's own end tokens do
+    end_token: int | None = None  # ends an answer as well as the model's own end tokens do, if the tokenizer agrees
+    vocab_file: Path | None = None  # the tokenizer, if it fits the model
     prompt_template: str = "{}"  # {} stands for the request's inputs
     # The file states the context of the model it was written for; a shorter one of the served model is no mistake.
     can_clip_max_model_len: bool = False
@@ -152,6 +153,9 @@ class Settings:
     engine_timeout: float = _server(60.0, seconds_or_0, "S", "without a sign of life replace the engine; 0: never")
     llm_serving_logprob: str = _server(
         "logit", *_choice("logit", "logprob"), "what `logprob` is in llm-serving answers"
+    )
+    llm_serving_data: str = _server(
+        "list", *_choice("list", "object"), "what `data` is in llm-serving streams; newer clients read an object"
     )
     vllm_metric_names: bool = _server(False, boolean, "", "at /metrics, vLLM's names beside our own")
     otlp_endpoint: str | None = _server(

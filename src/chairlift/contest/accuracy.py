@@ -21,11 +21,10 @@ class ContestSubject(LocalSubject):
     def __init__(self, settings: Settings, prompts: Sequence[Prompt]) -> None:
         super().__init__(settings)
         self._prompts = prompts
-        self._tokenizer = settings.tokenizer
 
     def cases(self, spec: PromptSpec) -> list[Case]:
         model = self.opened.model
-        encode = load_tokenizer(model.source, self._tokenizer).encode
+        encode = load_tokenizer(model.source, model.settings.tokenizer).encode
         ends = tuple(token for token in model.config.eos_ids if token < model.config.vocab_size)
         return [
             Case(tuple(encode(text)), SamplingParams(temperature=0.0, max_tokens=count, stop_token_ids=ends, seed=0))

@@ -11,7 +11,7 @@ from time import monotonic
 
 import msgspec
 
-from chairlift.bench.answer import StreamedAnswer, read_llm_serving
+from chairlift.bench.answer import StreamedAnswer, llm_serving_line, read_llm_serving
 from chairlift.bench.connection import Connections
 from chairlift.bench.record import Ending, Unreachable
 from chairlift.bench.target import Address
@@ -109,6 +109,6 @@ def _outcome(
 
 def _text(line: bytes) -> str:
     try:
-        return str(msgspec.json.decode(line)["data"][0]["generated_text"])
-    except (msgspec.DecodeError, KeyError, IndexError, TypeError):
+        return llm_serving_line(line).generated_text
+    except (msgspec.DecodeError, IndexError):
         return ""

@@ -1,8 +1,11 @@
 """The files of a run: the original's result file and log, and a summary that counts every request.
 
 OUT/result_5.0_x.json    the answers, in the order in which they ended: input, resp_text, res_time, first_token_time
-OUT/summary_5.0_x.json   sent, answered in full, short, lost and why
-OUT/testLog/test_performance_2026-11-15-09_30.log
+testLog/test_performance_2026-11-15-09_30.log
+testLog/summary_5.0_x_2026-11-15-09_30_12.json    sent, answered in full, short, lost and why
+
+Always: OUT gets the result file alone, as the contest's own tools read all that is in it. testLog is in the current
+folder, as the original's.
 """
 
 import json
@@ -14,21 +17,23 @@ from typing import Any
 from chairlift.contest.outcome import ContestOutcome, ContestRun
 from chairlift.core.errors import InvalidConfig
 
-
-def open_folder(folder: Path) -> None:
-    try:
-        (folder / "testLog").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidConfig(f"-O {folder}: cannot be written to: {error.strerror or error}") from error
+LOGS = Path("testLog")
 
 
-def write_files(folder: Path, rate: float, run: ContestRun) -> Path:
-    """Returns the path of the result file."""
-    results = [outcome.result for outcome in run.outcomes if outcome.result is not None]
-    _write(folder / f"summary_{rate}_x.json", run.to_json())
-    path = folder / f"result_{rate}_x.json"
-    _write(path, results)
-    return path
+def open_folders(out: Path) -> None:
+    for folder, name in ((out, f"-O {out}"), (LOGS, f"{LOGS} in the current folder")):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidConfig(f"{name}: cannot be written to: {error.strerror or error}") from error
+
+
+def write_files(out: Path, rate: float, run: ContestRun) -> tuple[Path, Path]:
+    """Returns the paths of the result file and of the summary."""
+    result, summary = out / f"result_{rate}_x.json", LOGS / f"summary_{rate}_x_{datetime.now():%Y-%m-%d-%H_%M_%S}.json"
+    _write(summary, run.to_json())
+    _write(result, [outcome.result for outcome in run.outcomes if outcome.result is not None])
+    return result, summary
 
 
 def _write(path: Path, value: Any) -> None:
@@ -41,8 +46,8 @@ def _write(path: Path, value: Any) -> None:
 class ContestLog:
     """The original's log, line by line."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "testLog" / f"test_performance_{datetime.now():%Y-%m-%d-%H_%M}.log"
+    def __init__(self) -> None:
+        self.path = LOGS / f"test_performance_{datetime.now():%Y-%m-%d-%H_%M}.log"
         self._num_ended = 0
 
     def __enter__(self) -> "ContestLog":

@@ -22,6 +22,14 @@ def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
     return tokenizer
 
 
+def own_tokenizer(source: Source) -> Tokenizer | None:
+    """The model's own; None where it has none that can be read."""
+    try:
+        return _load(source.path)
+    except InvalidConfig:
+        return None
+
+
 def _load(path: Path) -> Tokenizer:
     if path.is_dir():
         return folder_tokenizer(path)

@@ -55,6 +55,7 @@ class Tokenizer:
         special.update(token_id for token_id in (bos_id, eos_id) if token_id is not None)
         special.update(more_special)
         self.special_ids = frozenset(special)
+        self.num_trained = core.get_vocab_size(with_added_tokens=False)  # tokens that were not added afterwards
         self.vocab_size = max(core.get_vocab_size(with_added_tokens=True), max(added, default=-1) + 1)
         self._spelled = partial(Spelling, parts_of(core.decoder), core.id_to_token, added)
         self.spelling = self._spelled()

@@ -5,7 +5,6 @@ DIR/file_npy/*.npy              the logits at every 100th position, under the co
 """
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -61,8 +60,7 @@ def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Seq
     """Writes the files and returns the number of rows in them. The index comes last: without it a folder is partial."""
     try:
         (folder / contest.FOLDER).mkdir(parents=True, exist_ok=True)
-        started = int(time.time())
-        stored = [_keep(folder, started + i, key, cases[key.case], outputs) for i, key in enumerate(sorted(outputs))]
+        stored = [_keep(folder, i, key, cases[key.case], outputs) for i, key in enumerate(sorted(outputs))]
         baseline = Baseline(chairlift=VERSION, model=model, dtype=dtype, about=about, requests=stored)
         (folder / FILE).write_text(json.dumps(msgspec.to_builtins(baseline), indent=1), encoding="utf-8")
     except OSError as error:
@@ -83,11 +81,11 @@ def keep(output: SampleOutput, position: int, row: Logits) -> None:
         output.rows[position] = row
 
 
-def _keep(folder: Path, stamp: int, key: SampleKey, case: Case, outputs: Outputs) -> StoredSample:
+def _keep(folder: Path, index: int, key: SampleKey, case: Case, outputs: Outputs) -> StoredSample:
     output = outputs[key]
     files = {}
     for position, row in sorted(output.rows.items()):
-        path = contest.path_of(folder, stamp, contest.name_of(case.prompt, output.tokens, position))
+        path = contest.path_of(folder, index, contest.name_of(case.prompt, output.tokens, position))
         contest.write(path, row)
         files[str(position)] = path.name
     rows = [output.summaries[len(case.prompt) - 1 + i] for i in range(len(output.tokens))]

@@ -1,15 +1,16 @@
-"""Logits in files under the names of the contest's accuracy check: plain float32 arrays, one row each.
+"""Logits in files under the names of the contest's accuracy check: plain float32 arrays of 1 x vocabulary.
 
-    file_npy/{time}_{start}_{position}.npy      1700000000_1.020355.0915.0278.0_100.npy
+    file_npy/{time}_{start}_{position}.npy      1000000007_1.020355.0915.0278.0_100.npy
 
-`time` rises in the order of the requests; `start` is the first 20 characters of the text's concatenated token ids,
-written as whole numbers where the row follows a prompt's token and as 1.0, 20355.0 where it follows an output token;
-`position` is that of the token before the row, a multiple of 100. Files with Python objects are refused: loading them
-can run any code.
+`time` counts up with the requests from a fixed number, so that two runs have files of the same names; `start` is the
+first 20 characters of the text's concatenated token ids, written as whole numbers where the row follows a prompt's
+token and as 1.0, 20355.0 where it follows an output token; `position` is that of the token before the row, a multiple
+of 100. Files with Python objects are refused: loading them can run any code.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,11 @@ FOLDER = "file_npy"
 EVERY = 100
 ATOL, RTOL = 5e-3, 1e-5
 _START = 20
+_FIRST_TIME = 1_000_000_000
+_CONVERT = (
+    "import sys, numpy as np; "
+    "[np.save(path, np.load(path, allow_pickle=True).astype('float32')) for path in sys.argv[1:]]"
+)
 
 
 class Name(NamedTuple):
@@ -37,8 +43,9 @@ def name_of(prompt: Sequence[int], output: Sequence[int], position: int) -> Name
     return Name("".join(text)[:_START], position)
 
 
-def path_of(folder: Path, time: int, name: Name) -> Path:
-    return folder / FOLDER / f"{time}_{name.start}_{name.position}.npy"
+def path_of(folder: Path, index: int, name: Name) -> Path:
+    """`index`: of the request."""
+    return folder / FOLDER / f"{_FIRST_TIME + index}_{name.start}_{name.position}.npy"
 
 
 def parse(path: Path) -> tuple[float, Name] | None:
@@ -52,7 +59,7 @@ def parse(path: Path) -> tuple[float, Name] | None:
 
 
 def write(path: Path, row: Logits) -> None:
-    np.save(path, row.astype(np.float32), allow_pickle=False)
+    np.save(path, row.astype(np.float32)[None], allow_pickle=False)
 
 
 def read(path: Path) -> Logits:
@@ -74,8 +81,9 @@ def _refuse_objects(path: Path, file: object) -> None:
     header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     if header(file)[2].hasobject:  # type: ignore[arg-type]
         raise InvalidConfig(
-            f"{path}: holds Python objects, which can run code when they are opened; where it was made, convert it to "
-            "a plain array: numpy.save(path, numpy.asarray(tensor.asnumpy(), dtype=numpy.float32))"
+            f"{path}: holds Python objects, which can run code when they are opened; compare with the {FOLDER} that "
+            "lies beside it, or convert it where it was made, with the framework that made it: "
+            f'python -c "{_CONVERT}" {quote(str(path.parent))}/*.npy'
         )
 
 

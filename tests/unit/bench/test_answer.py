@@ -90,6 +90,12 @@ def test_llm_serving_has_a_line_for_each_token_and_a_summary() -> None:
     assert answer.judge(2) == (Ending.FULL, "")
 
 
+def test_llm_serving_of_newer_servers_has_an_object_in_each_line() -> None:
+    token, summary = ({"generated_text": "a"}, {"generated_text": "a", "finish_reason": "eos", "generated_tokens": 1})
+    answer = llm_serving(json.dumps({"data": token}), json.dumps({"data": summary}))
+    assert (len(answer.times), answer.judge(1)) == (1, (Ending.FULL, ""))
+
+
 def test_llm_serving_sends_errors_as_text() -> None:
     token = said(generated_text="Error202: prompt out of range")
     end = said(generated_text="Error202: prompt out of range", finish_reason="prompt_out_of_range", generated_tokens=0)

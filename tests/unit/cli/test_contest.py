@@ -42,6 +42,7 @@ def test_a_stored_run_matches_other_batch_sizes(
     assert all(count <= most for count, most in zip(counts, wanted, strict=True))
     num_rows = len(list((tmp_path / "base" / "file_npy").glob("*_100.npy")))
     assert num_rows > 0
+    assert len(list((tmp_path / "base" / "file_npy_objects").glob("*_100.npy"))) == num_rows
     assert judge(model, data, "--against", tmp_path / "base", "--max-running", "4") == 0
     assert "none altered" in capsys.readouterr().out
 
@@ -57,7 +58,10 @@ def test_a_folder_of_the_contest_s_own_has_no_index(model: Path, data: Path, tmp
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-X", "5"), "-P, -O: missing"),
+        ((), "-X: missing"),
+        (("-X", "5", "--task", "1"), "--task 1 sends alpaca_5010.json, which is not in this folder"),
+        (("-X", "5", "--task", "3"), "--task must be a whole number between 1 and 2, got '3'"),
+        (("-X", "5", "--task", "1", "--data", "a.json"), "--task and --data both name the prompts"),
         (("--accuracy",), "--accuracy: give a new folder with --save"),
         (("--accuracy", "--against", "nowhere"), "--against nowhere: no such folder"),
         (("-X", "5", "-P", "1", "-O", ".", "--save", "x"), "--save and --against are for --accuracy"),

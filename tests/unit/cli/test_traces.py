@@ -59,6 +59,21 @@ def test_compare_prints_a_table_and_writes_its_files(tmp_path: Path, capsys: pyt
     assert len(json.loads(capsys.readouterr().out)) == 4
 
 
+def test_compare_says_once_what_it_leaves_out_and_what_a_file_cannot_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt_tokens": length, "output_tokens": 5} for length in (10, 10, 900)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "old.yaml").write_text("model_config: {my_key: 1}")
+    run = ["--workload", str(tmp_path / "rows.jsonl"), "--arrivals", "none", "--max-length", "100"]
+    vary = ["--vary", "policy=fcfs,shortest-first,longest-first"]
+    assert main(["compare", *run, *vary, "--config", str(tmp_path / "old.yaml")]) == 0
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "left out 1 requests of more than 100 tokens"
+    ]
+    assert capsys.readouterr().err.count("model_config.my_key") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -72,7 +72,7 @@ def serve(folder: Path, text: str, **flags: object) -> Settings:
 def test_a_full_file_becomes_options(tmp_path: Path) -> None:
     settings = serve(tmp_path, FULL, model="org/name")
     assert (settings.host, settings.port, settings.model) == ("localhost", 8835, "org/name")
-    assert (settings.max_running, settings.max_step_prompts, settings.max_model_len) == (50, 5, 2048)
+    assert (settings.max_running, settings.max_step_prompts, settings.max_model_len) == (50, 0, 2048)
     assert (settings.num_blocks, settings.block_size) == (1023, 16)
     assert settings.tokenizer is None
     assert settings.compat == LlmServing(
@@ -85,12 +85,36 @@ def test_a_full_file_becomes_options(tmp_path: Path) -> None:
 
 
 def test_dead_keys_are_named_in_one_warning(tmp_path: Path) -> None:
-    dead, tokenizer = serve(tmp_path, FULL, model="org/name").warnings
+    _, dead, tokenizer = serve(tmp_path, FULL, model="org/name").warnings
     for key in ("model_path.prefill_model", "model_config.zactivate_len", "serving_config.agent_ports", "fa_config."):
         assert key in dead
     for key in ("decode_batch_size", "server_port", "num_blocks", "page_attention", "fastserve", "batching_strategy"):
         assert key not in dead
     assert "tokenizer.vocab_file /no/such/tokenizer.model does not exist" in tokenizer
+
+
+def test_a_prefill_batch_does_what_it_did_nothing_under_page_attention(tmp_path: Path) -> None:
+    text = "model_config: {page_attention: PAGED, fastserve: FAST, prefill_batch_size: [1, 4]}"
+
+    def translated(paged: str, fast: str = "false") -> Settings:
+        return serve(tmp_path, text.replace("PAGED", paged).replace("FAST", fast), model="org/name")
+
+    for settings in (translated("true"), translated("false", fast="true")):
+        assert settings.max_step_prompts == 0
+        line = settings.warnings[0]
+        assert "ignored, as llm-serving did with page_attention on: model_config.prefill_batch_size" in line
+        assert "--max-step-prompts" in line
+    off = translated("false")
+    assert off.max_step_prompts == 1
+    assert not any("prefill_batch_size" in line for line in off.warnings)
+
+
+def test_pages_do_what_they_did_nothing_without_page_attention(tmp_path: Path) -> None:
+    text = "model_config: {seq_length: [512]}\npa_config: {num_blocks: 8, block_size: 128, decode_seq_length: 64}"
+    settings = serve(tmp_path, text, model="org/name")
+    assert (settings.num_blocks, settings.block_size, settings.max_model_len) == (None, 16, 512)
+    [line] = settings.warnings
+    assert "as llm-serving did with page_attention off: pa_config.num_blocks, pa_config.block_size" in line
 
 
 def test_without_a_model_one_warning_says_what_is_served(tmp_path: Path) -> None:
@@ -109,10 +133,10 @@ def test_a_context_asked_for_by_flag_is_not_clipped(tmp_path: Path) -> None:
     assert (settings.max_model_len, settings.compat.can_clip_max_model_len) == (9999, False)
 
 
-def test_an_existing_vocab_file_is_used(tmp_path: Path) -> None:
+def test_an_existing_vocab_file_is_kept_until_the_model_is_known(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"")
     settings = serve(tmp_path, "model_config: {}\ntokenizer: {vocab_file: tokenizer.model}")
-    assert settings.tokenizer == tmp_path / "tokenizer.model"
+    assert (settings.tokenizer, settings.compat.vocab_file) == (None, tmp_path / "tokenizer.model")
 
 
 def test_empty_sections_and_lists_leave_the_defaults(tmp_path: Path) -> None:
@@ -175,7 +199,10 @@ def test_switched_off_paging_is_named(tmp_path: Path) -> None:
         ("model_config: {seq_length: [many]}", "seq_length must be a whole number"),
         ("model_config: 3", "model_config must be a map"),
         ("serving_config: {server_port: 99999}", "serving_config.server_port must be a whole number"),
-        ("model_config: {}\npa_config: {num_blocks: 1}", "pa_config.num_blocks must be a whole number between 2"),
+        (
+            "model_config: {page_attention: true}\npa_config: {num_blocks: 1}",
+            "pa_config.num_blocks must be a whole number between 2",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:

@@ -49,6 +49,15 @@ async def test_the_stream_to_the_byte() -> None:
     assert response.headers["connection"] == "keep-alive"
 
 
+async def test_data_is_an_object_where_that_is_asked_for() -> None:
+    """As newer clients read it: ["data"]["generated_text"]."""
+    route, world = "/models/llama2/generate_stream", HttpWorld("Hello world", llm_serving_data="object")
+    as_list, as_object = await ask(HttpWorld("Hello world"), route), await ask(world, route)
+    assert [json.loads(line)["data"] for line in as_object.text.splitlines()] == lines(as_list)
+    assert as_object.text.startswith('{"event": "message", "retry": 30000, "data": {"details": null, "generated_text"')
+    assert (await ask(world, route, return_protocol="plain")).text.startswith('data:{"details": null')
+
+
 async def test_any_other_protocol_is_plain_lines_with_data_before_them() -> None:
     world = HttpWorld("Hello world")
     response = await ask(world, "/models/llama2/generate_stream", max_new_tokens=1, return_protocol="plain")

@@ -1,6 +1,9 @@
 """The contest's files of logits."""
 
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +28,9 @@ def test_a_name_has_at_most_20_characters_of_ids() -> None:
 
 def test_a_written_row_reads_back_and_its_path_parses(tmp_path: Path) -> None:
     (tmp_path / contest.FOLDER).mkdir()
-    path = contest.path_of(tmp_path, 1700000000, Name("1.020355.0915.0278.0", 100))
-    assert path.name == "1700000000_1.020355.0915.0278.0_100.npy"
-    assert contest.parse(path) == (1700000000.0, Name("1.020355.0915.0278.0", 100))
+    path = contest.path_of(tmp_path, 7, Name("1.020355.0915.0278.0", 100))
+    assert path.name == "1000000007_1.020355.0915.0278.0_100.npy"
+    assert contest.parse(path) == (1000000007.0, Name("1.020355.0915.0278.0", 100))
     row = np.arange(5, dtype=np.float32)
     contest.write(path, row)
     np.testing.assert_array_equal(contest.read(path), row)
@@ -49,12 +52,39 @@ class Ran:
         return Path.touch, (self._mark,)
 
 
-def test_objects_are_refused_unopened_with_the_way_to_convert_them(tmp_path: Path) -> None:
+def test_objects_are_refused_unopened(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     np.save(tmp_path / "a.npy", np.array([Ran(mark)], dtype=object), allow_pickle=True)
-    with pytest.raises(InvalidConfig, match=r"holds Python objects.*convert it to a plain array: numpy.save"):
+    with pytest.raises(InvalidConfig, match="holds Python objects"):
         contest.read(tmp_path / "a.npy")
     assert not mark.exists()
+
+
+TENSOR = """
+class Tensor:
+    def __init__(self, value): self.value = value
+    def __float__(self): return self.value
+    def asnumpy(self): return self.value
+"""
+
+
+@pytest.mark.parametrize("shape", ["(1, 5)", "(1, 1, 5)"])
+def test_the_advice_converts_the_files_that_the_contest_left(tmp_path: Path, shape: str) -> None:
+    """Arrays of tensors, where the framework that made them is installed."""
+    (tmp_path / "framework.py").write_text(TENSOR)
+    folder = tmp_path / "file npy base"
+    folder.mkdir()
+    tensors = f"np.array([framework.Tensor(i / 4) for i in range(5)], object).reshape{shape}"
+    make = f"import framework, numpy as np; [np.save(name, {tensors}) for name in ('a.npy', 'b.npy')]"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", make], cwd=folder, env=environment, check=True)
+    with pytest.raises(InvalidConfig) as refusal:
+        contest.read(folder / "a.npy")
+    advice = str(refusal.value)
+    command = advice[advice.index("python -c") :].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, env=environment, check=True)
+    for name in ("a.npy", "b.npy"):
+        np.testing.assert_array_equal(contest.read(folder / name), np.arange(5, dtype=np.float32) / 4)
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", pickle.dumps([1.0])])

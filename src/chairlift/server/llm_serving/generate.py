@@ -23,7 +23,15 @@ from chairlift.server.context import context_of
 from chairlift.server.encoder import TokenLimit
 from chairlift.server.errors import Detail, request_id
 from chairlift.server.llm_serving.coerce import InvalidBody
-from chairlift.server.llm_serving.lines import EVENT_HEADERS, full_line, summary_line, token_line, token_object
+from chairlift.server.llm_serving.lines import (
+    EVENT_HEADERS,
+    EVENTS,
+    PLAIN,
+    full_line,
+    summary_line,
+    token_line,
+    token_object,
+)
 from chairlift.server.llm_serving.request import GenerateRequest, Parameters, decode, ignored, parse, sampling_params
 from chairlift.server.receive import read_body
 from chairlift.server.request_log.ignored import ignore
@@ -50,8 +58,9 @@ async def _generate(http: Request, streams: bool | None) -> Response:
     ignore(http, ignored(values))
     time_left.allow(request.timeout)
     streams = request.stream if streams is None else streams
-    has_logits = context.settings.llm_serving_logprob == "logit"
-    lines = LineEncoder(request.parameters, streams, request_id(http), has_logits)
+    settings = context.settings
+    has_logits = settings.llm_serving_logprob == "logit"
+    lines = LineEncoder(request.parameters, streams, request_id(http), has_logits, settings.llm_serving_data)
     try:
         limit = context.prompt_limit()
         with charged(http, limit):
@@ -89,10 +98,13 @@ async def _answer(http: Request, request: GenerateRequest, time_left: TimeLimit,
 class LineEncoder:
     """A line for each token and a summary, or all of it in one line."""
 
-    def __init__(self, parameters: Parameters, streams: bool, name: str, has_logits: bool = True) -> None:
-        """`has_logits`: tokens show their raw logit, as llm-serving's do, not their log-probability."""
+    def __init__(
+        self, parameters: Parameters, streams: bool, name: str, has_logits: bool = True, data: str = "list"
+    ) -> None:
+        """`has_logits`: tokens show their raw logit, as llm-serving's do, not their log-probability. `data`: what the
+        field of this name is, list or object."""
         self._streams = streams
-        self._is_sse = parameters.return_protocol == "sse"
+        self._frame = EVENTS[data] if parameters.return_protocol == "sse" else PLAIN
         self._has_summary = parameters.return_full_text
         self._name = name
         self._has_logits = has_logits
@@ -102,7 +114,7 @@ class LineEncoder:
 
     @property
     def headers(self) -> list[Header]:
-        return EVENT_HEADERS if self._streams and self._is_sse else []
+        return EVENT_HEADERS if self._streams and self._frame != PLAIN else []
 
     def add(self, index: int, delta: Delta) -> bytes:
         if delta.finish is not None:
@@ -116,7 +128,7 @@ class LineEncoder:
         likelihood = 0.0 if score is None else score.logit if self._has_logits else score.logprob
         token = token_object(delta.token, likelihood, delta.text, not delta.text)
         self._tokens.append(token)
-        return token_line(delta.text, token, self._is_sse) if self._streams else b""
+        return token_line(delta.text, token, self._frame) if self._streams else b""
 
     def end(self) -> bytes:
         return self._summary("".join(self._texts), self._finish, self._tokens)
@@ -126,13 +138,13 @@ class LineEncoder:
             raise error
         finish, message, token_id = self._failure(error)
         token = token_object(token_id, 0.0, message, False)
-        line = token_line(message, token, self._is_sse) if self._streams else b""
+        line = token_line(message, token, self._frame) if self._streams else b""
         return line + self._summary(message, finish, [token])
 
     def _summary(self, text: str, finish: str, shown: list[str]) -> bytes:
         if not self._streams:
             return full_line(text, finish, len(self._tokens), shown)
-        return summary_line(text, finish, len(self._tokens), shown, self._is_sse) if self._has_summary else b""
+        return summary_line(text, finish, len(self._tokens), shown, self._frame) if self._has_summary else b""
 
     def _failure(self, error: Exception) -> Failure:
         match error:

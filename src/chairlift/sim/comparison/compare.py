@@ -50,15 +50,14 @@ COLUMNS = (
 
 def compare(
     variants: Iterable[Variant],
-    items: Callable[[], Iterable[Item]],
+    items: Sequence[Item],
     profile: Profile,
     seed: int = 0,
     slo: Slo | None = None,
     watch: Callable[[float], None] | None = None,
 ) -> Iterator[VariantReport]:
-    """`items` gives the workload anew for each case."""
     for variant in variants:
-        report = run(variant.settings, profile, items(), parse_arrivals(variant.arrivals), seed, slo, watch=watch)
+        report = run(variant.settings, profile, items, parse_arrivals(variant.arrivals), seed, slo, watch=watch)
         yield VariantReport(variant, report)
 
 

@@ -26,7 +26,7 @@ def items() -> Iterator[Item]:
 
 def rows(*vary: str, slo: Slo | None = None) -> list[VariantReport]:
     wanted = variants(parse_vary(vary), "none", {"max_running": "8"}, None, {})
-    return list(compare(wanted, items, load_profile(DEFAULT), slo=slo))
+    return list(compare(wanted, list(items()), load_profile(DEFAULT), slo=slo))
 
 
 def test_longest_first_needs_fewer_steps_when_long_answers_come_last() -> None:
@@ -51,7 +51,7 @@ def test_blocks_saved_have_a_column_where_prompts_begin_alike() -> None:
             yield Item(prompt_tokens=200, output_tokens=20, hash_ids=ids, hash_block=192, arrival_s=0.5 * (i > 0))
 
     wanted = variants(parse_vary(["prefix-cache=on,off"]), "trace", {"max_running": "12"}, None, {})
-    found = list(compare(wanted, alike, load_profile(DEFAULT)))
+    found = list(compare(wanted, list(alike()), load_profile(DEFAULT)))
     assert "saved blocks" in to_text(found)
     assert "saved blocks" not in to_text(rows("policy=fcfs"))
     shared, apart = [row.report for row in found]
