@@ -107,7 +107,7 @@ def assemble_watched(
     device = DeviceSampler(store, find_reader)
     if loaded.device == "cuda":
         device.start()
-    view = View(engine.scheduler, engine.clock, stopwatch, start)
+    view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
     counting = EngineMetrics(store, engine.scheduler, stopwatch)
     engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
     return switchboard, view
