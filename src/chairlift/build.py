@@ -19,7 +19,9 @@ from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.runner.cuda.start.preload import preload
+from chairlift.runner.machine.nvml import find_reader
 from chairlift.sim.setup import make_scheduler
+from chairlift.telemetry.device import DeviceSampler
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.metrics.engine import EngineMetrics
 from chairlift.telemetry.metrics.parent import ENGINE
@@ -102,8 +104,12 @@ def assemble_watched(
     engine.runner = NotedRunner(stopwatch, note, switchboard.keys_of)
     if isinstance(loaded.runner, ShowsLayers):
         loaded.runner.on_layer = note.beat
-    view = View(engine.scheduler, engine.clock, stopwatch, start)
-    counting = EngineMetrics(Store(metrics, ENGINE), engine.scheduler, stopwatch)
+    store = Store(metrics, ENGINE)
+    device = DeviceSampler(store, find_reader)
+    if loaded.device == "cuda":
+        device.start()
+    view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
+    counting = EngineMetrics(store, engine.scheduler, stopwatch)
     engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
     return switchboard, view
 

@@ -1,5 +1,6 @@
 """The live page in a real browser, on a real server under load."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -13,10 +14,21 @@ from PIL import Image
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from chairlift.core.engine import Engine
+from chairlift.core.limits import Limits
+from chairlift.core.plan import StepPlan
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.live.wire.messages import Explain, Snapshot, Watch
+from chairlift.telemetry.device import DeviceUse
+from chairlift.telemetry.watch.view import View
 from fakes.browser import Browser, browse, needs_chromium
+from fakes.clocks import HeldClock
 from fakes.http_world import HttpWorld
+from fakes.ledger import LedgerRunner
 from fakes.patience import HANG_S
 from fakes.served import Served, serve
+from fakes.viewed import viewed
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 LIMITS = ("--max-running", "4", "--num-blocks", "48", "--max-step-tokens", "64", "--kernels", "torch")
@@ -87,6 +99,59 @@ def test_charts_are_drawn_and_follow_the_engine(page: Browser, tmp_path: Path) -
     assert share(tmp_path / "light.png", BLUE) > 0.0003
     assert "fcfs" in text(page, "rules")
     assert text(page, "restarts") == "0"
+
+
+def device_tile(browser: Browser) -> list[str]:
+    """Title, value and note."""
+    words = browser.run("document.querySelector('.tile:last-child').innerText")
+    assert isinstance(words, str)
+    return words.split("\n")
+
+
+def test_the_device_of_a_server_on_a_cpu_is_busy_with_steps(page: Browser) -> None:
+    title, value, note = device_tile(page)
+    assert (title, note) == ("device", "computing steps")
+    assert 0 < int(value.removesuffix("%busy")) <= 100
+
+
+@pytest.mark.parametrize(
+    ("use", "value", "note"),
+    [
+        (DeviceUse(0.87, 61 << 30, 80 << 30, 410.5, 700.0), "87%busy", "61/80 GiB, 411 W"),
+        (DeviceUse(None, 61 << 30, 80 << 30), "50%busy", "61/80 GiB"),
+        (DeviceUse(), "50%busy", "computing steps"),
+    ],
+)
+def test_of_a_gpu_is_shown_what_its_driver_tells(
+    use: DeviceUse, value: str, note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = HttpWorld()
+    view = half_busy(world.client.limits, use)
+
+    def answer(message: Watch | Explain) -> bool:
+        if message == Watch(True):
+            asyncio.get_running_loop().call_soon(world.client.watching.hear, Snapshot(True, view.whole()))
+        return True
+
+    monkeypatch.setattr(world.client.watching, "_send", answer)
+    with world.on_a_port() as url, browse() as browser:
+        browser.open(url + "/")
+        browser.until("document.body?.dataset.status === 'live'")
+        assert device_tile(browser) == ["device", value, note]
+
+
+def half_busy(limits: Limits, use: DeviceUse) -> View:
+    """A view with one tick, for half of which a step was in flight."""
+    clock = HeldClock()
+    runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size)
+    engine = Engine(Scheduler(limits, Fcfs()), runner, clock)
+    view = viewed(engine, lambda: use)
+    engine.runner.submit(StepPlan(0, (), (), 0, 0))
+    clock.time += 1.0
+    engine.runner.collect()
+    clock.time += 1.0
+    view.advance()
+    return view
 
 
 def test_a_click_on_a_request_says_where_its_time_went(page: Browser) -> None:

@@ -1,4 +1,5 @@
-"""A runner that times its steps: how long they are prepared, and how long the engine waits for them."""
+"""A runner that times its steps: how long they are prepared, how long the engine waits for them, and how long any is in
+flight."""
 
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Clock, Runner
@@ -13,14 +14,29 @@ class Stopwatch:
         self.run_s = 0.0
         self._runner = runner
         self._now = clock.now
+        self._num_in_flight = 0
+        self._busy_since = 0.0  # if a step is in flight
+        self._busy_s = 0.0  # before that
 
     @property
     def depth(self) -> int:
         return self._runner.depth
 
+    @property
+    def busy_s(self) -> float:
+        """Time so far with a step in flight, from `submit` to `collect`; where steps overlap, counted once."""
+        return self._busy_s + (self._now() - self._busy_since if self._num_in_flight else 0.0)
+
     def submit(self, plan: StepPlan) -> None:
         began = self._now()
-        self._runner.submit(plan)
+        if not self._num_in_flight:
+            self._busy_since = began
+        self._num_in_flight += 1
+        try:
+            self._runner.submit(plan)
+        except BaseException:
+            self._end()
+            raise
         if self._runner.depth > 1:
             self.prepare_s += self._now() - began
         else:
@@ -28,9 +44,20 @@ class Stopwatch:
 
     def collect(self) -> StepResult:
         began = self._now()
-        result = self._runner.collect()
-        self.run_s += self._now() - began
+        try:
+            result = self._runner.collect()
+        finally:
+            now = self._end()
+        self.run_s += now - began
         if result.prepare_s is not None:
             self.prepare_s += result.prepare_s
             self.run_s -= result.prepare_s
         return result
+
+    def _end(self) -> float:
+        """A step is no longer in flight; returns the time."""
+        now = self._now()
+        self._num_in_flight -= 1
+        if not self._num_in_flight:
+            self._busy_s += now - self._busy_since
+        return now

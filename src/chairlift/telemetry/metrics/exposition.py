@@ -1,5 +1,9 @@
-"""The response to a scrape: the metrics of all processes, added up, in Prometheus' text format."""
+"""The response to a scrape: the metrics of all processes, added up, in Prometheus' text format.
 
+Always: a value that is not a number is unknown, and its series is left out.
+"""
+
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +22,8 @@ def exposition(folder: Path, vllm_model: str | None = None) -> bytes:
     """`vllm_model`: the model's name, if vLLM's series are wanted too."""
     # A process that has just begun, or was killed just then, may have an empty file.
     files = [str(path) for path in sorted(folder.glob("*.db")) if path.stat().st_size]
-    metrics: list[Metric] = list(MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]
+    merged: list[Metric] = list(MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]
+    metrics = [metric for metric in merged if not any(math.isnan(sample.value) for sample in metric.samples)]
     if vllm_model is not None:
         metrics += as_vllm(metrics, vllm_model)
     metrics += processes(folder)

@@ -1,7 +1,7 @@
 """The table of our own series on `/metrics`; docs/metrics.md describes them.
 
-Always: names follow Prometheus' conventions (`_total` for counters, `_seconds` and `_tokens` as units), and a label has
-few values, whatever clients send.
+Always: names follow Prometheus' conventions (`_total` for counters; `_seconds`, `_tokens`, `_bytes` as units), and a
+label has few values, whatever clients send.
 """
 
 from typing import Literal, NamedTuple
@@ -60,6 +60,7 @@ _ENGINE = (
     _histogram(
         "chairlift_step_seconds", buckets.STEP, "Time the engine spends on a part of a step, waiting included.", "part",
     ),
+    Series("chairlift_step_busy_seconds_total", "counter", "Time with steps in flight, overlaps counted once."),
     _histogram("chairlift_step_tokens", buckets.STEP_TOKENS, "Tokens computed in a step."),
     _histogram(
         "chairlift_inter_token_seconds", buckets.BETWEEN_TOKENS, "Between two tokens of a request, for every token.",
@@ -71,9 +72,19 @@ _ENGINE = (
     _histogram("chairlift_prefill_seconds", buckets.REQUEST, "From a request's first step to its first token."),
     _histogram("chairlift_decode_seconds", buckets.REQUEST, "From a request's first token to its last."),
 )  # fmt: skip
+# Only of an NVIDIA GPU, and of what its driver tells.
+_DEVICE = (
+    Series(
+        "chairlift_device_busy_ratio", "gauge", "Share of the last moment in which the GPU computed; 1 is all of it."
+    ),
+    Series("chairlift_device_memory_used_bytes", "gauge", "GPU memory in use, by all processes."),
+    Series("chairlift_device_memory_capacity_bytes", "gauge", "GPU memory that there is."),
+    Series("chairlift_device_power_watts", "gauge", "Power that the GPU draws."),
+    Series("chairlift_device_power_limit_watts", "gauge", "Power that the GPU may draw."),
+)
 _PARENT = (
     Series("chairlift_engine_restarts_total", "counter", "Times that the engine was started again."),
     Series("chairlift_front_end_restarts_total", "counter", "Times that a front end was started again."),
     Series("chairlift_build_info", "gauge", "Always 1; says what runs.", ("version", "model", "python")),
 )
-SERIES = {series.name: series for series in (*_FRONT_END, *_ENGINE, *_PARENT)}
+SERIES = {series.name: series for series in (*_FRONT_END, *_ENGINE, *_DEVICE, *_PARENT)}

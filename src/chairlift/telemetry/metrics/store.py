@@ -44,15 +44,15 @@ class BufferedCounter:
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
-        self._new = 0
+        self._new = 0.0
 
-    def add(self, count: int = 1) -> None:
+    def add(self, count: float = 1) -> None:
         self._new += count
 
     def flush(self) -> None:
         if self._new:
             self._counter.inc(self._new)
-            self._new = 0
+            self._new = 0.0
 
 
 class BufferedHistogram:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.telemetry.device import DeviceUse
 
 PERIOD_S = 1.0
 KEEP_S = 300.0  # how long ticks are kept
@@ -23,6 +24,7 @@ class TickSums(msgspec.Struct):
     aborted: int = 0
     preemptions: int = 0
     steps: int = 0
+    busy_s: float = 0.0  # with a step in flight
     # The time of the engine's thread; together, all of it while there was work.
     schedule_s: float = 0.0
     prepare_s: float = 0.0  # until the device had the step
@@ -46,6 +48,7 @@ class TickLevels(msgspec.Struct):
     ttft_s: Percentiles
     tpot_s: Percentiles
     itl_s: Percentiles
+    device: DeviceUse | None  # of a GPU
 
 
 Tick = tuple[Any, ...]  # the levels, then the sums
@@ -57,6 +60,7 @@ def make_tick(
     seconds: float,
     scheduler: Scheduler,
     latencies: tuple[Percentiles, Percentiles, Percentiles],
+    device: DeviceUse | None,
     sums: TickSums,
 ) -> Tick:
     pool, host = scheduler.pool, scheduler.tables.host
@@ -71,5 +75,6 @@ def make_tick(
         pool.num_held,
         host.num_held,
         *latencies,
+        device,
     )
     return *msgspec.structs.astuple(levels), *(round(value, 6) for value in msgspec.structs.astuple(sums))

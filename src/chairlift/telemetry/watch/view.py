@@ -5,7 +5,8 @@ answers are not kept, only their lengths.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import sub
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Clock
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.telemetry.device import DeviceUse
 from chairlift.telemetry.explain import headline, parts, sentences
 from chairlift.telemetry.lines import AbortLine, Fail, RollBack
 from chairlift.telemetry.stopwatch import Stopwatch
@@ -29,14 +31,22 @@ _TELLING = (Queued, Admitted, Forked, Preempted, Computed, Finished, Token)
 
 
 class View:
-    def __init__(self, scheduler: Scheduler, clock: Clock, runner: Stopwatch, start: int = 1) -> None:
-        """`start` counts the engines of a server from 1."""
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        runner: Stopwatch,
+        start: int = 1,
+        device: Callable[[], DeviceUse | None] = lambda: None,
+    ) -> None:
+        """`start` counts the engines of a server from 1. `device` gives the latest sample of a GPU."""
         self._scheduler = scheduler
         self._now = clock.now
         self._encode = msgspec.json.Encoder().encode
         self._start = start
         self._runner = runner
-        self._runner_s = (0.0, 0.0)  # at the last tick
+        self._device = device
+        self._runner_s = (0.0, 0.0, 0.0)  # at the last tick
         self._ticks: deque[Tick] = deque()
         self.num_ticks = 0
         self._began = self._now()  # of the open tick
@@ -180,15 +190,16 @@ class View:
         return max(0.0, self._began + PERIOD_S - self._now())
 
     def _close_tick(self, now: float) -> None:
-        counts, runner, (prepare_s, run_s) = self._sums, self._runner, self._runner_s
-        counts.prepare_s, counts.compute_s = runner.prepare_s - prepare_s, runner.run_s - run_s
-        self._runner_s = runner.prepare_s, runner.run_s
+        counts, runner, before = self._sums, self._runner, self._runner_s
+        self._runner_s = runner.prepare_s, runner.run_s, runner.busy_s
+        counts.prepare_s, counts.compute_s, counts.busy_s = map(sub, self._runner_s, before)
         latencies = self._ttft, self._tpot, self._itl
         for latency in latencies:
             for _ in range(min(WINDOW_S, max(1, round(now - self._began)))):
                 latency.turn()
         ttft, tpot, itl = (latency.percentiles() for latency in latencies)
-        self._ticks.append(make_tick(now, now - self._began, self._scheduler, (ttft, tpot, itl), counts))
+        tick = make_tick(now, now - self._began, self._scheduler, (ttft, tpot, itl), self._device(), counts)
+        self._ticks.append(tick)
         while self._ticks[0][0] < now - KEEP_S:
             self._ticks.popleft()
         self.num_ticks += 1

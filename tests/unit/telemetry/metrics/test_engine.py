@@ -62,6 +62,17 @@ def test_tokens_steps_and_times_are_counted(tmp_path: Path) -> None:
         assert scrape.value("chairlift_step_seconds_count", part=part) == steps == 5
 
 
+def test_the_time_with_a_step_in_flight_goes_on_from_the_last_engine(tmp_path: Path) -> None:
+    busy_s = []
+    for id in (1, 2):
+        engine = make_engine(tmp_path)
+        run(engine, (make_request(id, range(10), 5),))
+        assert isinstance(engine.runner, Stopwatch)
+        busy_s.append(engine.runner.busy_s)
+    assert min(busy_s) > 0
+    assert Scrape.of(tmp_path).value("chairlift_step_busy_seconds_total") == pytest.approx(sum(busy_s))
+
+
 def test_cached_prompt_tokens_and_the_state_of_blocks_are_told(tmp_path: Path) -> None:
     engine = make_engine(tmp_path)
     run(engine, (make_request(1, range(9), 2),))

@@ -1,6 +1,6 @@
 import json
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from chairlift.core.ports import Drafter
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.telemetry.breakdown import break_down as break_down_trace
+from chairlift.telemetry.device import DeviceUse
 from chairlift.telemetry.explain import in_words
 from chairlift.telemetry.lines import Add, Rules
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
 from chairlift.telemetry.watch import step_log
 from chairlift.telemetry.watch.ticks import KEEP_S
+from fakes.clocks import HeldClock
 from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.ledger import LedgerRunner
@@ -31,21 +33,11 @@ from fakes.world import World, random_world
 LIMITS = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=32, max_running=4, max_step_tokens=8)
 
 
-@dataclass
-class Hand:
-    """A clock that a test moves."""
-
-    time: float = 100.0
-
-    def now(self) -> float:
-        return self.time
-
-
 class Steps:
     """An engine whose steps take as long as they are told to."""
 
     def __init__(self, limits: Limits = LIMITS, depth: int = 1, drafter: Drafter | None = None) -> None:
-        self.clock = Hand()
+        self.clock = HeldClock()
         self.runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size, depth)
         self.engine = Engine(Scheduler(limits, Fcfs(), drafter=drafter), self.runner, self.clock)
         self.view = viewed(self.engine)
@@ -84,6 +76,8 @@ def test_a_tick_counts_tokens_and_where_the_time_went() -> None:
     assert (tick["prompt_tokens"], tick["output_tokens"], tick["steps"]) == (12, 7, 8)
     assert (tick["running"], tick["waiting"], tick["preempted"]) == (1, 0, 0)
     assert tick["compute_s"] == pytest.approx(1.0)
+    assert tick["busy_s"] == pytest.approx(1.0)
+    assert tick["device"] is None
     assert tick["schedule_s"] == tick["prepare_s"] == tick["commit_s"] == 0.0
     assert tick["held"] + tick["cached"] + tick["blank"] == LIMITS.num_blocks
 
@@ -107,6 +101,19 @@ def test_a_runner_with_steps_in_flight_prepares_in_submit() -> None:
     tick = steps.ticks()[0]
     assert tick["prepare_s"] == pytest.approx(tick["seconds"])
     assert tick["compute_s"] == 0.0
+    assert tick["busy_s"] == pytest.approx(tick["seconds"])
+
+
+def test_a_tick_has_the_latest_sample_of_the_device() -> None:
+    steps = Steps()
+    samples = iter([DeviceUse(0.87, 60, 80, 410.5, 700.0), DeviceUse(memory_used_bytes=61)])
+    steps.view = viewed(steps.engine, lambda: next(samples))
+    for _ in range(2):
+        steps.clock.time += 1.0
+        steps.view.advance()
+    known, partly = (tick["device"] for tick in steps.ticks())
+    assert (known["busy_ratio"], known["memory_capacity_bytes"], known["power_limit_watts"]) == (0.87, 80, 700.0)
+    assert (partly["busy_ratio"], partly["memory_used_bytes"]) == (None, 61)
 
 
 def test_latencies_are_those_of_the_window() -> None:
@@ -133,6 +140,7 @@ def test_a_pause_is_a_tick_of_its_own_and_spoils_no_rate() -> None:
     steps.run(8)
     pause, busy = steps.ticks()
     assert pause["seconds"] > 50
+    assert pause["busy_s"] == pytest.approx(4 * 0.125)
     assert busy["seconds"] == pytest.approx(1.0)
     assert busy["itl_s"][2] < 0.13
 
@@ -269,7 +277,7 @@ def test_a_running_request_is_explained_up_to_now() -> None:
 
 def test_blocks_in_host_memory_are_counted_and_drawn() -> None:
     limits = Limits(vocab_size=50, max_model_len=24, block_size=4, num_blocks=6, max_running=2, max_step_tokens=24)
-    clock = Hand()
+    clock = HeldClock()
     scheduler = Scheduler(limits, Fcfs(), preemption=Preemption(mode="swap", num_host_blocks=8))
     engine = Engine(scheduler, LedgerRunner(6, 4, 50, 1, 8), clock)
     view = viewed(engine)

@@ -4,7 +4,7 @@ const tiles = {};
 
 function makeTiles() {
   for (const [name, title] of Object.entries({
-    running: "running", waiting: "waiting", output: "output", prompt: "prompt", ttft: "first token", tpot: "per output token", memory: "KV cache" })) {
+    running: "running", waiting: "waiting", output: "output", prompt: "prompt", ttft: "first token", tpot: "per output token", memory: "KV cache", device: "device" })) {
     const tile = element("div", undefined, "tile");
     tiles[name] = { value: element("b", "–"), note: element("em", "\u00a0") };
     tile.append(element("span", title), tiles[name].value, tiles[name].note);
@@ -32,7 +32,19 @@ function drawTiles() {
   setTile("tpot", ...inParts(tick.tpot_s), "p50");
   tiles.ttft.note.textContent = tick.ttft_s ? `p50; p99 ${seconds(tick.ttft_s[2])}` : "none lately";
   tiles.tpot.note.textContent = tick.tpot_s ? `p50; p99 ${seconds(tick.tpot_s[2])}` : "none lately";
-  setTile("memory", blocks ? Math.round((100 * tick.held) / blocks) + "%" : "–", "held", `${short(tick.held)} of ${short(blocks)} blocks`);
+  setTile("memory", blocks ? percent(tick.held / blocks) : "–", "held", `${short(tick.held)} of ${short(blocks)} blocks`);
+  const busy = tick.device?.busy_ratio ?? tick.busy_s / tick.seconds;
+  setTile("device", percent(busy), "busy", deviceNote(tick.device));
 }
+
+const percent = (share) => Math.round(100 * Math.min(share, 1)) + "%";
+
+function deviceNote(device) {
+  const { memory_used_bytes: used, memory_capacity_bytes: capacity, power_watts: power } = device ?? {};
+  const known = [capacity ? `${gib(used)}/${gib(capacity)} GiB` : "", power ? `${short(Math.round(power))} W` : ""].filter(Boolean);
+  return known.join(", ") || "computing steps";
+}
+
+const gib = (bytes) => Math.round(bytes / 2 ** 30);
 
 const inParts = (percentiles) => (percentiles ? seconds(percentiles[0]).split(" ") : ["–", ""]);
