@@ -30,7 +30,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy=st.sampled_from(
             [*POLICIES, "mlfq:levels=3,quantum=2,starve=6", "similar-length:patience=1", "longest-prefix:window=2"]
         ),
-        prefill=st.sampled_from([*PREFILLS, "delay:factor=9,after_preempt=wait", "batched-prefill:size=2"]),
+        prefill=st.sampled_from([*PREFILLS, "delay:factor=9,after_preempt=wait", "delay:factor=9,exclusive=true", "batched-prefill:size=2"]),
         admission=st.sampled_from(list(ADMISSIONS)),
         mode=st.sampled_from(MODES), num_host_blocks=st.sampled_from([0, 3, 30]), token_s=st.sampled_from([0.1, 1.0]),
         max_drafts=st.sampled_from([0, 0, 1, 4]),

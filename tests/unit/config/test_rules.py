@@ -76,7 +76,7 @@ def test_waiting_after_a_preemption_goes_with_other_parameters() -> None:
         ({"admission": "all:x=1"}, "--admission must be one of prompt, peak, reserve, or"),
         ({"policy": "fcfs:by=output"}, "--policy fcfs takes no parameters; by is unknown, got 'fcfs:by=output'"),
         ({"policy": "mlfq:levles=2"}, "--policy mlfq takes levels, quantum, rate, starve; levles is unknown"),
-        ({"prefill": "delay:x=1"}, "--prefill delay takes factor, after_preempt; x is unknown"),
+        ({"prefill": "delay:x=1"}, "--prefill delay takes factor, exclusive, after_preempt; x is unknown"),
         ({"prefill": "mixed:after_preempt=no"}, "--prefill must have after_preempt as one of go, wait"),
         ({"policy": "fcfs:after_preempt=wait"}, "fcfs takes no parameters; after_preempt is unknown"),
         ({"policy": "mlfq:levels=two"}, "--policy must have levels as a whole number, got 'mlfq:levels=two'"),
