@@ -151,6 +151,7 @@ def rules_of(settings: Settings, loaded: "Loaded") -> Rules:
             num_host_blocks=loaded.num_host_blocks,
             block_copy_s=loaded.block_copy_s,
             token_s=loaded.token_s,
+            requeue=settings.requeue,
         ),
         prefix_cache=settings.prefix_cache,
     )

@@ -17,7 +17,7 @@ class Tables:
     def __init__(self, limits: Limits, preemption: Preemption, has_prefix_index: bool) -> None:
         self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index)
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
-        self._preemption = preemption
+        self.preemption = preemption
         self._step = 1  # of the plan under construction
         self.copies: list[BlockCopy] = []
         self.swap_outs: list[BlockCopy] = []
@@ -133,7 +133,7 @@ class Tables:
         blocks, num_computed = progress.blocks, progress.num_computed
         num_used = -(-num_computed // self.pool.block_size)
         has_room = can_swap and 0 < num_used <= self.host.num_free
-        is_swap = has_room and self._preemption.is_swap(num_used, num_computed)
+        is_swap = has_room and self.preemption.is_swap(num_used, num_computed)
         num_published, content = progress.num_published, progress.content
         self.release(progress)
         if is_swap:
