@@ -124,7 +124,10 @@ def random_world(
         max_drafts=1 + seed % 5 if drafts else 0,
     )
     preemption = Preemption(
-        mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 2, 20]), block_copy_s=0.5, token_s=rng.choice([0.1, 1.0])
+        mode=rng.choice(MODES),
+        num_host_blocks=rng.choice([0, 2, 20]),
+        block_copy_s=0.5,
+        step_times=((1, 2.0), (2, 2.0 + rng.choice([0.1, 1.0]))),
     )
     policy = policy or _choose_policy(rng, seed)
     prefill = prefill or rng.choice(sorted(PREFILLS))

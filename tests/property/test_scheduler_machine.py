@@ -58,7 +58,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             make_policy(policy),
             make_prefill(prefill),
             make_admission(admission),
-            Preemption(mode=mode, num_host_blocks=num_host_blocks, block_copy_s=0.3, token_s=token_s, requeue=requeue),
+            Preemption(
+                mode=mode,
+                num_host_blocks=num_host_blocks,
+                block_copy_s=0.3,
+                step_times=((1, 3.0), (2, 3.0 + token_s)),
+                requeue=requeue,
+            ),
             has_prefix_index=has_index,
             drafter=RandomDrafter(max_drafts, 5) if max_drafts else None,
         )

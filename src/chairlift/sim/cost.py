@@ -16,11 +16,11 @@ so they count as decodes there.
 Knows nothing of clocks, devices or files.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from chairlift.core.plan import StepPlan
+from chairlift.core.step_times import StepTimes, seconds_at
 
 
 class StepShape(NamedTuple):
@@ -64,7 +64,7 @@ def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> StepSha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
-    linear: tuple[tuple[int, float], ...]  # (rows, seconds), rows rising; past the last the last slope goes on
+    linear: StepTimes  # by rows
     step_s: float = 0.0
     sample_s: float = 0.0
     chunk_s: float = 0.0
@@ -89,15 +89,15 @@ class CostModel:
         return max(seconds, self.launch_s) if shape.prompt_pairs else seconds
 
     def linear_s(self, num_rows: int) -> float:
-        table = self.linear
-        if len(table) == 1 or num_rows <= table[0][0]:
-            return table[0][1]
-        above = min(bisect_right(table, (num_rows, float("inf"))), len(table) - 1)
-        (low, low_s), (high, high_s) = table[above - 1], table[above]
-        return low_s + (high_s - low_s) * (num_rows - low) / (high - low)
+        return seconds_at(self.linear, num_rows)
 
-    @property
-    def token_s(self) -> float:
-        """One more prompt token in a full step: what computing a token again costs."""
-        rows = self.linear[-1][0]
-        return self.linear_s(rows) / rows
+    def prompt_times(self, longest: int) -> StepTimes:
+        """Seconds of steps that compute one prompt, by its length; closer together where the table of rows is."""
+        lengths = {1 << power for power in range(longest.bit_length())} | {rows for rows, _ in self.linear}
+        return tuple((length, self.seconds(self._prompt(length))) for length in sorted(lengths))
+
+    def _prompt(self, length: int) -> StepShape:
+        pairs = length * (length + 1) // 2
+        if length * length <= self.max_row_pairs:
+            return StepShape(length, 1, 1, pairs, 0, 0)
+        return StepShape(length, 1, 1, 0, length, pairs)

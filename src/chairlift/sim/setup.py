@@ -40,6 +40,6 @@ def _preemption(settings: Settings, profile: Profile, limits: Limits) -> Preempt
         mode=settings.preemption,
         num_host_blocks=limits.num_blocks if host is None else host // block_bytes,
         block_copy_s=limits.block_size * profile.cost.swap_token_s,
-        token_s=profile.cost.token_s,
+        step_times=profile.cost.prompt_times(limits.max_model_len),
         requeue=settings.requeue,
     )

@@ -68,5 +68,8 @@ def test_a_step_with_prompts_takes_no_less_than_its_launch() -> None:
     assert cost.seconds(StepShape(1, 1, 1, 0, 2, 30)) == 40.0
 
 
-def test_a_token_computed_again_costs_its_share_of_a_full_step() -> None:
-    assert CostModel(linear=TABLE).token_s == 2.5
+def test_the_times_of_prompts_have_all_parts() -> None:
+    cost = CostModel(linear=((3, 10.0), (6, 40.0)), step_s=100.0, pair_s=1.0, kv_token_s=0.25, max_row_pairs=4)
+    assert cost.prompt_times(7) == (
+        (1, 110.25), (2, 110.75), (3, 116.0), (4, 130.0), (6, 161.0),
+    )  # fmt: skip

@@ -112,7 +112,7 @@ class RunningSet:
     def _preempt(self, progress: Progress, now: float, can_swap: bool = True) -> None:
         self._leave_running(progress)
         num_computed = progress.num_computed
-        is_swapped = self.tables.preempt(progress, can_swap)
+        is_swapped = self.tables.preempt(progress, can_swap, len(self.running))
         self.events.append(Preempted(progress.id, now, num_computed, is_swapped))
         progress.num_preempted += 1
 
