@@ -11,7 +11,7 @@
 
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
 is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,
-so they count as decodes there.
+so they count as decodes there. Where min_prompt_rows is set, the runner pads each prompt chunk to so many tokens.
 
 Knows nothing of clocks, devices or files.
 """
@@ -36,14 +36,17 @@ class StepShape(NamedTuple):
     num_swapped: int = 0
 
 
-def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> StepShape:
-    num_samples = decode_context = prompt_context = prompt_pairs = 0
+def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0, min_prompt_rows: int = 0) -> StepShape:
+    num_samples = decode_context = prompt_context = prompt_pairs = num_padded = 0
     num_decodes = plan.num_decodes
     for _, start, _, _, _, _, _, samples, _ in plan.chunks[:num_decodes]:
         num_samples += len(samples)
         decode_context += start + 1
     for _, start, count, _, _, _, _, samples, drafts in plan.chunks[num_decodes:]:
         num_samples += len(samples) + len(drafts)
+        if count < min_prompt_rows and not drafts:
+            num_padded += min_prompt_rows - count
+            count = min_prompt_rows
         pairs = count * start + count * (count + 1) // 2
         if count * (start + count) <= max_row_pairs:
             decode_context += pairs
@@ -51,7 +54,7 @@ def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> StepSha
             prompt_context += start + count
             prompt_pairs += pairs
     return StepShape(
-        plan.num_tokens,
+        plan.num_tokens + num_padded,
         len(plan.chunks),
         num_samples,
         decode_context,
@@ -74,6 +77,7 @@ class CostModel:
     swap_token_s: float = 0.0  # between cache and host, one way
     launch_s: float = 0.0  # what the host needs to launch a step that is not captured
     max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
+    min_prompt_rows: int = 0  # tokens that shorter prompt chunks are padded to
 
     def seconds(self, shape: StepShape) -> float:
         seconds = (
@@ -97,6 +101,7 @@ class CostModel:
         return tuple((length, self.seconds(self._prompt(length))) for length in sorted(lengths))
 
     def _prompt(self, length: int) -> StepShape:
+        length = max(length, self.min_prompt_rows)
         pairs = length * (length + 1) // 2
         if length * length <= self.max_row_pairs:
             return StepShape(length, 1, 1, pairs, 0, 0)
