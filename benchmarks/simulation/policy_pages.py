@@ -40,7 +40,7 @@ class Page:
         """Prints the table and draws the picture of one comparison."""
         started = time.perf_counter()
         wanted = variants(parse_vary(vary), arrivals, options, None, {})
-        rows = list(compare(wanted, items, profile or self._profile, slo=SLO))
+        rows = list(compare(wanted, tuple(items()), profile or self._profile, slo=SLO))
         (self._pictures / f"{name}.svg").write_text(picture(title, charts(rows)))
         seconds = time.perf_counter() - started
         print(f"\n## {name}: {title} ({len(rows)} runs in {seconds:.1f} s)\n{to_text(rows)}")
