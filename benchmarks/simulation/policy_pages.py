@@ -40,7 +40,7 @@ class Page:
         """Prints the table and draws the picture of one comparison."""
         started = time.perf_counter()
         wanted = variants(parse_vary(vary), arrivals, options, None, {})
-        rows = list(compare(wanted, items, profile or self._profile, slo=SLO))
+        rows = list(compare(wanted, tuple(items()), profile or self._profile, slo=SLO))
         (self._pictures / f"{name}.svg").write_text(picture(title, charts(rows)))
         seconds = time.perf_counter() - started
         print(f"\n## {name}: {title} ({len(rows)} runs in {seconds:.1f} s)\n{to_text(rows)}")
@@ -73,6 +73,10 @@ class Page:
         long = lengths("lengths:prompt=500-1500,output=100-300,count=600")
         self.show("delay-long", "delay factor: prompts of 500-1500, outputs of 100-300, 12 requests/s", long,
                   factors, "poisson:rate=12", max_running="128")  # fmt: skip
+        alone = ["prefill=" + ",".join(f"delay:exclusive=true,factor={factor}" for factor in (0, 0.5, 1, 2, 4, 8, 16))]
+        rates = "arrivals=" + ",".join(f"poisson:rate={rate}" for rate in (180, 250, 400))
+        self.show("delay-exclusive", "delay factor, exclusive prompt steps: the contest workload, 128 running",
+                  self.contest, [rates, *alone], max_running="128")  # fmt: skip
         self.show("prefill", "prompts of 500-1500, outputs of 100-300, 12 requests/s, 128 running", long,
                   ["prefill=mixed,prefill-first,decode-first,delay:factor=2,batched-prefill,static"],
                   "poisson:rate=12", max_running="128")  # fmt: skip
@@ -89,6 +93,9 @@ class Page:
                   max_running="128")  # fmt: skip
         self.show("admission", "2000 blocks: how carefully to admit", long,
                   ["admission=prompt,peak,reserve", "preemption=recompute,swap"],
+                  max_running="128", num_blocks="2000")  # fmt: skip
+        self.show("admission-order", "2000 blocks: how carefully to admit, by the order", long,
+                  ["policy=fcfs,longest-first,shortest-first,mlfq", "admission=prompt,peak,reserve"],
                   max_running="128", num_blocks="2000")  # fmt: skip
 
     def users(self) -> None:

@@ -156,7 +156,8 @@ def rules_of(settings: Settings, loaded: "Loaded") -> Rules:
             mode=settings.preemption,
             num_host_blocks=loaded.num_host_blocks,
             block_copy_s=loaded.block_copy_s,
-            token_s=loaded.token_s,
+            step_times=loaded.step_times,
+            requeue=settings.requeue,
         ),
         prefix_cache=settings.prefix_cache,
     )

@@ -124,7 +124,10 @@ def random_world(
         max_drafts=1 + seed % 5 if drafts else 0,
     )
     preemption = Preemption(
-        mode=rng.choice(MODES), num_host_blocks=rng.choice([0, 2, 20]), block_copy_s=0.5, token_s=rng.choice([0.1, 1.0])
+        mode=rng.choice(MODES),
+        num_host_blocks=rng.choice([0, 2, 20]),
+        block_copy_s=0.5,
+        step_times=((1, 2.0), (2, 2.0 + rng.choice([0.1, 1.0]))),
     )
     policy = policy or _choose_policy(rng, seed)
     prefill = prefill or rng.choice(sorted(PREFILLS))
@@ -179,6 +182,7 @@ def _choose_policy(rng: random.Random, seed: int) -> str:
 
 # As small as the worlds, so that the rules have something to decide; half of them keep their defaults.
 PARAMETERS: dict[str, dict[str, list[Any]]] = {
+    "fcfs": {"victim": ["newest", "shortest"]},
     "shortest-first": {"by": ["output", "prompt", "total"]},
     "longest-first": {"by": ["output", "prompt", "total"]},
     "similar-length": {"by": ["output", "prompt", "total"], "patience": [0, 1, 3]},
@@ -188,7 +192,7 @@ PARAMETERS: dict[str, dict[str, list[Any]]] = {
     "mlfq": {"levels": [1, 3], "quantum": [1, 3, 6], "rate": [1.0, 1.5], "starve": [1.0, 7.0, 1e9]},
     "longest-prefix": {"window": [1, 3], "patience": [0, 1, 3]},
     "decode-first": {"free": [0.0, 0.5, 1.0]},
-    "delay": {"factor": [0.0, 2.0, 20.0]},
+    "delay": {"factor": [0.0, 2.0, 20.0], "exclusive": [False, True]},
     "batched-prefill": {"size": [1, 2, 3]},
 }
 

@@ -16,7 +16,7 @@ from chairlift.core.plan import StepPlan
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.ports import RunnerFull
 from chairlift.core.scheduling.invariants import check
-from chairlift.core.scheduling.preemption import MODES, Preemption
+from chairlift.core.scheduling.preemption import MODES, REQUEUES, Preemption
 from chairlift.core.scheduling.scheduler import Scheduler
 from fakes.drafts import RandomDrafter
 from fakes.ledger import LedgerRunner, expected, expected_beams
@@ -28,16 +28,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         block_size=st.sampled_from([1, 2, 3, 4, 16]), num_blocks=st.integers(3, 12), max_running=st.integers(1, 5),
         spare=st.integers(0, 6), prompts=st.integers(0, 2), has_index=st.booleans(),
         policy=st.sampled_from(
-            [*POLICIES, "mlfq:levels=3,quantum=2,starve=6", "similar-length:patience=1", "longest-prefix:window=2"]
+            [*POLICIES, "mlfq:levels=3,quantum=2,starve=6", "similar-length:patience=1", "longest-prefix:window=2",
+             "fcfs:victim=shortest"]
         ),
-        prefill=st.sampled_from([*PREFILLS, "delay:factor=9,after_preempt=wait", "batched-prefill:size=2"]),
+        prefill=st.sampled_from(
+            [*PREFILLS, "delay:factor=9,after_preempt=wait", "delay:factor=9,exclusive=true", "batched-prefill:size=2"]
+        ),
         admission=st.sampled_from(list(ADMISSIONS)),
         mode=st.sampled_from(MODES), num_host_blocks=st.sampled_from([0, 3, 30]), token_s=st.sampled_from([0.1, 1.0]),
-        max_drafts=st.sampled_from([0, 0, 1, 4]),
+        max_drafts=st.sampled_from([0, 0, 1, 4]), requeue=st.sampled_from(REQUEUES),
     )  # fmt: skip
     def start(
         self, block_size: int, num_blocks: int, max_running: int, spare: int, prompts: int, has_index: bool,
         policy: str, prefill: str, admission: str, mode: str, num_host_blocks: int, token_s: float, max_drafts: int,
+        requeue: str,
     ) -> None:  # fmt: skip
         self.limits = Limits(
             vocab_size=5,
@@ -54,7 +58,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             make_policy(policy),
             make_prefill(prefill),
             make_admission(admission),
-            Preemption(mode=mode, num_host_blocks=num_host_blocks, block_copy_s=0.3, token_s=token_s),
+            Preemption(
+                mode=mode,
+                num_host_blocks=num_host_blocks,
+                block_copy_s=0.3,
+                step_times=((1, 3.0), (2, 3.0 + token_s)),
+                requeue=requeue,
+            ),
             has_prefix_index=has_index,
             drafter=RandomDrafter(max_drafts, 5) if max_drafts else None,
         )

@@ -16,7 +16,7 @@ CROWDED = {"max_running": 5, "max_step_tokens": 17}
 RECOMPUTE = Preemption()
 SWAP = Preemption(mode="swap", num_host_blocks=400)
 # Copying a block costs as much as computing five tokens, so few short texts are moved and most are computed again.
-AUTO = Preemption(mode="auto", num_host_blocks=20, block_copy_s=5.0, token_s=1.0)
+AUTO = Preemption(mode="auto", num_host_blocks=20, block_copy_s=5.0, step_times=((1, 9.0), (2, 10.0)))
 
 
 WORLD = ModelWorld(torch.float64)

@@ -2,8 +2,9 @@
 
     max_running     --max-running     max_running: (or max-running:)     CHAIRLIFT_MAX_RUNNING
 
-Always: a flag wins over YAML, YAML over the environment, the environment over the default. An unknown name or a bad
-value is refused with the option's name and what is allowed. Does not know how flags are parsed or files are found.
+Always: a flag wins over YAML, YAML over the environment, the environment over the preset that one of these names, the
+preset over the default. An unknown name or a bad value is refused with the option's name and what is allowed. Does not
+know how flags are parsed or files are found.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from chairlift.config import llm_serving
+from chairlift.config.presets import NONE, PRESETS
 from chairlift.config.settings import Group, Settings
 from chairlift.config.values import Parser, did_you_mean
 from chairlift.core.errors import InvalidConfig
@@ -56,11 +58,13 @@ def resolve(
         translation = llm_serving.translate(document, config)
     named = {option.environment: option.name for option in OPTIONS}
     from_environment = {named[key]: value for key, value in environment.items() if key in named and value != ""}
-    values = _merge(
+    given = _merge(
         _parse(from_environment, lambda name: _BY_NAME[name].environment),
         _parse(translation.values if translation else document, lambda name: f"{config}: {name}"),
         _parse(flags, lambda name: _BY_NAME[name].flag if name in _BY_NAME else name),
     )
+    preset = given.get("preset", NONE)
+    values = _merge(_parse(PRESETS[preset], lambda name: f"preset {preset}: {name}"), given)
     warnings = tuple(
         f"the environment variable {key} names no option{did_you_mean(key, named, _PREFIX)}"
         for key in environment

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from chairlift.config.hf import DTYPES
+from chairlift.config.presets import NONE, PRESETS, contents
 from chairlift.config.rules import rule_text
 from chairlift.config.values import (
     Parser,
@@ -27,7 +28,7 @@ from chairlift.config.values import (
     whole,
 )
 from chairlift.core.errors import InvalidConfig
-from chairlift.core.scheduling.preemption import MODES
+from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
 Group = Literal["model", "engine", "server", "record"]
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
@@ -94,6 +95,9 @@ class Settings:
     exact: bool = _model(False, boolean, "", "the same bits for a request, whatever shares its steps")
     memory: float | None = _model(None, share, "SHARE", "of a GPU's memory that may be used in all (default: 0.9)")
     threads: int = _model(0, whole(0, 4096), "N", "CPU threads; 0: all cores")
+    preset: str = _engine(
+        NONE, *_choice(*PRESETS), f"set of options, each of which may be given as well ({contents()})"
+    )
     max_model_len: int | None = _engine(None, whole(2), "N", "longest prompt plus output (default: the model's)")
     max_running: int | None = _engine(None, whole(1, 65536), "N", "requests that share a step (default: by device)")
     max_step_tokens: int | None = _engine(None, whole(1), "N", "tokens computed in a step (default: by device)")
@@ -112,6 +116,11 @@ class Settings:
     admission: str = _engine("prompt", rule_text("admission"), "RULE", "whether memory allows the next request")
     preemption: str = _engine(
         "recompute", *_choice(*MODES), "what becomes of a victim's KV blocks when memory runs out"
+    )
+    requeue: str = _engine(
+        "arrival",
+        *_choice(*REQUEUES),
+        "which preempted request is admitted again first: the first to arrive, the first or the last preempted",
     )
     host_memory: int | None = _engine(
         None, num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"

@@ -11,16 +11,16 @@
 
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
 is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,
-so they count as decodes there.
+so they count as decodes there. Where min_prompt_rows is set, the runner pads each prompt chunk to so many tokens.
 
 Knows nothing of clocks, devices or files.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from chairlift.core.plan import StepPlan
+from chairlift.core.step_times import StepTimes, seconds_at
 
 
 class StepShape(NamedTuple):
@@ -36,14 +36,17 @@ class StepShape(NamedTuple):
     num_swapped: int = 0
 
 
-def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> StepShape:
-    num_samples = decode_context = prompt_context = prompt_pairs = 0
+def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0, min_prompt_rows: int = 0) -> StepShape:
+    num_samples = decode_context = prompt_context = prompt_pairs = num_padded = 0
     num_decodes = plan.num_decodes
     for _, start, _, _, _, _, _, samples, _ in plan.chunks[:num_decodes]:
         num_samples += len(samples)
         decode_context += start + 1
     for _, start, count, _, _, _, _, samples, drafts in plan.chunks[num_decodes:]:
         num_samples += len(samples) + len(drafts)
+        if count < min_prompt_rows and not drafts:
+            num_padded += min_prompt_rows - count
+            count = min_prompt_rows
         pairs = count * start + count * (count + 1) // 2
         if count * (start + count) <= max_row_pairs:
             decode_context += pairs
@@ -51,7 +54,7 @@ def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> StepSha
             prompt_context += start + count
             prompt_pairs += pairs
     return StepShape(
-        plan.num_tokens,
+        plan.num_tokens + num_padded,
         len(plan.chunks),
         num_samples,
         decode_context,
@@ -64,7 +67,7 @@ def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0) -> StepSha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
-    linear: tuple[tuple[int, float], ...]  # (rows, seconds), rows rising; past the last the last slope goes on
+    linear: StepTimes  # by rows
     step_s: float = 0.0
     sample_s: float = 0.0
     chunk_s: float = 0.0
@@ -74,6 +77,7 @@ class CostModel:
     swap_token_s: float = 0.0  # between cache and host, one way
     launch_s: float = 0.0  # what the host needs to launch a step that is not captured
     max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
+    min_prompt_rows: int = 0  # tokens that shorter prompt chunks are padded to
 
     def seconds(self, shape: StepShape) -> float:
         seconds = (
@@ -89,15 +93,16 @@ class CostModel:
         return max(seconds, self.launch_s) if shape.prompt_pairs else seconds
 
     def linear_s(self, num_rows: int) -> float:
-        table = self.linear
-        if len(table) == 1 or num_rows <= table[0][0]:
-            return table[0][1]
-        above = min(bisect_right(table, (num_rows, float("inf"))), len(table) - 1)
-        (low, low_s), (high, high_s) = table[above - 1], table[above]
-        return low_s + (high_s - low_s) * (num_rows - low) / (high - low)
+        return seconds_at(self.linear, num_rows)
 
-    @property
-    def token_s(self) -> float:
-        """One more prompt token in a full step: what computing a token again costs."""
-        rows = self.linear[-1][0]
-        return self.linear_s(rows) / rows
+    def prompt_times(self, longest: int) -> StepTimes:
+        """Seconds of steps that compute one prompt, by its length; closer together where the table of rows is."""
+        lengths = {1 << power for power in range(longest.bit_length())} | {rows for rows, _ in self.linear}
+        return tuple((length, self.seconds(self._prompt(length))) for length in sorted(lengths))
+
+    def _prompt(self, length: int) -> StepShape:
+        length = max(length, self.min_prompt_rows)
+        pairs = length * (length + 1) // 2
+        if length * length <= self.max_row_pairs:
+            return StepShape(length, 1, 1, pairs, 0, 0)
+        return StepShape(length, 1, 1, 0, length, pairs)

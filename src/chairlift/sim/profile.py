@@ -142,4 +142,5 @@ def _cost(known: Fields) -> CostModel:
         seconds = Fields(known.origin, {"linear": entry[1]}).number("linear")
         linear.append((entry[0], seconds))
     rates = {rate: known.number(rate, 0.0) for rate in _RATES}
-    return CostModel(linear=tuple(linear), max_row_pairs=round(known.number("max_row_pairs", 0.0)), **rates)
+    pairs, rows = (round(known.number(count, 0.0)) for count in ("max_row_pairs", "min_prompt_rows"))
+    return CostModel(linear=tuple(linear), max_row_pairs=pairs, min_prompt_rows=rows, **rates)

@@ -24,7 +24,7 @@ class SimRunner:
         self._results: deque[tuple[float, StepResult]] = deque()
 
     def submit(self, plan: StepPlan) -> None:
-        shape = shape_of(plan, self._block_size, self._cost.max_row_pairs)
+        shape = shape_of(plan, self._block_size, self._cost.max_row_pairs, self._cost.min_prompt_rows)
         self._ready = max(self._ready, self._clock.now()) + self._cost.seconds(shape)
         result = StepResult(plan.step, [TOKEN] * shape.num_samples)
         if self._drafts is not None:

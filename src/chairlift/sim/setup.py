@@ -34,11 +34,12 @@ def make_scheduler(limits: Limits, rules: Rules, drafter: Drafter | None = None)
 
 def _preemption(settings: Settings, profile: Profile, limits: Limits) -> Preemption:
     if settings.preemption == "recompute":
-        return Preemption()
+        return Preemption(requeue=settings.requeue)
     host, block_bytes = settings.host_memory, limits.block_size * profile.kv_token_bytes
     return Preemption(
         mode=settings.preemption,
         num_host_blocks=limits.num_blocks if host is None else host // block_bytes,
         block_copy_s=limits.block_size * profile.cost.swap_token_s,
-        token_s=profile.cost.token_s,
+        step_times=profile.cost.prompt_times(limits.max_model_len),
+        requeue=settings.requeue,
     )

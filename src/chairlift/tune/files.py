@@ -16,12 +16,13 @@ from chairlift.tune.report import TuneReport
 
 
 def yaml_of(report: TuneReport) -> str:
-    """Every option that differs from its default: given by the user, or changed by tuning."""
+    """Every option that differs from its default: given by the user or a preset, or changed by tuning."""
     tuning = report.tuning
     assert tuning.pick is not None
     turned = {} if tuning.is_default_fine else changes(tuning.pick.choice, tuning.knobs)
     settings = with_choice(tuning.work.settings, turned)
     changed = {name: getattr(settings, name) for name, plain in DEFAULTS.items() if getattr(settings, name) != plain}
+    changed.pop("preset", None)  # its values are there; those that were overridden by a default are not
     values = {name: str(value) if isinstance(value, Path) else value for name, value in changed.items()}
     words = report.verdict().replace("`", "")
     head = "".join(f"# {line}\n" for line in textwrap.wrap(f"{report.title}. {words}", 88, break_on_hyphens=False))

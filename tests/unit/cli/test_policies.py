@@ -25,7 +25,7 @@ def test_the_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert all(rule["summary"] for listed in rules.values() for rule in listed)
     delay = next(rule for rule in rules["prefill"] if rule["name"] == "delay")
-    assert delay["parameters"] == {"factor": 0.5, "after_preempt": "go"}
+    assert delay["parameters"] == {"factor": 0.5, "exclusive": False, "after_preempt": "go"}
 
 
 def test_an_unknown_policy_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

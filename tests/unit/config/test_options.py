@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from chairlift.config.options import OPTIONS, resolve
+from chairlift.config.presets import PRESETS
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 
@@ -138,3 +139,24 @@ def test_the_nearer_of_two_excluding_options_wins(tmp_path: Path) -> None:
     assert (settings.num_blocks, settings.kv_memory) == (None, 2**30)
     settings = resolve({"num_blocks": 10}, environment={"CHAIRLIFT_KV_MEMORY": "1GiB"})
     assert (settings.num_blocks, settings.kv_memory) == (10, None)
+
+
+def test_everything_given_wins_over_the_preset(tmp_path: Path) -> None:
+    config = yaml_file(tmp_path, "preset: llm-serving\nmax_running: 7\n")
+    settings = resolve({"prefill": "mixed"}, config, {"CHAIRLIFT_REQUEUE": "fifo"})
+    assert (settings.max_running, settings.prefill, settings.requeue) == (7, "mixed", "fifo")
+    assert (settings.max_step_prompts, settings.prefix_cache, settings.policy) == (1, False, "fcfs:victim=shortest")
+
+
+def test_a_flag_names_another_preset_than_the_file(tmp_path: Path) -> None:
+    assert resolve({"preset": "none"}, yaml_file(tmp_path, "preset: llm-serving")) == Settings()
+
+
+def test_an_unknown_preset_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidConfig, match="--preset must be one of none, llm-serving, got 'vllm'"):
+        resolve({"preset": "vllm"})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_values_of_a_preset_are_valid(preset: str) -> None:
+    assert resolve({"preset": preset}).preset == preset

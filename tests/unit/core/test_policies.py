@@ -34,6 +34,11 @@ def test_the_newest_is_first_come_first_serveds_victim() -> None:
     assert Fcfs().victim([running_view(1, 1.0), running_view(3, 2.0), running_view(2, 2.0)], 9.0) == 3
 
 
+def test_first_come_first_serveds_victim_may_be_the_shortest_so_far() -> None:
+    running = [running_view(1, 3.0, prompt=9), running_view(2, 1.0, prompt=4), running_view(3, 2.0, prompt=4)]
+    assert Fcfs(victim="shortest").victim(running, 9.0) == 3
+
+
 @pytest.mark.parametrize(("by", "order"), [("output", [2, 1, 3]), ("prompt", [3, 1, 2]), ("total", [3, 1, 2])])
 def test_shortest_first_by_each_measure(by: str, order: list[int]) -> None:
     requests = (view(1, prompt=10, output=5), view(2, prompt=90, output=2), view(3, prompt=3, output=6))

@@ -92,6 +92,26 @@ def test_delay_lets_prompts_gather() -> None:
     assert next(step for step in shapes(held) if len(step) > 1) == [(1, 1), (2, 3), (3, 3)]
 
 
+def test_an_exclusive_delay_stops_decodes_only_while_prompts_enter() -> None:
+    rule = Delay(factor=0.5, exclusive=True)
+    held = step(num_waiting=1, num_decodes=3, oldest_arrival=9.0, last_prompt_s=4.0)
+    assert (rule.allow(held).decodes, rule.allow(held).num_new) == (True, 0)
+    assert not rule.allow(held._replace(oldest_arrival=8.0)).decodes
+    assert rule.allow(held._replace(oldest_arrival=8.0, num_admissible=0)).decodes
+    assert not rule.allow(held._replace(num_prompts=1)).decodes  # a prompt in several steps
+    assert not rule.allow(held._replace(num_preempted=1)).decodes
+
+
+def test_exclusive_steps_are_fewer_when_prompts_gather() -> None:
+    def steps_by_kind(factor: float) -> tuple[int, int]:
+        world = run(Delay(factor, exclusive=True), (0, 3, 9), (2, 3, 2), (3, 3, 2))
+        kinds = [{count > 1 for _, count in step} for step in shapes(world)]
+        assert all(len(kind) == 1 for kind in kinds)
+        return kinds.count({True}), kinds.count({False})
+
+    assert (steps_by_kind(0.0), steps_by_kind(5.0)) == ((3, 8), (2, 8))
+
+
 def test_batched_prefill_waits_for_so_many() -> None:
     rule = BatchedPrefill(size=3)
     assert rule.allow(step(num_waiting=2, num_decodes=1)).num_new == 0

@@ -36,6 +36,13 @@ def test_short_chunks_count_as_decodes_where_they_are_computed_row_by_row() -> N
     assert (shape.decode_context, shape.prompt_context, shape.prompt_pairs) == (11 + 7 + 8 + 9, 9, 45)
 
 
+def test_a_padded_prompt_costs_as_much_as_a_long_one() -> None:
+    padded = shape_of(StepPlan(1, (chunk(10, 1), chunk(0, 3)), (), 4, 1), 4, min_prompt_rows=8)
+    long = shape_of(StepPlan(1, (chunk(10, 1), chunk(0, 8)), (), 9, 1), 4, min_prompt_rows=8)
+    assert padded == long
+    assert padded.num_rows == 9
+
+
 @pytest.mark.parametrize(("rows", "seconds"), [(1, 10.0), (2, 10.0), (4, 10.0), (5, 12.5), (8, 20.0), (16, 40.0)])
 def test_the_table_is_linear_between_its_rows_and_past_them(rows: int, seconds: float) -> None:
     assert CostModel(linear=TABLE).linear_s(rows) == pytest.approx(seconds)
@@ -68,5 +75,8 @@ def test_a_step_with_prompts_takes_no_less_than_its_launch() -> None:
     assert cost.seconds(StepShape(1, 1, 1, 0, 2, 30)) == 40.0
 
 
-def test_a_token_computed_again_costs_its_share_of_a_full_step() -> None:
-    assert CostModel(linear=TABLE).token_s == 2.5
+def test_the_times_of_prompts_have_all_parts() -> None:
+    cost = CostModel(linear=((3, 10.0), (6, 40.0)), step_s=100.0, pair_s=1.0, kv_token_s=0.25, max_row_pairs=4)
+    assert cost.prompt_times(7) == (
+        (1, 110.25), (2, 110.75), (3, 116.0), (4, 130.0), (6, 161.0),
+    )  # fmt: skip

@@ -30,6 +30,12 @@ def test_rates_that_are_left_out_are_zero() -> None:
     assert small().cost.pair_s == 0.0
 
 
+def test_padding_is_read_as_a_whole_number() -> None:
+    assert small(cost=GIVEN["cost"] | {"min_prompt_rows": 64}).cost.min_prompt_rows == 64
+    with pytest.raises(InvalidConfig, match="min_prompt_rows must be a number between 0 and inf, got '64'"):
+        small(cost=GIVEN["cost"] | {"min_prompt_rows": "64"})
+
+
 def test_every_built_in_profile_can_be_read_and_has_its_own_name() -> None:
     assert DEFAULT in built_in()
     for name in built_in():

@@ -54,6 +54,14 @@ def test_what_the_user_gave_is_in_the_yaml_too() -> None:
     assert "prefix_cache: false" in text
 
 
+def test_a_default_that_was_given_over_a_preset_holds_in_the_yaml(tmp_path: Path) -> None:
+    given = resolve({"preset": "llm-serving", "prefill": "mixed", "max_model_len": "200"})
+    path = tmp_path / "tuned.yaml"
+    path.write_text(yaml_of(found(tuned(replace(work(), settings=given), seconds=0.0))))
+    settings = resolve({}, path)
+    assert (settings.prefill, settings.requeue) == ("mixed", "lifo")
+
+
 def test_where_nothing_is_better_the_defaults_are_fine() -> None:
     tuning = tuned(work(arrivals="poisson:rate=0.5"))  # hardly two requests ever share a step
     assert not tuning.goal.is_throughput

@@ -26,7 +26,8 @@ class RunningSet:
         self.preempted: dict[RequestId, Progress] = {}
         self.events: list[Event] = []
         self.num_admitted = 0  # from the waiting requests
-        self._returning = RankedQueue()  # preempted requests, in order of arrival; admitted before waiting ones
+        self._returning = RankedQueue()  # preempted requests, admitted before waiting ones
+        self._num_requeued = 0
         self._expiring = RankedQueue()  # live requests with a timeout, the next to expire first
         self._num_promised = 0  # pending forks of running requests
 
@@ -111,7 +112,7 @@ class RunningSet:
     def _preempt(self, progress: Progress, now: float, can_swap: bool = True) -> None:
         self._leave_running(progress)
         num_computed = progress.num_computed
-        is_swapped = self.tables.preempt(progress, can_swap)
+        is_swapped = self.tables.preempt(progress, can_swap, len(self.running))
         self.events.append(Preempted(progress.id, now, num_computed, is_swapped))
         progress.num_preempted += 1
 
@@ -141,7 +142,9 @@ class RunningSet:
         progress.state = State.PREEMPTED
         self.preempted[progress.id] = progress
         if progress.beams is None or not progress.num_pending:  # else its search decides first what it continues
-            self._returning.push(progress.id, (progress.arrival,))
+            self._num_requeued += 1
+            rank = self.tables.preemption.rank(progress.arrival, self._num_requeued)
+            self._returning.push(progress.id, rank)
 
     def continue_from(self, carrier: Progress, parent: Progress, now: float) -> None:
         """A member of a search drops its blocks and continues another; unless both run, it queues again."""

@@ -12,12 +12,15 @@ from chairlift.core.request import Progress
 from chairlift.core.scheduling.pool import BlockPool
 from chairlift.core.scheduling.preemption import Preemption
 
+_MEMORY = 8  # returns of preempted requests that count
+
 
 class Tables:
     def __init__(self, limits: Limits, preemption: Preemption, has_prefix_index: bool) -> None:
         self.pool = BlockPool(limits.num_blocks, limits.block_size, has_prefix_index)
         self.host = BlockPool(preemption.num_host_blocks, limits.block_size, has_prefix_index=False)
-        self._preemption = preemption
+        self.preemption = preemption
+        self._found_share = 0.0  # of a preempted request's tokens: in the cache when it is admitted again
         self._step = 1  # of the plan under construction
         self.copies: list[BlockCopy] = []
         self.swap_outs: list[BlockCopy] = []
@@ -56,6 +59,8 @@ class Tables:
         """Give a request blocks for all its known tokens: cached ones as they are, or those on the host, swapped in."""
         size = self.pool.block_size
         num_all = -(-len(progress.tokens) // size)
+        if progress.num_preempted and self.preemption.mode == "auto":
+            self._learn(progress)
         if progress.host_blocks:
             self.replace(progress, self.pool.take(num_all))
             self.swap_ins += map(BlockCopy, progress.host_blocks, progress.blocks)
@@ -68,6 +73,11 @@ class Tables:
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
         self.replace(progress, blocks + self.pool.take(num_all - len(blocks)))
+
+    def _learn(self, progress: Progress) -> None:
+        """Blocks that were released stay in the cache until others take them, whether swapped out or dropped."""
+        share = self.num_cached(progress) / len(progress.tokens)
+        self._found_share += (share - self._found_share) / _MEMORY
 
     def replace(self, progress: Progress, blocks: list[BlockId]) -> None:
         """Give a request another block table."""
@@ -128,12 +138,14 @@ class Tables:
             progress.content = self.pool.publish(progress.blocks[i], progress.content, tokens)
         progress.num_published = num_full
 
-    def preempt(self, progress: Progress, can_swap: bool) -> bool:
-        """Release the blocks; True when their content is swapped out, False when it is dropped."""
+    def preempt(self, progress: Progress, can_swap: bool, num_beside: int) -> bool:
+        """Release the blocks; True when their content is swapped out, False when it is dropped. `num_beside`: tokens
+        that a step computes without this request."""
         blocks, num_computed = progress.blocks, progress.num_computed
         num_used = -(-num_computed // self.pool.block_size)
         has_room = can_swap and 0 < num_used <= self.host.num_free
-        is_swap = has_room and self._preemption.is_swap(num_used, num_computed)
+        num_lost = round(num_computed * (1 - self._found_share))
+        is_swap = has_room and self.preemption.is_swap(num_used, num_lost, num_beside)
         num_published, content = progress.num_published, progress.content
         self.release(progress)
         if is_swap:

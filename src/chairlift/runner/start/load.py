@@ -17,6 +17,7 @@ from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost, Runner, RunnerFailed, RunnerFull
+from chairlift.core.step_times import StepTimes
 from chairlift.runner.fingerprint import fingerprint
 from chairlift.runner.hooks import ShowsLogits
 from chairlift.runner.kernels import (
@@ -64,9 +65,9 @@ class Loaded:
     fingerprint: str | None = None  # None: not exact
     budget: Budget | None = None  # of a GPU
     num_host_blocks: int = 0  # to swap to
-    # Measured where preemption chooses between swapping and recomputing; else 0.
+    # Measured where preemption chooses between swapping and recomputing.
     block_copy_s: float = 0.0  # moving one block one way
-    token_s: float = 0.0  # computing one token of a prompt
+    step_times: StepTimes = ()  # computing a prompt
 
 
 def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Loaded:
@@ -126,7 +127,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         assert isinstance(runner, ShowsLogits)
         own_fingerprint = fingerprint(runner, limits) if settings.exact else None
         has_choice = settings.preemption == "auto"
-        block_copy_s, token_s = time_recovery(runner, limits, num_host) if has_choice else (0.0, 0.0)
+        block_copy_s, step_times = time_recovery(runner, limits, num_host) if has_choice else (0.0, ())
         return_freed_memory()
     except (RunnerFailed, DeviceLost, RuntimeError, MemoryError) as error:
         first = (str(error) or "out of memory").splitlines()[0]
@@ -147,7 +148,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         budget=None if budget is None else replace(budget, kv=limits.num_blocks * block_bytes),
         num_host_blocks=num_host,
         block_copy_s=block_copy_s,
-        token_s=token_s,
+        step_times=step_times,
     )
 
 

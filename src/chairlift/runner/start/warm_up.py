@@ -9,11 +9,13 @@ from chairlift.core.ids import BlockId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, StepPlan
 from chairlift.core.ports import Runner
+from chairlift.core.step_times import StepTimes
 from chairlift.runner.start.synthetic_steps import GREEDY, MIXED, run, synthetic_step
 
 _DECODES = (1, 2, 4, 8, 16, 32, 64)
 _PROMPTS = (8, 32, 128)
 _FEW = (1, 8)  # of either, where the rest can wait
+_TIMED = (1, 16, 64, 256, 1024)  # tokens of a prompt
 _MOVES = 32  # blocks, about as many as a victim has
 _REPEATS = 3
 
@@ -56,16 +58,16 @@ def _longest(limits: Limits) -> int:
     return min(limits.max_step_tokens, limits.max_model_len, limits.max_pool_tokens)
 
 
-def time_recovery(runner: Runner, limits: Limits, num_host_blocks: int) -> tuple[float, float]:
-    """Seconds to move one block one way, and to compute one token of a prompt; after `warm_up`."""
-    longest = _longest(limits)
-    token_s = _best_s(runner, synthetic_step([(0, longest)], limits, 0)) / longest
+def time_recovery(runner: Runner, limits: Limits, num_host_blocks: int) -> tuple[float, StepTimes]:
+    """Seconds to move one block one way, and to compute prompts; after `warm_up`."""
+    lengths = sorted({min(length, _longest(limits)) for length in (*_TIMED, limits.max_step_tokens)})
+    step_times = tuple((length, _best_s(runner, synthetic_step([(0, length)], limits, 0))) for length in lengths)
     # Every step computes something, so moves are timed as the difference to a step without them.
     plain = synthetic_step([(0, 1)], limits, 1)
     count = min(_MOVES, num_host_blocks, limits.num_blocks)
     moves = tuple(BlockCopy(BlockId(block), BlockId(block)) for block in range(count))
     moved_s = _best_s(runner, plain._replace(swap_outs=moves, swap_ins=moves)) - _best_s(runner, plain)
-    return max(moved_s, 0.0) / max(1, 2 * count), token_s
+    return max(moved_s, 0.0) / max(1, 2 * count), step_times
 
 
 def _best_s(runner: Runner, plan: StepPlan) -> float:

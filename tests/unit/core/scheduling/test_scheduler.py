@@ -58,6 +58,24 @@ def test_the_newest_request_is_preempted_when_blocks_run_out_and_keeps_its_outpu
     assert len(world.outputs()[RequestId(2)]) == 8
 
 
+@pytest.mark.parametrize(("requeue", "place"), [("arrival", None), ("fifo", 0), ("lifo", -1)])
+def test_preempted_requests_return_in_the_order_that_was_asked_for(requeue: str, place: int | None) -> None:
+    limits = Limits(vocab_size=50, max_model_len=30, block_size=1, num_blocks=36, max_running=6, max_step_tokens=40)
+    arrivals = {i: [(make_request(i + 1, range(3 * i, 3 * i + 4), 20 - 2 * i),)] for i in range(6)}
+    world = World(limits, policy=Fcfs(victim="shortest"), preemption=Preemption(requeue=requeue), arrivals=arrivals)
+    world.run()
+    preempted: list[int] = []
+    num_choices = 0
+    for event in world.events:
+        if isinstance(event, Preempted):
+            preempted.append(event.request)
+        elif isinstance(event, Admitted) and event.request in preempted:
+            num_choices += len(preempted) > 1
+            assert event.request == (min(preempted) if place is None else preempted[place])
+            preempted.remove(event.request)
+    assert num_choices > 1
+
+
 def test_a_second_request_starts_from_the_blocks_of_the_first() -> None:
     world = World(ROOMY, arrivals={0: [(make_request(1, range(10), 1),)], 3: [(make_request(2, range(10), 1),)]})
     world.run()

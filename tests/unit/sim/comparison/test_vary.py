@@ -33,7 +33,7 @@ def test_without_anything_that_varies_there_is_one_case() -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        (["port=1,2"], "--vary port=1,2: give NAME=VALUE,VALUE once for each of: max-model-len"),
+        (["port=1,2"], "--vary port=1,2: give NAME=VALUE,VALUE once for each of: preset, max-model-len"),
         (["policy=fcfs", "policy=mlfq"], "once for each of"),
         (["policy"], "must list values, as in policy=VALUE,VALUE"),
         (["policy=fcfs,,mlfq"], "must list values"),
@@ -49,3 +49,9 @@ def test_what_cannot_vary_is_refused(given: list[str], complaint: str) -> None:
 def test_a_bad_value_is_refused_before_anything_runs() -> None:
     with pytest.raises(InvalidConfig, match="--policy must be one of fcfs"):
         variants(parse_vary(["policy=fcfs,fastest"]), "none", {}, None, {})
+
+
+def test_a_preset_stands_beside_settings_and_flags_hold_for_both() -> None:
+    none, preset = variants(parse_vary(["preset=none,llm-serving"]), "none", {"max_running": "8"}, None, {})
+    assert (none.settings.prefill, preset.settings.prefill) == ("mixed", "prefill-first:after_preempt=wait")
+    assert none.settings.max_running == preset.settings.max_running == 8
