@@ -13,7 +13,7 @@ import msgspec
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.text.structured.closed import closed
+from chairlift.text.structured.bounded import bounded
 from chairlift.text.structured.shared import with_shared_parts
 
 ANY_TEXT = r"(?s:.*)"
@@ -54,7 +54,7 @@ def library_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise ValueError(f"a schema is an object, true or false, got {type(schema).__name__}")
     source = msgspec.json.encode(schema).decode()
-    return with_shared_parts(closed(schema, source), source)
+    return with_shared_parts(bounded(schema, source), source)
 
 
 def either(parts: Sequence[str]) -> str:

@@ -1,7 +1,9 @@
-"""A JSON schema in which objects hold the properties that they name, and no others unless the schema speaks of them.
+"""A JSON schema whose answers do not go on without end where a model goes astray.
 
-Without a word about others a schema allows any, and a model that may add properties sometimes adds them without end.
-Always: what a closed schema allows, the schema allows. So parts that are combined with others, or tell what is not
+Objects hold the properties that they name, and no others unless the schema speaks of them. Numbers between two bounds
+have nine digits behind the point at the most.
+
+Always: what a bounded schema allows, the schema allows. So parts that are combined with others, or tell what is not
 allowed, stay as they are.
 """
 
@@ -14,13 +16,15 @@ _SPEAK_OF_OTHERS = ("additionalProperties", "patternProperties", "$ref")
 _BY_NAME = ("properties", "$defs", "definitions")
 _LISTS = ("anyOf", "prefixItems")
 _HOLDERS = frozenset((*_BY_NAME, *_LISTS, "items"))
+_BOUNDS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+_FINEST, _NARROWEST, _LARGEST = 1e-9, 1e-3, 1e6  # of bounded numbers; the library takes no more digits
 _MAX_DEPTH = 64
 
 
-def closed(schema: dict[str, Any], source: str) -> dict[str, Any]:
+def bounded(schema: dict[str, Any], source: str) -> dict[str, Any]:
     """`source`: the schema in JSON."""
     is_combined = any(f'"{name}"' in source for name in _COMBINED) or _has_siblings(schema)
-    return schema if is_combined else _closed(schema, _MAX_DEPTH)
+    return schema if is_combined else _bounded(schema, _MAX_DEPTH)
 
 
 def _has_siblings(value: Any) -> bool:
@@ -37,21 +41,35 @@ def _has_siblings(value: Any) -> bool:
     return False
 
 
-def _closed(schema: Any, depth: int) -> Any:
-    if not isinstance(schema, dict) or not depth or schema.keys().isdisjoint(_HOLDERS):
+def _bounded(schema: Any, depth: int) -> Any:
+    if not isinstance(schema, dict) or not depth:
+        return schema
+    if "multipleOf" not in schema and _is_narrow(schema):
+        schema = schema | {"multipleOf": _FINEST}
+    if schema.keys().isdisjoint(_HOLDERS):
         return schema
     made = dict(schema)
     for name in _BY_NAME:
         if isinstance(held := schema.get(name), dict):
-            made[name] = {key: _closed(each, depth - 1) for key, each in held.items()}
+            made[name] = {key: _bounded(each, depth - 1) for key, each in held.items()}
     for name in _LISTS:
         if isinstance(parts := schema.get(name), list):
-            made[name] = [_closed(each, depth - 1) for each in parts]
+            made[name] = [_bounded(each, depth - 1) for each in parts]
     if "items" in schema:
-        made["items"] = _closed(schema["items"], depth - 1)
+        made["items"] = _bounded(schema["items"], depth - 1)
     if _names_all(schema):
         made["additionalProperties"] = False
     return made
+
+
+def _is_narrow(schema: dict[str, Any]) -> bool:
+    """Whether it is a number between bounds with many multiples of the finest between them."""
+    kind = schema.get("type")
+    low, high = (schema.get(name, schema.get(other)) for name, other in _BOUNDS)
+    is_number = kind == "number" or (isinstance(kind, list) and "number" in kind)
+    if not is_number or not isinstance(low, int | float) or not isinstance(high, int | float):
+        return False
+    return high - low >= _NARROWEST and max(abs(low), abs(high)) <= _LARGEST
 
 
 def _names_all(schema: dict[str, Any]) -> bool:

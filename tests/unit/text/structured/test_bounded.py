@@ -1,18 +1,21 @@
-"""Objects hold the properties that they name, unless the schema speaks of others."""
+"""Answers that do not go on without end: of objects, and of numbers between bounds."""
 
 import json
 from typing import Any
 
 import pytest
 
-from chairlift.text.structured.closed import closed
+from chairlift.core.structured import Structured
+from chairlift.text.structured.bounded import bounded
+from chairlift.text.structured.grammar import json_schema_fault
+from chairlift.text.structured.shortest import is_allowed as accepts
 
 NAMED = {"type": "object", "properties": {"a": {"type": "integer"}}}
 SHUT = NAMED | {"additionalProperties": False}
 
 
 def made(schema: dict[str, Any]) -> Any:
-    return closed(schema, json.dumps(schema))
+    return bounded(schema, json.dumps(schema))
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,20 @@ def test_objects_are_closed(schema: dict[str, Any], wanted: dict[str, Any]) -> N
     assert made(schema) == wanted
 
 
+SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+
+
+@pytest.mark.parametrize("schema", [SHARE, SHARE | {"type": ["number", "null"]},
+                                    {"type": "number", "exclusiveMinimum": -5.5, "maximum": 1e6}])  # fmt: skip
+def test_numbers_between_bounds_have_nine_digits(schema: dict[str, Any]) -> None:
+    assert made({"type": "array", "items": schema}) == {"type": "array", "items": schema | {"multipleOf": 1e-9}}
+    fault = json_schema_fault(schema)
+    assert not fault, fault
+    digits = "0." + "1" * 9
+    assert accepts(Structured.json_schema(schema), digits)
+    assert not accepts(Structured.json_schema(schema), digits + "1")
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -50,6 +67,12 @@ def test_objects_are_closed(schema: dict[str, Any], wanted: dict[str, Any]) -> N
         {"oneOf": [NAMED, {"properties": {"b": {}}}]},
         NAMED | {"not": {"required": ["a"]}},
         {"properties": 5},
+        {"type": "number"},
+        {"type": "number", "minimum": 0},
+        {"type": "number", "minimum": 0, "maximum": 1e-6},
+        {"type": "number", "minimum": 0, "maximum": 1e12},
+        {"type": "integer", "minimum": 0, "maximum": 9},
+        SHARE | {"multipleOf": 0.5},
         {"properties": {"a": {}}, "required": "a"},
     ],
 )
