@@ -54,7 +54,7 @@ def find_model(settings: Settings) -> ResolvedModel:
         from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
-    source = locate(settings.model, has_weights=settings.load_format != "dummy")
+    source = locate(settings.model, settings.load_format != "dummy", settings.model_cfg)
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))

@@ -48,7 +48,7 @@ def _tokenizer(settings: "Settings", is_accuracy: bool) -> "Tokenizer":
     from chairlift.text.llama2 import find_llama2
 
     if settings.tokenizer is None and (is_accuracy or settings.model is not None):
-        return load_tokenizer(locate(settings.model, has_weights=False))
+        return load_tokenizer(locate(settings.model, has_weights=False, model_cfg=settings.model_cfg))
     path = settings.tokenizer or settings.compat.vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))

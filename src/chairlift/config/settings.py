@@ -68,7 +68,10 @@ class LlmServing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     model: str | None = _model(
-        None, text, "MODEL", "folder, .gguf file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"
+        None, text, "MODEL", "folder, .gguf or .ckpt file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"
+    )
+    model_cfg: Path | None = _model(
+        None, existing_path, "FILE", "MindFormers YAML or JSON that describes a model without config.json"
     )
     served_model_name: str | None = _server(None, text, "NAME", "name shown to clients (default: the model's)")
     tokenizer: Path | None = _model(None, existing_path, "PATH", "tokenizer file or folder (default: the model's own)")

@@ -12,13 +12,13 @@ from chairlift.text.tokenizer import Tokenizer
 
 def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
     """`override`: a folder, tokenizer.json, .model or .gguf to use instead; the chat template may stay the model's."""
-    path = source.path if override is None else override
+    path = override or (source.path if source.kind == "gguf" else source.folder)
     tokenizer = _load(path)
     if override is not None and tokenizer.chat_template is None:
         if source.kind == "gguf":
             tokenizer.chat_template = gguf_chat_template(read_header(source.path).metadata)
         else:
-            tokenizer.chat_template = folder_chat_template(source.path)
+            tokenizer.chat_template = folder_chat_template(source.folder)
     return tokenizer
 
 

@@ -16,6 +16,7 @@ import torch
 from chairlift.build import ResolvedModel
 from chairlift.config.families.known import BY_ARCHITECTURE
 from chairlift.config.model import ModelConfig, Rotation
+from chairlift.config.source import config_json
 from chairlift.config.tensors import expected_parts, weight_bytes
 from chairlift.runner.machine import hardware
 from chairlift.runner.weights.assemble import in_order
@@ -71,12 +72,15 @@ def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: 
 
 
 def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, rounded: torch.dtype) -> Any:
-    config, path = model.config, model.source.path
-    folder, file = (path, None) if model.source.kind == "folder" else (path.parent, path.name)
-    facts = transformers.AutoConfig.from_pretrained(folder, gguf_file=file, local_files_only=True)
-    facts._attn_implementation = "eager"
-    if file is not None:
+    config, source = model.config, model.source
+    if source.kind == "gguf":
+        path = source.path
+        facts = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
         _complete(facts, config)
+    else:
+        model_type = BY_ARCHITECTURE[config.architecture].model_type
+        facts = transformers.AutoConfig.for_model(**{**config_json(source), "model_type": model_type})
+    facts._attn_implementation = "eager"
     with import_module("transformers.initialization").no_init_weights():
         reference = transformers.AutoModelForCausalLM.from_config(facts)
     names = BY_ARCHITECTURE[config.architecture].names
