@@ -73,12 +73,14 @@ class CkptTensors:
         return self._held.keys()
 
     def file_of(self, name: str) -> str:
-        return str(self._paths[next(iter(self._held.get(name, {0: None})))])
+        return str(self._paths[next(iter(self._held[name])) if name in self._held else 0])
+
+    def item_bytes(self, name: str) -> int:
+        """Of each number of a tensor."""
+        return self._dtype(name, *next(iter(self._find(name).items()))).itemsize
 
     def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        held = self._held.get(name)
-        if held is None:
-            raise InvalidConfig(f"{self._paths[0]}: tensor {name} is missing from the weights")
+        held = self._find(name)
         if len(self._paths) == 1 and held[0].shape != shape:
             found = f"has shape {list(held[0].shape)}, the configuration says {list(shape)}"
             raise InvalidConfig(f"{self._paths[0]}: tensor {name} {found}")
@@ -96,12 +98,19 @@ class CkptTensors:
             whole[place] = part
         return whole
 
+    def _find(self, name: str) -> dict[int, StoredTensor]:
+        if name not in self._held:
+            raise InvalidConfig(f"{self._paths[0]}: tensor {name} is missing from the weights")
+        return self._held[name]
+
+    def _dtype(self, name: str, rank: int, stored: StoredTensor) -> torch.dtype:
+        if stored.type_name not in _DTYPES:
+            kind = stored.type_name[:40]
+            raise InvalidConfig(f"{self._paths[rank]}: tensor {name} is stored as {kind}, which is not supported")
+        return _DTYPES[stored.type_name]
+
     def _part(self, name: str, rank: int, stored: StoredTensor) -> Tensor:
-        dtype = _DTYPES.get(stored.type_name)
-        if dtype is None:
-            raise InvalidConfig(
-                f"{self._paths[rank]}: tensor {name} is stored as {stored.type_name}, which is not supported"
-            )
+        dtype = self._dtype(name, rank, stored)
         content = np.empty(stored.num_bytes, np.uint8)  # a copy, since nothing is aligned in the file
         at = 0
         for start, count in stored.pieces:
