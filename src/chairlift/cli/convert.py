@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.cli.flags import parsed, progress, warn
-from chairlift.config.values import existing_path
+from chairlift.config.values import check_new, existing_path
 from chairlift.core.errors import InvalidConfig
 
 HELP = "turn a MindSpore checkpoint into safetensors"
@@ -30,8 +30,7 @@ def run(options: argparse.Namespace) -> int:
     source = locate(options.source, model_cfg=model_cfg)
     if source.kind != "ckpt":
         raise InvalidConfig(f"{options.source}: is no MindSpore checkpoint; it needs no conversion")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidConfig(f"{target}: is there already; name a new folder, or remove it")
+    check_new(target, "TARGET")
     config = load_model_config(source)
     warn(config.warnings)
     from chairlift.runner.weights.convert import convert

@@ -18,6 +18,7 @@ from chairlift.config.values import (
     Parser,
     boolean,
     existing_path,
+    folder_path,
     new_file,
     num_bytes,
     one_of,
@@ -179,6 +180,9 @@ class Settings:
     log_prompts: bool = _server(False, boolean, "", "with prompts and answers in these lines")
     trace: Path | None = _record(
         None, new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"
+    )
+    save_logits: Path | None = _record(
+        None, folder_path, "DIR", "write the logits at every 100th position to this new folder (see docs/verify.md)"
     )
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # to show at the start of the run

@@ -21,7 +21,7 @@ from chairlift.config.tensors import expected_parts, weight_bytes
 from chairlift.runner.machine import hardware
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
-from chairlift.verify.output import Logits
+from chairlift.telemetry.logit_files import Logits
 
 _CPU = torch.device("cpu")
 _GIB = 2**30

@@ -40,7 +40,8 @@ def convert(source: Source, config: ModelConfig, target: Path, watch: Callable[[
         if (free := shutil.disk_usage(target).free) < total:
             raise InvalidConfig(f"{target}: takes {total / _GIB:.1f} GiB, and {free / _GIB:.1f} GiB are free there")
         files = list(_files(parts, sizes))
-        placed, done = {}, 0
+        placed: dict[str, str] = {}
+        done = 0
         for index, file in enumerate(files):
             name = f"model-{index + 1:05}-of-{len(files):05}.safetensors" if len(files) > 1 else "model.safetensors"
             save_file(
