@@ -23,7 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "alpaca.json"
     records = [
         {"instruction": "Hello world", "input": "the quick brown fox " * 3 + str(n), "output": "hello there " * n}
-        for n in (40, 45, 60, 80, 55, 70)
+        for n in (40, 450, 60, 800, 350, 700)
     ]
     path.write_text(json.dumps(records))
     return path
@@ -58,7 +58,7 @@ def test_the_served_path_is_gated_by_rows_and_texts(
 ) -> None:
     told = judged(data, "--url", server.url, "--logits", tmp_path / "served", "--against", base, "--model", tiny_model)
     stored = rows(base)
-    assert stored >= 6 and f"{stored} of {stored} stored rows" in told
+    assert stored >= 8 and f"{stored} of {stored} stored rows" in told
     assert rows(tmp_path / "served") == stored
     # What the server wrote is a reference itself, for a model that runs here.
     judged(data, "--model", tiny_model, *NUMBERS, "--against", tmp_path / "served")
