@@ -23,7 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "alpaca.json"
     records = [
         {"instruction": "Hello world", "input": "the quick brown fox " * 3 + str(n), "output": "hello there " * n}
-        for n in (40, 450, 60, 800, 350, 700)
+        for n in (40, 250, 60, 400, 150, 350)
     ]
     path.write_text(json.dumps(records))
     return path

@@ -1,6 +1,6 @@
 """Writes the checkpoints of this folder with MindSpore itself, 2.10 here: `python write.py` where it is installed.
 
-whole/llama.ckpt           float16, bfloat16 and float32 in parts of 1 KiB, with what training leaves, and a checksum
+whole/llama.ckpt           float16, bfloat16 and float32 in parts of 1 KiB, what training leaves, a checksum
 whole/llama.yaml           what MindFormers would say of the model
 sharded/rank_0..3/         the same weights for two times two devices, the optimizer's share cut too
 sharded/strategy/          and how; MindSpore joins them again here, to be sure
