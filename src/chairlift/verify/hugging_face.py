@@ -1,6 +1,6 @@
 """Hugging Face transformers as a second reference, where it is installed.
 
-A folder is opened by transformers itself; for a GGUF file and for random weights it reads the configuration and is
+A folder is opened by transformers itself; for other files and for random weights it reads the configuration and is
 filled with our tensors. In float32 on the CPU, with weights rounded to what the runner keeps them in.
 """
 
@@ -60,7 +60,8 @@ def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: 
     transformers: Any = import_module("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    if model.source.kind == "folder" and model.settings.load_format != "dummy":
+    has_own = model.source.kind == "folder" and model.source.model_cfg is None
+    if has_own and model.settings.load_format != "dummy":
         reference = transformers.AutoModelForCausalLM.from_pretrained(
             model.source.path, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )
