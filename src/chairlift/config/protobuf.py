@@ -80,6 +80,8 @@ def fields(message: memoryview, base: int = 0) -> Iterator[Field]:
 
 def _varint(message: memoryview, at: int, base: int) -> tuple[int, int]:
     """A number, and where what follows it begins."""
+    if at < len(message) and message[at] < 0x80:  # most are short
+        return message[at], at + 1
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):

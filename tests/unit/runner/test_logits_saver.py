@@ -9,12 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from chairlift.build import make_engine, rules_of
+from chairlift.config.settings import Settings
 from chairlift.core.events import Finished, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams
 from chairlift.core.request import FinishReason, Request
 from chairlift.runner.logits_saver import LogitsSaver
 from chairlift.telemetry.logit_files import FOLDER, prefix_digest, read, read_index
+from chairlift.verify.cases import greedy, requests_of
+from chairlift.verify.drive import OtherDepth
+from chairlift.verify.opened import OpenedModel
+from fakes.tiny_model import write_tiny_model
 
 ONE, TWO = RequestId(1), RequestId(2)
 PROMPT = tuple(range(1000, 1100))  # its last token is at position 99
@@ -140,3 +146,31 @@ def test_rows_that_died_with_an_engine_are_counted(saving: Saving, caplog: pytes
         saving.saver.close()
     assert "3 rows of logits were dropped" in caplog.text
     assert "the engine ended before they were written" in caplog.text
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_rows_of_an_engine_are_those_that_its_model_computes(depth: int, tmp_path: Path) -> None:
+    settings = Settings(
+        model=str(write_tiny_model(tmp_path / "tiny")), device="cpu", dtype="float32", kernels="torch", threads=1,
+        num_blocks=200, max_running=4,
+    )  # fmt: skip
+    opened = OpenedModel.open(settings)
+    prompts = [[7 + i, *range(20, 20 + length)] for i, length in enumerate((90, 95, 100, 70, 99, 3))]
+    cases = greedy(prompts, 25)
+    expected = {
+        prefix_digest([*prompts[key.case], *output.tokens][: position + 1]): row
+        for key, output in opened.as_configured(cases).items()
+        for position, row in output.rows.items()
+        if position % 100 == 0
+    }
+    engine = make_engine(OtherDepth(opened.runner, depth), opened.loaded.limits, rules_of(settings, opened.loaded))
+    engine.observer = saver = LogitsSaver(tmp_path / "rows", opened.runner)  # type: ignore[abstract]
+    for samples in requests_of(cases)[0]:
+        engine.add(samples)
+    while engine.has_work:
+        engine.step()
+    saver.close()
+    found = {prefix: read(tmp_path / "rows" / FOLDER / name) for name, prefix in read_index(tmp_path / "rows").items()}
+    assert found.keys() == expected.keys() and len(found) == 4
+    for prefix, row in found.items():
+        np.testing.assert_allclose(row, expected[prefix], atol=1e-4)
