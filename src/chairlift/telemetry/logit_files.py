@@ -6,8 +6,8 @@
 `time` counts up with the requests from a fixed number, so that two runs have files of the same names; `start` is the
 first 20 characters of the text's concatenated token ids, written as whole numbers where the row follows a prompt's
 token and as 1.0, 20355.0 where it follows an output token; `position` is that of the token before the row, a multiple
-of 100. `prefix` is a digest of all tokens up to it: texts that begin alike share a name, not a prefix. Files with Python
-objects are refused: loading them can run any code.
+of 100. `prefix` is a digest of all tokens up to it: texts that begin alike share a name, not a prefix. Files with
+Python objects are refused: loading them can run any code.
 """
 
 import io
