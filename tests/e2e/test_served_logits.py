@@ -74,7 +74,8 @@ def test_the_contests_own_client_leaves_the_same_rows(
     port = re.findall(r":(\d+)", server.url)[-1]
     num = len(json.loads(data.read_text()))
     sent = chairlift(
-        *("contest", "-X", num, "-P", port, "-O", tmp_path / "out", "-T", 1, "--data", data, "--model", tiny_model)
+        *("contest", "-X", num, "-P", port, "-O", tmp_path / "out", "-T", 1, "--data", data, "--model", tiny_model),
+        folder=tmp_path,
     )
     assert sent.returncode == 0, sent.stdout + sent.stderr
     wait_until(lambda: rows(tmp_path / "served") == rows(base))

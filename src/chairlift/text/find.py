@@ -12,7 +12,7 @@ from chairlift.text.tokenizer import Tokenizer
 
 def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
     """`override`: a folder, tokenizer.json, .model or .gguf to use instead; the chat template may stay the model's."""
-    path = override or (source.path if source.kind == "gguf" else source.folder)
+    path = override or _own_path(source)
     tokenizer = _load(path)
     if override is not None and tokenizer.chat_template is None:
         if source.kind == "gguf":
@@ -25,9 +25,13 @@ def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
 def own_tokenizer(source: Source) -> Tokenizer | None:
     """The model's own; None where it has none that can be read."""
     try:
-        return _load(source.path)
+        return _load(_own_path(source))
     except InvalidConfig:
         return None
+
+
+def _own_path(source: Source) -> Path:
+    return source.folder if source.kind == "ckpt" else source.path
 
 
 def _load(path: Path) -> Tokenizer:
