@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.config.source import Source, load_model_config, locate
+from chairlift.config.values import check_new
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
@@ -54,7 +55,9 @@ def find_model(settings: Settings) -> ResolvedModel:
         from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
-    source = locate(settings.model, has_weights=settings.load_format != "dummy")
+    if settings.save_logits is not None:
+        check_new(settings.save_logits, "--save-logits")
+    source = locate(settings.model, settings.load_format != "dummy", settings.model_cfg)
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
@@ -134,8 +137,17 @@ def assemble_served(
 
 
 def _recorders(model: ResolvedModel, loaded: "Loaded", rules: Rules, engine: Engine) -> list[Observer]:
-    path, depth = model.settings.trace, loaded.runner.depth
-    return [] if path is None else [Recorder(path, engine.scheduler, rules, model.name, "wall", depth)]
+    trace, logits, runner = model.settings.trace, model.settings.save_logits, loaded.runner
+    recorders: list[Observer] = []
+    if trace is not None:
+        recorders.append(Recorder(trace, engine.scheduler, rules, model.name, "wall", runner.depth))
+    if logits is not None:
+        from chairlift.runner.hooks import ShowsLogits
+        from chairlift.runner.logits_saver import LogitsSaver
+
+        assert isinstance(runner, ShowsLogits)
+        recorders.append(LogitsSaver(logits, runner))  # type: ignore[abstract]  # what it does not override does nothing
+    return recorders
 
 
 def _observer(observers: list[Observer]) -> Observer:

@@ -87,7 +87,7 @@ def test_a_task_sends_the_file_of_the_folder_and_says_who_stores_logits(tmp_path
     assert done.returncode == 0, done.stderr
     assert sorted(body["inputs"] for body in original.bodies) == sorted(WORDS)
     assert (tmp_path / "result_5.0_x.json").is_file()
-    assert "`contest --accuracy --task 2 --save DIR` does" in done.stderr
+    assert "stores logits with `serve --save-logits DIR` alone" in done.stderr
 
 
 def test_the_last_line_and_the_log_are_the_original_s(tmp_path: Path, data: Path) -> None:

@@ -1,4 +1,5 @@
-"""Hostile model files: thousands of mutated GGUF files and Hugging Face folders, each loaded and asked for two tokens.
+"""Hostile model files: thousands of mutated GGUF files, Hugging Face folders and MindSpore checkpoints, each loaded and
+asked for two tokens.
 
     PYTHONPATH=tests python tests/stress/files.py [--files 10000] [--seed 0] [--seconds 20]
 
@@ -28,13 +29,15 @@ from typing import Any
 
 import gguf
 import numpy as np
+import torch
 from safetensors.numpy import load_file
 from tqdm import tqdm
 
+from fakes.ckpt import mindformers_name, write_ckpt
 from fakes.small_tokenizer import BOS, EOS, TEMPLATE, trained
 from fakes.tiny_model import CONTEXT, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, MLP, write_tiny_model
 
-KINDS = ("gguf", "safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "index")
+KINDS = ("gguf", "safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "index", "ckpt", "model.yaml")
 GGUF_TYPES = [gguf.GGMLQuantizationType[name] for name in ("F32", "Q8_0", "Q4_0", "F16", "Q5_1", "Q4_1", "Q5_0")]
 SPARE_BYTES = 2 * 2**30  # of addresses, beyond what the process has mapped before the first file
 HOSTILE: tuple[Any, ...] = (
@@ -157,7 +160,13 @@ def mutate(originals: Path, place: Path, rng: random.Random, kind: str) -> Path:
         data = (originals / "model.gguf").read_bytes()
         (place / "model.gguf").write_bytes(changed_bytes(data, rng, header=len(data) // 8))
         return place / "model.gguf"
-    shutil.copytree(originals / ("split" if kind == "index" else "whole"), place)
+    shutil.copytree(
+        originals / {"index": "split", "ckpt": "mindspore", "model.yaml": "mindspore"}.get(kind, "whole"), place
+    )
+    if kind == "ckpt":
+        path = place / "model.ckpt"
+        path.write_bytes(changed_bytes(path.read_bytes(), rng, header=2000))
+        return place
     if kind == "safetensors":
         path = place / "model.safetensors"
         path.write_bytes(changed_tensors(path.read_bytes(), rng))
@@ -236,6 +245,19 @@ def write_originals(folder: Path) -> None:
     index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, "part-1.safetensors")}
     (split / "model.safetensors.index.json").write_text(json.dumps(index))
     write_gguf(folder / "model.gguf", tensors)
+    write_mindspore(whole, folder / "mindspore", tensors)
+
+
+def write_mindspore(whole: Path, folder: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    small_first = sorted(tensors, key=lambda name: tensors[name].size)  # so that many lengths lie at the beginning
+    write_ckpt(folder / "model.ckpt", {mindformers_name(name): torch.from_numpy(tensors[name]) for name in small_first})
+    section = {
+        "type": "LlamaConfig", "hidden_size": HIDDEN, "num_layers": LAYERS, "num_heads": HEADS, "n_kv_heads": KV_HEADS,
+        "intermediate_size": MLP, "vocab_size": len(tensors["lm_head.weight"]), "seq_length": CONTEXT,
+        "param_init_type": "float32", "theta": 10000.0, "extend_method": "None", "scaling_factor": 1.0,
+    }  # fmt: skip
+    (folder / "model.yaml").write_text(json.dumps({"model": {"model_config": section}}))
 
 
 def write_gguf(path: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chairlift.cli.contest_prompts import gather, named_tokenizer
 from chairlift.cli.flags import add_option_flags, parsed, positive, progress, warn, warned_model, warned_settings
-from chairlift.config.values import whole
+from chairlift.config.values import check_new, whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -45,12 +45,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--timeout", default="3600", metavar="S", help="seconds to wait for an answer (default: %(default)s)"
     )
     parser.add_argument("--seed", default="0", metavar="N", help="seed of all random draws (default: %(default)s)")
-    section = parser.add_argument_group("accuracy", "The model is run here; nothing is sent to a server.")
+    section = parser.add_argument_group("accuracy", "The model is run here, or asked at --url.")
     section.add_argument(
         "--accuracy", action="store_true", help="store or compare the logits of the first 500 prompts of --data"
     )
     section.add_argument("--save", type=Path, metavar="DIR", help="store them in this new folder")
     section.add_argument("--against", type=Path, metavar="DIR", help="compare with this folder, ours or the contest's")
+    section.add_argument("--url", metavar="URL", help="check this server instead, by log-probabilities and --logits")
+    section.add_argument("--logits", type=Path, metavar="DIR", help="logits of --url: its folder of --save-logits")
     add_option_flags(parser, "model", "engine")
 
 
@@ -60,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
     settings = warned_settings(options)
     if options.accuracy:
         return _check_accuracy(options, settings)
-    if options.save is not None or options.against is not None:
-        raise InvalidConfig("--save and --against are for --accuracy")
+    if any(getattr(options, name) is not None for name in ("save", "against", "url", "logits")):
+        raise InvalidConfig("--save, --against, --url and --logits are for --accuracy")
     if options.qps is None:
         raise InvalidConfig("-X: missing; a load needs it, as in -X 150 -P 8835 -O ./ -T 10")
     return _load(options, settings)
@@ -80,30 +82,37 @@ def _take_task(options: argparse.Namespace) -> None:
             f"--task {task} sends {options.data}, which is not in this folder: go to the contest's, or use --data FILE"
         )
     if task == 2 and not options.accuracy:
-        warn(["--task 2: a server of chairlift stores no logits; `contest --accuracy --task 2 --save DIR` does"])
+        warn(["--task 2: a server of chairlift stores logits with `serve --save-logits DIR` alone"])
 
 
 def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
     if (options.save is None) == (options.against is None):
         raise InvalidConfig("--accuracy: give a new folder with --save, or one to compare with with --against")
+    if options.logits is not None and options.url is None:
+        raise InvalidConfig("--logits: is for --url")
     from chairlift.build import let_threads_sleep
 
     let_threads_sleep()
-    from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject
-    from chairlift.verify.baseline import check_new
+    from chairlift.contest.accuracy import NUM_PROMPTS, ContestSubject, ServedContestSubject
     from chairlift.verify.contest_objects import add_objects
     from chairlift.verify.opened import PromptSpec
     from chairlift.verify.store import against_folder, save
 
     if options.save is not None:
-        check_new(options.save)
+        check_new(options.save, "--save")
     elif not options.against.is_dir():
         raise InvalidConfig(f"--against {options.against}: no such folder")
-    settings = warned_model(settings).settings
+    if options.url is None:
+        settings = warned_model(settings).settings
     prompts, _ = gather(options, settings, NUM_PROMPTS)
     compare = save if options.save is not None else against_folder
     spec = PromptSpec(prompts=[text for text, _ in prompts])
-    report = compare(options.save or options.against, ContestSubject(settings, prompts), spec, lambda *_: None)
+    subject: ContestSubject | ServedContestSubject
+    if options.url is None:
+        subject = ContestSubject(settings, prompts)
+    else:
+        subject = ServedContestSubject(options.url, options.logits, prompts)
+    report = compare(options.save or options.against, subject, spec, lambda *_: None)
     if options.save is not None:
         add_objects(options.save)
     print(report.to_text())

@@ -35,20 +35,20 @@ def gather(options: argparse.Namespace, settings: "Settings", num: int) -> "tupl
     from chairlift.workload.prompts import TextPrompts
 
     seed = parsed(options, "seed", whole(0))
-    load_encoder = encoder_by(lambda: _tokenizer(settings, options.accuracy), OUTPUT_TOKENS)
+    load_encoder = encoder_by(lambda: _tokenizer(settings, options.accuracy and options.url is None), OUTPUT_TOKENS)
     synthetic = cache(lambda: TextPrompts(seed, lambda text: len(load_encoder().encode(text))))
     items = list(load_items(options.data or CONTEST, load_encoder=load_encoder))
     return prompts_of(items, lambda item, index: synthetic().text(item, index), num), len(items)
 
 
-def _tokenizer(settings: "Settings", is_accuracy: bool) -> "Tokenizer":
-    """`is_accuracy`: the model runs here, and its own tokenizer counts."""
+def _tokenizer(settings: "Settings", is_run_here: bool) -> "Tokenizer":
+    """`is_run_here`: the model, whose own tokenizer counts then."""
     from chairlift.config.source import Source, locate
     from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import find_llama2
 
-    if settings.tokenizer is None and (is_accuracy or settings.model is not None):
-        return load_tokenizer(locate(settings.model, has_weights=False))
+    if settings.tokenizer is None and (is_run_here or settings.model is not None):
+        return load_tokenizer(locate(settings.model, has_weights=False, model_cfg=settings.model_cfg))
     path = settings.tokenizer or settings.compat.vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))

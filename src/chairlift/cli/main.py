@@ -17,7 +17,7 @@ from chairlift.core.errors import ChairliftError
 # In the order of the help. Each is a module of this package with HELP, DESCRIPTION, perhaps EPILOG, add_flags and run.
 _COMMANDS = (
     "serve", "chat", "generate", "plan", "bench", "contest", "simulate", "calibrate", "compare", "tune", "trace",
-    "explain", "replay", "verify", "policies", "doctor",
+    "explain", "replay", "verify", "convert", "policies", "doctor",
 )  # fmt: skip
 _DESCRIPTION = """\
 Serve a language model over HTTP, or use one in this terminal; without --model,

@@ -52,14 +52,14 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidConfig(f"--device must be one of {', '.join((*_HERE, *NAMES))}, got {options.device!r}")
     options.model = options.which or options.model
     settings = warned_settings(options)
-    source, config = _model(settings.model)
+    source, config = _model(settings.model, settings.model_cfg)
     warn(config.warnings)
     found = forecast(settings, source, config, find_device(named or settings.device, memory))
     print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
     return 0
 
 
-def _model(named: str | None) -> "tuple[Source, ModelConfig]":
+def _model(named: str | None, model_cfg: Path | None) -> "tuple[Source, ModelConfig]":
     """The weights are not needed, only their description."""
     from chairlift.config.hf import load_hf
     from chairlift.config.source import Source, load_model_config, locate
@@ -68,7 +68,7 @@ def _model(named: str | None) -> "tuple[Source, ModelConfig]":
     if path.suffix.lower() == ".json" and path.is_file():
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
         return Source("folder", path.parent, name), load_hf(path)
-    source = locate(named, has_weights=False)
+    source = locate(named, has_weights=False, model_cfg=model_cfg)
     return source, load_model_config(source)
 
 

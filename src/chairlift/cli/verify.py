@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.flags import add_option_flags, parsed, progress, warned_model, warned_settings, writing
 from chairlift.cli.prompts import gather
-from chairlift.config.values import new_file, whole
+from chairlift.config.values import check_new, new_file, whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", metavar="N", default="0", help="seed of all random draws (default: %(default)s)")
     parser.add_argument("--url", metavar="URL", help="check this server instead, by log-probabilities")
+    parser.add_argument("--logits", type=Path, metavar="DIR", help="logits of --url: its folder of --save-logits")
     parser.add_argument("--control-url", metavar="URL", help="server without --exact, for --url and batch")
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
     add_option_flags(parser, "model", "engine")
@@ -100,7 +101,7 @@ def _verify(
     from chairlift.verify.subject import LocalSubject, ServedSubject
 
     watch("loading", 0, 0)
-    subject = LocalSubject(settings) if options.url is None else ServedSubject(options.url)
+    subject = LocalSubject(settings) if options.url is None else ServedSubject(options.url, options.logits)
     if options.save is not None:
         return save(options.save, subject, spec, watch)
     return against_folder(Path(options.against), subject, spec, watch)
@@ -112,10 +113,10 @@ def _check(options: argparse.Namespace) -> None:
         raise InvalidConfig("--url: a server gives log-probabilities, not logits; a reference is compared with a model")
     if options.control_url is not None and (options.url is None or options.against != "batch"):
         raise InvalidConfig("--control-url: is for --against batch of a server; give --url too")
+    if options.logits is not None and (options.url is None or options.against in _COMMANDS):
+        raise InvalidConfig("--logits: is for --url with --save or --against a folder")
     if options.save is not None:
-        from chairlift.verify.baseline import check_new
-
-        check_new(options.save)
+        check_new(options.save, "--save")
     elif options.against not in _COMMANDS and not Path(options.against).is_dir():
         what = "reference, batch or the folder of a stored run"
         raise InvalidConfig(f"--against must be {what}, got {options.against!r}, which is no folder")

@@ -24,11 +24,16 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 def load_hf(path: Path) -> ModelConfig:
     """From a folder, or from a configuration file of any name."""
     path = path / "config.json" if path.is_dir() else path
-    config = Fields(str(path), _read_json(path))
+    return load_values(path, read_json(path))
+
+
+def load_values(path: Path, values: dict[str, Any]) -> ModelConfig:
+    """From what a configuration file says."""
+    config = Fields(str(path), values)
     family = _family(config)
     _refuse_quantised(config)
     generation_path = path.with_name("generation_config.json")
-    generation = Fields(str(generation_path), _read_json(generation_path) if generation_path.exists() else {})
+    generation = Fields(str(generation_path), read_json(generation_path) if generation_path.exists() else {})
     model = replace(
         family.model(config),
         dtype=_dtype(config),
@@ -39,7 +44,7 @@ def load_hf(path: Path) -> ModelConfig:
     return replace(model, warnings=check_unread(config, family.architecture))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

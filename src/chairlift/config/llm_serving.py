@@ -2,8 +2,8 @@
 
 Always: a file that started llm-serving starts a server here. A key becomes what it did there, not what its name says:
 `prefill_batch_size` did nothing while `page_attention` was on, `pa_config` nothing while it was off. What has no effect
-is named in warnings. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Such a file names
-no weights; what it says of tokens is judged when the model is known (`text/agreed.py`).
+is named in warnings. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Weights are those
+that its model file names; what it says of tokens is judged when the model is known (`text/agreed.py`).
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chairlift.config.mindformers import named_checkpoint
 from chairlift.config.settings import LlmServing
 from chairlift.config.values import Parser, boolean, number, one_of, text, whole
 from chairlift.core.errors import InvalidConfig
@@ -48,7 +49,9 @@ def is_llm_serving(document: Mapping[str, Any]) -> bool:
 def translate(document: Mapping[str, Any], path: Path) -> Translation:
     file = _File(path, document)
     rules = file.rules()
-    vocab_file, missing = file.vocab_file()
+    vocab_file, missing = file.existing("tokenizer.vocab_file", "using the model's own tokenizer")
+    model_cfg, no_model_cfg = file.existing("model_config.model_cfg_path", "the model's own configuration is used")
+    checkpoint = None if model_cfg is None else named_checkpoint(model_cfg)
     seq_length = file.last("model_config.seq_length", whole(2))
     limits = [seq_length, file.get("model_config.max_generate_length", whole(2))]
     name = file.get("model_config.model_name", text)
@@ -56,6 +59,8 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         "host": file.get("serving_config.server_ip", text),
         "port": file.get("serving_config.server_port", whole(0, 65535)),
         "max_running": file.last("model_config.decode_batch_size", whole(1, 65536)),
+        "model_cfg": model_cfg,
+        "model": None if checkpoint is None else str(checkpoint),
         **rules,
     }
     if file.is_paged:
@@ -75,7 +80,7 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         prompt_template=_TEMPLATES.get(name or "", "{}"),
     )
     given = {key: value for key, value in values.items() if value is not None}
-    return Translation(given, compat, (*file.ignored(), *file.unread(), *missing))
+    return Translation(given, compat, (*file.ignored(), *file.unread(), *missing, *no_model_cfg))
 
 
 class _File:
@@ -155,11 +160,11 @@ class _File:
             dead.append("model_config.page_attention (always on)")
         return [f"{self._path}: these keys have no effect here: {', '.join(dead)}"] if dead else []
 
-    def vocab_file(self) -> tuple[Path | None, list[str]]:
-        """The tokenizer file, from the YAML's folder too, and a warning if it does not exist."""
-        name = self.get("tokenizer.vocab_file", text)
+    def existing(self, key: str, otherwise: str) -> tuple[Path | None, list[str]]:
+        """A file that it names, from the YAML's folder too, and a warning if that does not exist."""
+        name = self.get(key, text)
         if name is None:
             return None, []
         found = next((path for path in (Path(name).expanduser(), self._path.parent / name) if path.is_file()), None)
-        missing = f"{self._path}: tokenizer.vocab_file {name} does not exist: using the model's own tokenizer"
+        missing = f"{self._path}: {key} {name} does not exist: {otherwise}"
         return found, [] if found else [missing]

@@ -18,6 +18,7 @@ from chairlift.config.values import (
     Parser,
     boolean,
     existing_path,
+    folder_path,
     new_file,
     num_bytes,
     one_of,
@@ -68,7 +69,10 @@ class LlmServing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     model: str | None = _model(
-        None, text, "MODEL", "folder, .gguf file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"
+        None, text, "MODEL", "folder, .gguf or .ckpt file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"
+    )
+    model_cfg: Path | None = _model(
+        None, existing_path, "FILE", "MindFormers YAML or JSON that describes a model without config.json"
     )
     served_model_name: str | None = _server(None, text, "NAME", "name shown to clients (default: the model's)")
     tokenizer: Path | None = _model(None, existing_path, "PATH", "tokenizer file or folder (default: the model's own)")
@@ -176,6 +180,9 @@ class Settings:
     log_prompts: bool = _server(False, boolean, "", "with prompts and answers in these lines")
     trace: Path | None = _record(
         None, new_file, "FILE", "write every step and event to this file (see `chairlift trace`)"
+    )
+    save_logits: Path | None = _record(
+        None, folder_path, "DIR", "write the logits at every 100th position to this new folder (see docs/verify.md)"
     )
     compat: LlmServing = field(default_factory=LlmServing)
     warnings: tuple[str, ...] = ()  # to show at the start of the run

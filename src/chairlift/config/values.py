@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from chairlift.core.errors import InvalidConfig
+
 Parser = Callable[[object], Any]
 
 _UNITS = {
@@ -48,6 +50,18 @@ def new_file(value: object) -> Path:
     if (path := _path(value)).is_dir() or not path.parent.is_dir():
         raise ValueError("must be a file in an existing folder")
     return path
+
+
+def folder_path(value: object) -> Path:
+    if (path := _path(value)).is_file() or not path.parent.is_dir():
+        raise ValueError("must be a folder in an existing folder")
+    return path
+
+
+def check_new(folder: Path, option: str) -> None:
+    """Refuses a folder with content: runs are never mixed."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidConfig(f"{option} {folder}: is there already; name a new folder, or remove it")
 
 
 def boolean(value: object) -> bool:

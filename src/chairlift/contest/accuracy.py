@@ -2,7 +2,8 @@
 the model ends it. Batches may be of any size: rows are paired by their prefix, not by when they were computed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from chairlift.config.settings import Settings
 from chairlift.contest.requests import Prompt
@@ -10,7 +11,7 @@ from chairlift.core.params import SamplingParams
 from chairlift.text.find import load_tokenizer
 from chairlift.verify.cases import Case
 from chairlift.verify.opened import PromptSpec
-from chairlift.verify.subject import LocalSubject
+from chairlift.verify.subject import LocalSubject, ServedSubject
 
 NUM_PROMPTS = 500
 
@@ -26,7 +27,22 @@ class ContestSubject(LocalSubject):
         model = self.opened.model
         encode = load_tokenizer(model.source, model.settings.tokenizer).encode
         ends = tuple(token for token in model.config.eos_ids if token < model.config.vocab_size)
-        return [
-            Case(tuple(encode(text)), SamplingParams(temperature=0.0, max_tokens=count, stop_token_ids=ends, seed=0))
-            for text, count in self._prompts
-        ]
+        return _cases(self._prompts, encode, ends)
+
+
+class ServedContestSubject(ServedSubject):
+    """A server, asked the same; it knows which tokens end a text."""
+
+    def __init__(self, url: str, logits: Path | None, prompts: Sequence[Prompt]) -> None:
+        super().__init__(url, logits)
+        self._prompts = prompts
+
+    def cases(self, spec: PromptSpec) -> list[Case]:
+        return _cases(self._prompts, self.encode, ())
+
+
+def _cases(prompts: Sequence[Prompt], encode: Callable[[str], list[int]], ends: tuple[int, ...]) -> list[Case]:
+    return [
+        Case(tuple(encode(text)), SamplingParams(temperature=0.0, max_tokens=count, stop_token_ids=ends, seed=0))
+        for text, count in prompts
+    ]

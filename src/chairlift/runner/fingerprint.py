@@ -6,7 +6,6 @@ use, not with the batch, the cache or the load. Differences that those two steps
 
 from hashlib import blake2b
 
-from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.runner.hooks import LogitsRecorder, ShowsLogits
 from chairlift.runner.start.synthetic_steps import GREEDY, run, synthetic_step
@@ -19,7 +18,7 @@ _BYTES = 4
 def fingerprint(runner: ShowsLogits, limits: Limits) -> str:
     """Must run before any request, as `warm_up` must. A context of less than 49 tokens is used whole."""
     length = min(_LENGTH, limits.max_model_len - 1, limits.max_pool_tokens - 1)
-    rows = LogitsRecorder({RequestId(-1)})
+    rows = LogitsRecorder(lambda request, _: request == -1)
     runner.on_logits = rows
     for start in range(0, length, limits.max_step_tokens):
         span = start, min(limits.max_step_tokens, length - start)

@@ -1,7 +1,7 @@
 """Hooks of a runner: the logits that tokens are chosen from, and the layers of a step. Unset they cost nothing."""
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -50,15 +50,15 @@ class _InFlight(NamedTuple):
 
 
 class LogitsRecorder:
-    """Keeps the rows of the wanted requests. On a GPU it does not wait while steps are launched."""
+    """Keeps the rows that are wanted, by request and position. On a GPU it does not wait while steps are launched."""
 
-    def __init__(self, wanted: Collection[RequestId]) -> None:
+    def __init__(self, wanted: Callable[[RequestId, int], bool]) -> None:
         self._wanted = wanted
         self._in_flight: deque[_InFlight] = deque()
         self._kept: list[LogitsRow] = []
 
     def __call__(self, requests: Sequence[RequestId], positions: Sequence[int], logits: Tensor) -> None:
-        indices = [i for i, request in enumerate(requests) if request in self._wanted]
+        indices = [i for i, row in enumerate(zip(requests, positions, strict=True)) if self._wanted(*row)]
         if not indices:
             return
         rows = logits.index_select(0, to_device(np.array(indices), logits.device))  # a copy

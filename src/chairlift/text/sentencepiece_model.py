@@ -5,10 +5,10 @@ with plain text, is refused with its path.
 """
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from chairlift.config.protobuf import Field, fields
 from chairlift.core.errors import InvalidConfig
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -47,16 +47,16 @@ def _model(data: bytes) -> PieceModel:
     pieces: list[str] = []
     scores: list[float] = []
     types: list[int] = []
-    trainer: dict[int, int | bytes] = {}
-    normalizer: dict[int, int | bytes] = {}
-    for field, value in _fields(data):
-        if field == 1:
-            piece = dict(_fields(_message(value)))
-            pieces.append(_message(piece.get(1, b"")).decode())
-            scores.append(struct.unpack("<f", _message(piece[2]))[0] if 2 in piece else 0.0)
-            types.append(_number(piece.get(3, NORMAL)))
-        elif field in (2, 3):
-            (trainer if field == 2 else normalizer).update(_fields(_message(value)))
+    trainer: dict[int, Field] = {}
+    normalizer: dict[int, Field] = {}
+    for field in fields(memoryview(data)):
+        if field.number == 1:
+            piece = _by_number(field)
+            pieces.append(piece[1].text if 1 in piece else "")
+            scores.append(struct.unpack("<f", piece[2].data)[0] if 2 in piece else 0.0)
+            types.append(_number(piece, 3, NORMAL))
+        elif field.number in (2, 3):
+            (trainer if field.number == 2 else normalizer).update(_by_number(field))
     if not pieces:
         raise ValueError("it holds no pieces")
     _refuse_other_kinds(trainer, normalizer)
@@ -64,77 +64,38 @@ def _model(data: bytes) -> PieceModel:
         pieces=pieces,
         scores=scores,
         types=types,
-        adds_prefix_space=bool(_number(normalizer.get(3, 1))),
-        unk_id=_token_id(trainer.get(40, 0), len(pieces)),
-        bos_id=_token_id(trainer.get(41, 1), len(pieces)),
-        eos_id=_token_id(trainer.get(42, 2), len(pieces)),
+        adds_prefix_space=bool(_number(normalizer, 3, 1)),
+        unk_id=_token_id(_number(trainer, 40, 0), len(pieces)),
+        bos_id=_token_id(_number(trainer, 41, 1), len(pieces)),
+        eos_id=_token_id(_number(trainer, 42, 2), len(pieces)),
     )
 
 
-def _refuse_other_kinds(trainer: dict[int, int | bytes], normalizer: dict[int, int | bytes]) -> None:
-    kind = _number(trainer.get(3, 1))
-    rules = _message(normalizer.get(1, b"")).decode(errors="replace") or "unnamed"
+def _refuse_other_kinds(trainer: dict[int, Field], normalizer: dict[int, Field]) -> None:
+    kind = _number(trainer, 3, 1)
+    rules = (bytes(normalizer[1].data).decode(errors="replace") if 1 in normalizer else "") or "unnamed"
+    has_rules = 2 in normalizer and len(normalizer[2].data) > 0
     unsupported = {
         f"a SentencePiece model of type {_MODEL_TYPES.get(kind, str(kind))} is not supported; only BPE is": kind != 2,
-        "a SentencePiece model with the space behind the word is not supported": _number(trainer.get(24, 0)),
-        f"the SentencePiece normalizer {rules} is not supported; only identity is": _message(normalizer.get(2, b"")),
-        "a SentencePiece model that removes extra whitespace is not supported": _number(normalizer.get(4, 1)),
-        "a SentencePiece model that does not escape whitespace is not supported": not _number(normalizer.get(5, 1)),
+        "a SentencePiece model with the space behind the word is not supported": _number(trainer, 24, 0),
+        f"the SentencePiece normalizer {rules} is not supported; only identity is": has_rules,
+        "a SentencePiece model that removes extra whitespace is not supported": _number(normalizer, 4, 1),
+        "a SentencePiece model that does not escape whitespace is not supported": not _number(normalizer, 5, 1),
     }
     for message, is_used in unsupported.items():
         if is_used:
             raise InvalidConfig(message)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) for each field of a message; a value is an integer or the field's bytes."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            number, at = _varint(data, at)
-            yield key >> 3, number
-            continue
-        if kind == 2:
-            length, at = _varint(data, at)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"unknown wire type {kind} at byte {at}")
-        if length > len(data) - at:
-            raise ValueError(f"a field at byte {at} runs past the end")
-        yield key >> 3, data[at : at + length]
-        at += length
+def _by_number(field: Field) -> dict[int, Field]:
+    return {each.number: each for each in field.fields()}
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise ValueError("it ends in the middle of a number")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError(f"a number at byte {at} is longer than 64 bits")
+def _number(message: dict[int, Field], number: int, default: int) -> int:
+    return message[number].integer if number in message else default
 
 
-def _message(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("a number stands where bytes belong")
-    return value
-
-
-def _number(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise ValueError("bytes stand where a number belongs")
-    return value
-
-
-def _token_id(value: int | bytes, num_pieces: int) -> int | None:
-    number = _number(value)
+def _token_id(number: int, num_pieces: int) -> int | None:
     if number >= 1 << 63:
         return None  # -1: the model has no such token
     return number if number < num_pieces else None

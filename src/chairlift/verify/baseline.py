@@ -15,9 +15,10 @@ import msgspec
 from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig, InvalidRequest
 from chairlift.core.params import SamplingParams
-from chairlift.verify import contest
+from chairlift.telemetry import logit_files
+from chairlift.telemetry.logit_files import Logits
 from chairlift.verify.cases import Case
-from chairlift.verify.output import Logits, Outputs, SampleKey, SampleOutput, summarise
+from chairlift.verify.output import Outputs, SampleKey, SampleOutput, summarise
 
 FILE = "verify.json"
 FORMAT, FORMAT_VERSION = "chairlift-verify", 1
@@ -43,7 +44,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     dtype: str = ""  # empty: unknown, as over HTTP
     about: dict[str, Any] = {}  # what else the bits depend on, for the record
-    every: int = contest.EVERY
+    every: int = logit_files.EVERY
     requests: list[StoredSample]
 
     def cases(self) -> list[Case]:
@@ -59,7 +60,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Sequence[Case], outputs: Outputs) -> int:
     """Writes the files and returns the number of rows in them. The index comes last: without it a folder is partial."""
     try:
-        (folder / contest.FOLDER).mkdir(parents=True, exist_ok=True)
+        (folder / logit_files.FOLDER).mkdir(parents=True, exist_ok=True)
         stored = [_keep(folder, i, key, cases[key.case], outputs) for i, key in enumerate(sorted(outputs))]
         baseline = Baseline(chairlift=VERSION, model=model, dtype=dtype, about=about, requests=stored)
         (folder / FILE).write_text(json.dumps(msgspec.to_builtins(baseline), indent=1), encoding="utf-8")
@@ -68,16 +69,10 @@ def save(folder: Path, model: str, dtype: str, about: dict[str, Any], cases: Seq
     return sum(len(one.files) for one in stored)
 
 
-def check_new(folder: Path) -> None:
-    """Refuses a folder with content: baselines are never mixed."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidConfig(f"--save {folder}: is there already; name a new folder, or remove it")
-
-
 def keep(output: SampleOutput, position: int, row: Logits) -> None:
     """Stores a summary of a row, and at every 100th position all of it."""
     summarise(output, position, row)
-    if position % contest.EVERY == 0:
+    if position % logit_files.EVERY == 0:
         output.rows[position] = row
 
 
@@ -85,8 +80,8 @@ def _keep(folder: Path, index: int, key: SampleKey, case: Case, outputs: Outputs
     output = outputs[key]
     files = {}
     for position, row in sorted(output.rows.items()):
-        path = contest.path_of(folder, index, contest.name_of(case.prompt, output.tokens, position))
-        contest.write(path, row)
+        path = logit_files.path_of(folder, index, logit_files.name_of(case.prompt, output.tokens, position))
+        logit_files.write(path, row)
         files[str(position)] = path.name
     rows = [output.summaries[len(case.prompt) - 1 + i] for i in range(len(output.tokens))]
     return StoredSample(
@@ -132,7 +127,7 @@ def _check(path: Path, stored: StoredSample) -> None:
     for position, name in stored.files.items():
         if not position.isdigit() or Path(name).name != name:
             raise InvalidConfig(
-                f"{where}: files must name files in {contest.FOLDER} by position, has {position}: {name}"
+                f"{where}: files must name files in {logit_files.FOLDER} by position, has {position}: {name}"
             )
 
 

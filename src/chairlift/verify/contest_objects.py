@@ -20,8 +20,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.verify import contest
-from chairlift.verify.output import Logits
+from chairlift.telemetry import logit_files
+from chairlift.telemetry.logit_files import Logits
 
 FOLDER = "file_npy_objects"
 
@@ -30,8 +30,8 @@ def add_objects(folder: Path) -> None:
     """Writes the rows of a stored run once more."""
     try:
         (folder / FOLDER).mkdir()
-        for path in sorted((folder / contest.FOLDER).glob("*.npy")):
-            _write(folder / FOLDER / path.name, contest.read(path))
+        for path in sorted((folder / logit_files.FOLDER).glob("*.npy")):
+            _write(folder / FOLDER / path.name, logit_files.read(path))
     except OSError as error:
         raise InvalidConfig(f"{folder / FOLDER}: cannot be written: {error.strerror or error}") from error
 

@@ -17,7 +17,7 @@ from chairlift.config.model import LayerSpec, ModelConfig, Rotation
 from chairlift.config.tensors import LayerTensors, Part, end_tensors, layer_tensors
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
-from chairlift.verify.output import Logits
+from chairlift.telemetry.logit_files import Logits
 
 
 def logits_of(

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from chairlift.verify.output import Logits, Outputs, SampleOutput, log_softmax
+from chairlift.telemetry.logit_files import Logits
+from chairlift.verify.output import Outputs, SampleOutput, log_softmax
 
 _NO_ROW: Logits = np.empty(0, np.float32)
 

@@ -52,7 +52,7 @@ def drive(
 ) -> WorldResult:
     """Runs until all have ended and keeps the outputs of `wanted`. `runner` is the innermost one of the engine."""
     result = WorldResult()
-    seen = LogitsRecorder(wanted)
+    seen = LogitsRecorder(lambda request, _: request in wanted)
     lengths = {request.id: len(request.prompt) for entry in script for request in entry.samples}
     result.outputs = {key: SampleOutput(lengths[request]) for request, key in wanted.items()}
     runner.on_logits = seen

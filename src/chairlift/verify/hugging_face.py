@@ -1,6 +1,6 @@
 """Hugging Face transformers as a second reference, where it is installed.
 
-A folder is opened by transformers itself; for a GGUF file and for random weights it reads the configuration and is
+A folder is opened by transformers itself; for other files and for random weights it reads the configuration and is
 filled with our tensors. In float32 on the CPU, with weights rounded to what the runner keeps them in.
 """
 
@@ -16,11 +16,12 @@ import torch
 from chairlift.build import ResolvedModel
 from chairlift.config.families.known import BY_ARCHITECTURE
 from chairlift.config.model import ModelConfig, Rotation
+from chairlift.config.source import config_json
 from chairlift.config.tensors import expected_parts, weight_bytes
 from chairlift.runner.machine import hardware
 from chairlift.runner.weights.assemble import in_order
 from chairlift.runner.weights.source import TensorSource
-from chairlift.verify.output import Logits
+from chairlift.telemetry.logit_files import Logits
 
 _CPU = torch.device("cpu")
 _GIB = 2**30
@@ -59,7 +60,8 @@ def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: 
     transformers: Any = import_module("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    if model.source.kind == "folder" and model.settings.load_format != "dummy":
+    has_own = model.source.kind == "folder" and model.source.model_cfg is None
+    if has_own and model.settings.load_format != "dummy":
         reference = transformers.AutoModelForCausalLM.from_pretrained(
             model.source.path, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )
@@ -71,12 +73,15 @@ def _opened(model: ResolvedModel, tensors: Callable[[], TensorSource], rounded: 
 
 
 def _built(transformers: Any, model: ResolvedModel, tensors: TensorSource, rounded: torch.dtype) -> Any:
-    config, path = model.config, model.source.path
-    folder, file = (path, None) if model.source.kind == "folder" else (path.parent, path.name)
-    facts = transformers.AutoConfig.from_pretrained(folder, gguf_file=file, local_files_only=True)
-    facts._attn_implementation = "eager"
-    if file is not None:
+    config, source = model.config, model.source
+    if source.kind == "gguf":
+        path = source.path
+        facts = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
         _complete(facts, config)
+    else:
+        model_type = BY_ARCHITECTURE[config.architecture].model_type
+        facts = transformers.AutoConfig.for_model(**{**config_json(source), "model_type": model_type})
+    facts._attn_implementation = "eager"
     with import_module("transformers.initialization").no_init_weights():
         reference = transformers.AutoModelForCausalLM.from_config(facts)
     names = BY_ARCHITECTURE[config.architecture].names

@@ -3,14 +3,12 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chairlift.core.ids import RequestId
-
-Logits = NDArray[np.floating[Any]]
+from chairlift.telemetry.logit_files import Logits
 
 
 class SampleKey(NamedTuple):

@@ -13,11 +13,12 @@ from chairlift.config.settings import Settings
 from chairlift.runner.machine import hardware
 from chairlift.runner.start.load import open_tensors
 from chairlift.runner.weights.source import TensorSource
+from chairlift.telemetry.logit_files import Logits
 from chairlift.verify import dense, hugging_face
 from chairlift.verify.cases import check, greedy
 from chairlift.verify.deviation import Deviation
 from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
-from chairlift.verify.output import Logits, Outputs
+from chairlift.verify.output import Outputs
 from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport, Watch
 from chairlift.verify.rounded import RoundedTensors
 from chairlift.verify.tolerance import Tolerance

@@ -21,6 +21,8 @@ def save(folder: Path, subject: Subject, spec: PromptSpec, watch: Watch) -> Veri
     if num_tokens < LEAST_ROWS:
         few = f"fewer than {LEAST_ROWS} tokens are too little to compare with"
         report.notes.append(f"{few}; store more with --num-prompts or --tokens")
+    if subject.unproven:
+        report.notes.append(subject.unproven)
     return report.settle(
         Verdict.PASS, f"stored {len(outputs)} texts of {num_tokens:,} tokens and {num_files} rows of logits in {folder}"
     )
@@ -51,4 +53,6 @@ def against_folder(folder: Path, subject: Subject, spec: PromptSpec, watch: Watc
         compare_files(folder, cases, outputs, report)
     else:
         compare(folder, baseline, outputs, report)
+    if subject.unproven and report.verdict is Verdict.PASS:
+        report.settle(Verdict.NOTHING, subject.unproven)
     return report

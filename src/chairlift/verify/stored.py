@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chairlift.core.errors import InvalidConfig
+from chairlift.telemetry import logit_files
 from chairlift.verify import contest
 from chairlift.verify.baseline import Baseline, StoredSample
 from chairlift.verify.cases import Case
 from chairlift.verify.deviation import Deviation
 from chairlift.verify.output import Outputs, SampleKey, SampleOutput
 from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
+
+_Pair = logit_files.Name | str  # a name, or the digest of all tokens before a row
 
 
 @dataclass(slots=True)
@@ -53,7 +56,7 @@ def _compare_one(
     was = SampleOutput(len(stored.prompt), stored.tokens)
     for position, name in stored.files.items():
         if int(position) <= first + same and int(position) in output.rows:
-            row = contest.read(folder / contest.FOLDER / name)
+            row = logit_files.read(folder / logit_files.FOLDER / name)
             was.rows[int(position)] = row
             agree.files.append(contest.is_close(row, output.rows[int(position)]))
     deviation.add_output(was, replace(output, rows={position: output.rows[position] for position in was.rows}))
@@ -83,23 +86,30 @@ def _judge(report: VerifyReport, deviation: Deviation, agree: Agreement) -> None
         report.settle(Verdict.PASS, f"{deviation.num_texts} texts of {deviation.num_tokens:,} tokens, none altered")
 
 
+def _prefix(prompt: Sequence[int], output: Sequence[int], position: int) -> str:
+    return logit_files.prefix_digest([*prompt, *output][: position + 1])
+
+
 def compare_files(folder: Path, cases: Sequence[Case], outputs: Outputs, report: VerifyReport) -> None:
-    """Compares with rows that the contest's own check stored: files without an index."""
-    stored: dict[contest.Name, list[tuple[float, Path]]] = {}
-    inside = folder / contest.FOLDER
+    """Compares with rows that the contest's own check or a server stored. A server's pair by all tokens before them,
+    the contest's by name, in the order of their times."""
+    prefixes = logit_files.read_index(folder)
+    stored: dict[_Pair, list[tuple[float, Path]]] = {}
+    inside = folder / logit_files.FOLDER
     for path in sorted((inside if inside.is_dir() else folder).glob("*.npy")):
-        if (parsed := contest.parse(path)) is not None:
-            stored.setdefault(parsed[1], []).append((parsed[0], path))
-    found: dict[contest.Name, list[tuple[SampleKey, int]]] = {}
+        if (parsed := logit_files.parse(path)) is not None:
+            stored.setdefault(prefixes.get(path.name, parsed[1]), []).append((parsed[0], path))
+    found: dict[_Pair, list[tuple[SampleKey, int]]] = {}
     for key, output in sorted(outputs.items()):
         for position in sorted(output.rows):
-            if position % contest.EVERY == 0:
-                name = contest.name_of(cases[key.case].prompt, output.tokens, position)
-                found.setdefault(name, []).append((key, position))
+            if position % logit_files.EVERY == 0:
+                text = cases[key.case].prompt, output.tokens, position
+                pair = _prefix(*text) if prefixes else logit_files.name_of(*text)
+                found.setdefault(pair, []).append((key, position))
     deviation, num_far = Deviation(), 0
-    for name in sorted(stored.keys() & found.keys()):
-        for (_, path), (key, position) in zip(sorted(stored[name]), found[name], strict=False):
-            row, now = contest.read(path), outputs[key].rows[position]
+    for pair, files in stored.items():
+        for (_, path), (key, position) in zip(sorted(files), found.get(pair, ()), strict=False):
+            row, now = logit_files.read(path), outputs[key].rows[position]
             deviation.add_row(row, now)
             num_far += not contest.is_close(row, now)
     report.comparisons.append(Comparison("stored rows", deviation))

@@ -1,19 +1,23 @@
 """The subject of a stored run or a comparison with one: the engine here, or a server, as it is configured."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
+from chairlift.telemetry.logit_files import EVERY
 from chairlift.verify.baseline import keep
 from chairlift.verify.cases import Case, check, fitted, greedy, prompts_of
-from chairlift.verify.contest import EVERY
 from chairlift.verify.opened import OpenedModel, PromptSpec, check_memory, prompts_for
 from chairlift.verify.output import Outputs, RowSummary
 from chairlift.verify.served import Served
+from chairlift.verify.served_rows import ServedRows
 
 
 class LocalSubject:
+    unproven = ""
+
     def __init__(self, settings: Settings) -> None:
         self.opened = OpenedModel.open(settings)
         self.model, self.dtype, self.version = self.opened.model.name, self.opened.loaded.dtype, VERSION
@@ -35,6 +39,19 @@ class LocalSubject:
 class ServedSubject(Served):
     dtype = ""  # unknown
 
+    def __init__(self, url: str, logits: Path | None = None) -> None:
+        """`logits`: the folder that the server writes rows to."""
+        super().__init__(url)
+        self._rows = None if logits is None else ServedRows(logits)
+
+    @property
+    def unproven(self) -> str:
+        """What a comparison lacks; empty: nothing."""
+        if self._rows is None or not self._rows.num_missing:
+            return ""
+        missing, expected = self._rows.num_missing, self._rows.num_expected
+        return f"{missing} of {expected} rows of logits were not written by the server; its log says why"
+
     def about(self) -> dict[str, Any]:
         return {"model": self.model, "url": self.url}
 
@@ -52,6 +69,8 @@ class ServedSubject(Served):
         for output in outputs.values():
             output.summaries = {position: RowSummary(float(row[0]), "") for position, row in output.rows.items()}
             output.rows = {}
+        if self._rows is not None:
+            self._rows.give(cases, outputs)
         return outputs
 
 

@@ -61,6 +61,11 @@ def test_keys_that_are_not_known_are_named_once(
         (["--against", "batch", "--num-prompts", "0"], "--num-prompts must be a whole number"),
         (["--against", "batch", "--prompts", "nowhere.txt"], "nowhere.txt: cannot be read"),
         (["--against", "batch", "--json", "nowhere/x.json"], "--json must be a file in an existing folder"),
+        (
+            ["--against", "batch", "--url", "http://x", "--logits", "."],
+            "--logits: is for --url with --save or --against",
+        ),
+        (["--save", "x", "--logits", "."], "--logits: is for --url with --save or --against"),
         (["--save", "."], "--save .: is there already"),
     ],
 )

@@ -85,12 +85,13 @@ def test_a_full_file_becomes_options(tmp_path: Path) -> None:
 
 
 def test_dead_keys_are_named_in_one_warning(tmp_path: Path) -> None:
-    _, dead, tokenizer = serve(tmp_path, FULL, model="org/name").warnings
+    _, dead, tokenizer, model_cfg = serve(tmp_path, FULL, model="org/name").warnings
     for key in ("model_path.prefill_model", "model_config.zactivate_len", "serving_config.agent_ports", "fa_config."):
         assert key in dead
     for key in ("decode_batch_size", "server_port", "num_blocks", "page_attention", "fastserve", "batching_strategy"):
         assert key not in dead
     assert "tokenizer.vocab_file /no/such/tokenizer.model does not exist" in tokenizer
+    assert "model_config.model_cfg_path /models/model.yaml does not exist" in model_cfg
 
 
 def test_a_prefill_batch_does_what_it_did_nothing_under_page_attention(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 import httpx
 import huggingface_hub
 import pytest
+import torch
 from huggingface_hub import errors
 
 from chairlift.config import source
 from chairlift.config.source import Source, load_model_config, locate
 from chairlift.core.errors import InvalidConfig
+from fakes.ckpt import write_ckpt
 
 
 def folder_with(folder: Path, *names: str) -> Path:
@@ -41,6 +43,40 @@ def test_a_gguf_file_is_served_under_its_stem(tmp_path: Path) -> None:
     path = tmp_path / "tiny.Q4_0.gguf"
     path.write_bytes(b"")
     assert locate(str(path)) == Source("gguf", path, "tiny.Q4_0")
+
+
+def test_a_checkpoint_of_mindspore_is_served_under_its_name(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "m", "config.json")
+    path = write_ckpt(folder / "llama.ckpt", {"w": torch.ones(2)})
+    assert locate(str(path)) == Source("ckpt", path, "llama")
+    assert locate(str(folder)) == Source("ckpt", folder, "m")
+
+
+def test_safetensors_go_before_a_checkpoint_beside_them(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "m", "config.json", "model.safetensors", "llama.ckpt")
+    assert locate(str(folder)).kind == "folder"
+
+
+@pytest.mark.parametrize("start", [b"PK\x03\x04", b"\x80\x02}q\x00."])
+def test_a_checkpoint_that_is_a_pickle_is_refused_and_called_one(tmp_path: Path, start: bytes) -> None:
+    folder = folder_with(tmp_path / "m", "config.json")
+    (folder / "model.ckpt").write_bytes(start)
+    for model in (folder, folder / "model.ckpt"):
+        with pytest.raises(InvalidConfig, match=r"model\.ckpt: is a pickle, which can run code"):
+            locate(str(model))
+
+
+def test_two_descriptions_are_refused_unless_one_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    path = write_ckpt(folder / "llama.ckpt", {"w": torch.ones(2)})
+    with pytest.raises(InvalidConfig, match="nor a MindFormers YAML"):
+        locate(str(folder))
+    for name in ("a.yaml", "b.yml"):
+        (folder / name).write_text("model_config: {num_layers: 1}")
+    (folder / "other.yaml").write_text("seed: 1")
+    with pytest.raises(InvalidConfig, match=r"both a\.yaml and b\.yml describe a model; name one with --model-cfg"):
+        locate(str(path))
+    assert locate(str(folder), model_cfg=folder / "b.yml").model_cfg == folder / "b.yml"
 
 
 def test_random_weights_need_only_a_configuration(tmp_path: Path) -> None:

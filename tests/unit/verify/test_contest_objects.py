@@ -7,26 +7,27 @@ import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidConfig
-from chairlift.verify import contest, contest_objects
-from chairlift.verify.contest import Name
+from chairlift.telemetry import logit_files
+from chairlift.telemetry.logit_files import Name
+from chairlift.verify import contest_objects
 from fakes import contest_gates
 
 Gate = Callable[[Path, Path], int]
 NAMES = [Name("1.020355.0915.0278.0", 100), Name("1.020355.0915.0278.0", 200), Name("1", 0), Name("1", 0)]
 GATES = [
     (contest_gates.first, contest_objects.FOLDER),
-    (contest_gates.second, contest.FOLDER),
-    (contest_gates.third, contest.FOLDER),
+    (contest_gates.second, logit_files.FOLDER),
+    (contest_gates.third, logit_files.FOLDER),
 ]
 
 
 def stored(folder: Path, off: float = 0.0) -> Path:
     """Four rows, the last of them off."""
-    (folder / contest.FOLDER).mkdir(parents=True)
+    (folder / logit_files.FOLDER).mkdir(parents=True)
     for index, name in enumerate(NAMES):
         row = np.linspace(index, 9, 50, dtype=np.float32)
         row[-1] += off * (index == 3)
-        contest.write(contest.path_of(folder, index, name), row)
+        logit_files.write(logit_files.path_of(folder, index, name), row)
     contest_objects.add_objects(folder)
     return folder
 
@@ -59,8 +60,8 @@ def test_each_release_judges_a_run_by_tensors_of_the_contest(
 ) -> None:
     base, new = tmp_path / "base", stored(tmp_path / "new", off)
     base.mkdir()
-    for path in sorted((stored(tmp_path / "same") / contest.FOLDER).iterdir()):
-        tensors = np.array([Tensor(float(value)) for value in contest.read(path)], object)
+    for path in sorted((stored(tmp_path / "same") / logit_files.FOLDER).iterdir()):
+        tensors = np.array([Tensor(float(value)) for value in logit_files.read(path)], object)
         np.save(base / path.name, tensors.reshape(shape), allow_pickle=True)
     assert gate(base, new / inside) == num_close
 
@@ -69,4 +70,4 @@ def test_objects_name_nothing_but_the_standard_library_and_the_front_of_numpy(tm
     path = next((stored(tmp_path / "run") / contest_objects.FOLDER).iterdir())
     assert b"_core" not in path.read_bytes() and b"chairlift" not in path.read_bytes()
     with pytest.raises(InvalidConfig, match="compare with the file_npy that lies beside it"):
-        contest.read(path)
+        logit_files.read(path)

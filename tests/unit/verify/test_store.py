@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chairlift.config.values import check_new
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.start import load
 from chairlift.verify import baseline
@@ -175,5 +176,5 @@ def test_an_interrupted_comparison_is_partial(
 
 def test_a_folder_that_holds_something_is_never_written_to(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="is there already"):
-        baseline.check_new(stored)
-    baseline.check_new(tmp_path / "new")
+        check_new(stored, "--save")
+    check_new(tmp_path / "new", "--save")

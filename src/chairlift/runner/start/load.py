@@ -40,6 +40,7 @@ from chairlift.runner.memory.sizing import limits_without_pool, lowered, num_hos
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.start.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.ckpt import CkptTensors
 from chairlift.runner.weights.dummy import DummyTensors
 from chairlift.runner.weights.gguf import GgufTensors
 from chairlift.runner.weights.hf import HfTensors
@@ -172,4 +173,4 @@ def open_tensors(
         return DummyTensors(config, dtype, device)
     if source.kind == "gguf":
         return GgufTensors(read_header(source.path), threads)
-    return HfTensors(source.path)
+    return CkptTensors(source.path) if source.kind == "ckpt" else HfTensors(source.path)

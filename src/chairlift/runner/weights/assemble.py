@@ -4,7 +4,7 @@ Always: every tensor of the source is used or known to be redundant; anything el
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -58,7 +58,7 @@ class Assembly:
 
     def build(self, max_len: int) -> Decoder:
         config = self.config
-        self._refuse_unknown(self.source.names)
+        refuse_unknown(config, self.source)
         tensors = end_tensors(config)
         embedding = self._matrix(tensors.embedding, self.weight_format.ends)
         rotation = cache(lambda turn, head_dim: rotation_table(turn, head_dim, max_len, self._wide).to(self.device))
@@ -112,13 +112,13 @@ class Assembly:
     def _wide(self) -> torch.dtype:
         return torch.promote_types(self.dtype, torch.float32)
 
-    def _refuse_unknown(self, names: Collection[str]) -> None:
-        expected = {part.name for part in expected_parts(self.config)}
-        head = f"{self.config.names.head}.weight"  # some files of tied models have it too
-        for name in sorted(names):
-            if name not in expected and name != head and not _COMPUTED.search(name):
-                file = self.source.file_of(name)
-                raise InvalidConfig(f"{file}: tensor {name} has no place in {self.config.architecture}")
+
+def refuse_unknown(config: ModelConfig, source: TensorSource) -> None:
+    expected = {part.name for part in expected_parts(config)}
+    head = f"{config.names.head}.weight"  # some files of tied models have it too
+    for name in sorted(source.names):
+        if name not in expected and name != head and not _COMPUTED.search(name):
+            raise InvalidConfig(f"{source.file_of(name)}: tensor {name} has no place in {config.architecture}")
 
 
 def in_order(tensor: Tensor, paired_heads: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from chairlift.core.errors import InvalidConfig
 
 _INDEX = "model.safetensors.index.json"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_PICKLES = ("*.bin", "*.pt", "*.pth")
 
 
 class HfTensors:
