@@ -20,7 +20,7 @@ ANY_TEXT = r"(?s:.*)"
 _GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 _META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/-]")
 # What a schema says of itself in "x-guidance" gives way to these.
-_BLANKS = r"[ \t]{0,2}|\n[ \t]{0,20}"  # between the parts of JSON: none, a few, or one line break with its indent
+_BLANKS = r"[ \t]{0,2}|\n(?: {0,24}|\t{0,8})"  # between the parts of JSON: none, a few, or a line break with its indent
 JSON_OPTIONS: dict[str, Any] = {
     "item_separator": ",", "key_separator": ":", "whitespace_flexible": True, "whitespace_pattern": _BLANKS,
     "coerce_one_of": False, "lenient": False, "json_allow_general_unicode_escapes": True,
