@@ -77,7 +77,7 @@ def let_threads_sleep() -> None:
 def load(model: ResolvedModel) -> "Loaded":
     """Loads the weights and warms the runner up."""
     let_threads_sleep()
-    if model.settings.device != "cpu":
+    if model.settings.device in ("auto", "cuda"):
         preload()
     from chairlift.runner.start.load import load_runner
 

@@ -32,6 +32,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
 Group = Literal["model", "engine", "server", "record"]
+MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
     "KV blocks (default: a quarter of free memory, 256 MiB for the embedded model, up to half where one request of "
@@ -84,7 +85,9 @@ class Settings:
     )
     load_format: str = _model("auto", *_choice("auto", "dummy"), "dummy: random weights, for measuring")
     device: str = _model(
-        "auto", *_choice("auto", "cpu", "cuda", *UNTRIED_DEVICES), "where to compute; auto: cuda, else cpu"
+        "auto",
+        *_choice("auto", "cpu", "cuda", *MINDSPORE_DEVICES, *UNTRIED_DEVICES),
+        "where to compute; auto: cuda, else cpu; mindspore: by that framework, on ascend, else cpu",
     )
     dtype: str = _model("auto", *_choice("auto", *DTYPES), "what to compute in")
     kv_dtype: str = _model("auto", *_choice("auto", "int8", "fp8"),
@@ -196,11 +199,17 @@ class Settings:
             raise InvalidConfig("log_prompts adds prompts and answers to the lines of log_requests: set that too")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidConfig("tls_cert and tls_key belong together: give both, or neither")
+        if self.is_mindspore and self.kernels != "auto":
+            raise InvalidConfig(f"kernels {self.kernels}: device {self.device} has its own; leave --kernels out")
         if self.exact:
             self._check_exact()
         steps, running = self.max_step_tokens, self.max_running
         if steps is not None and running is not None and steps < running:
             raise InvalidConfig(f"max_step_tokens {steps} must be at least max_running {running}")
+
+    @property
+    def is_mindspore(self) -> bool:
+        return self.device in MINDSPORE_DEVICES
 
     @property
     def connections_per_address(self) -> int:

@@ -136,6 +136,8 @@ def compile_ahead(
 
 def check_exact(kernels: str, device: torch.device) -> None:
     """Refuses `exact` where the kernels are not."""
+    if kernels == "mindspore":
+        raise InvalidConfig("exact: MindSpore's products add up by the number of rows; use --device cpu")
     if kernels == "torch" and device.type != "cpu":
         ways_out = "--kernels triton or --device cpu" if device.type == "cuda" else "--device cpu"
         raise InvalidConfig(

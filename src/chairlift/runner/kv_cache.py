@@ -7,6 +7,7 @@ Always: every value is finite until the model itself writes something else. Know
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,6 +20,16 @@ from chairlift.runner.machine.to_device import to_device
 
 Moves = Sequence[BlockCopy] | NDArray[np.int32]  # (source, target) each
 _SCALE_BYTES = 4  # of a head of int8: a float behind its bytes
+
+
+class Cache(Protocol):
+    """What a runner needs of a cache; the rest is between it and its model."""
+
+    block_size: int
+
+    def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
+        """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
+        Copies happen as if all at once."""
 
 
 def kv_bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
@@ -50,8 +61,6 @@ class KvCache:
         self._host_memory = [_host_zeros((num_host_blocks, *m.shape[1:]), m.dtype, device) for m in self._memory]
 
     def move_blocks(self, swap_outs: Moves = (), swap_ins: Moves = (), copies: Moves = ()) -> None:
-        """To host memory, back from it and on the device, in this order: a block may be vacated and filled in one step.
-        Copies happen as if all at once."""
         self._move(swap_outs, self._memory, self._host_memory)
         self._move(swap_ins, self._host_memory, self._memory)
         self._move(copies, self._memory, self._memory)

@@ -10,13 +10,13 @@ A branch's output is added together with the next norm, in one operation.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from chairlift.config.model import LayerSpec, ModelConfig
-from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.kv_cache import Cache, KvCache
 from chairlift.runner.ops import Attention, Batch, Ops, Weight
 
 OnLayer = Callable[[], None]  # called before each layer
@@ -26,7 +26,10 @@ def nothing() -> None:
     """The hook of a run without one."""
 
 
-class Model(Protocol):
+Kv = TypeVar("Kv", bound=Cache, contravariant=True)
+
+
+class Model(Protocol[Kv]):
     """What a runner needs of a decoder."""
 
     @property
@@ -34,7 +37,7 @@ class Model(Protocol):
     @property
     def ops(self) -> Ops: ...
 
-    def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
+    def hidden(self, batch: Batch, kv: Kv, on_layer: OnLayer = nothing) -> Tensor:
         """Writes the keys and values of every token and returns the head's inputs. -> [T, E]"""
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chairlift.build import find_model
 from chairlift.config.processors import num_processors
-from chairlift.config.settings import UNTRIED_DEVICES, Settings
+from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
 from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
 from chairlift.live.recovery.step_note import StepNote
@@ -147,6 +147,10 @@ def _start_reloading(reloader: Reloader, server: Supervisor) -> None:
 
 def _check_device(settings: Settings) -> None:
     """Refuses a missing device before anything starts; imports torch only if there seems to be none."""
+    if settings.is_mindspore:
+        from chairlift.runner.mindspore.installed import check_installed
+
+        check_installed(settings.device)
     if settings.device in UNTRIED_DEVICES or (settings.device == "cuda" and not _has_cuda_driver()):
         from chairlift.runner.machine.hardware import pick_device
 
@@ -163,6 +167,6 @@ def _has_cuda_driver() -> bool:
 
 def _num_front_ends(device: str) -> int:
     """A GPU makes tokens faster than one process can send them, and leaves cores free; a CPU does neither."""
-    if device == "cpu" or not _has_cuda_driver():
+    if device in ("cpu", *MINDSPORE_DEVICES) or not _has_cuda_driver():
         return 1
     return max(1, min(_MAX_FRONT_ENDS, num_processors() // 4))

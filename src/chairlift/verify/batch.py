@@ -79,7 +79,13 @@ def _find_control(
     if kernels != "torch":
         # In float32: torch is slow in bfloat16 on a CPU.
         controls["control on torch's operations"] = replace(
-            plain, kernels="torch", attention="auto", dtype="float32", kv_dtype="auto", quantize="none"
+            plain,
+            device="cpu" if plain.is_mindspore else plain.device,
+            kernels="torch",
+            attention="auto",
+            dtype="float32",
+            kv_dtype="auto",
+            quantize="none",
         )
     for name, control in controls.items():
         gc.collect()

@@ -8,7 +8,7 @@ import psutil
 import torch
 
 from chairlift.config.processors import num_processors
-from chairlift.config.settings import UNTRIED_DEVICES
+from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.machine.instructions import cpu_features, cpuinfo
 
@@ -20,6 +20,9 @@ _DTYPES = {
 
 
 def pick_device(name: str) -> torch.device:
+    """Where torch computes; with MindSpore the host, where tokens are chosen."""
+    if name in MINDSPORE_DEVICES:
+        return torch.device("cpu")
     if name in UNTRIED_DEVICES:
         found = torch.accelerator.current_accelerator(check_available=True)
         if found is None or found.type != name:

@@ -37,6 +37,8 @@ from chairlift.runner.memory.budget import Budget
 from chairlift.runner.memory.gpu import SHARE, GpuMemory
 from chairlift.runner.memory.malloc import return_freed_memory
 from chairlift.runner.memory.sizing import limits_without_pool, lowered, num_host_blocks, with_pool
+from chairlift.runner.mindspore.target import pick_dtype as pick_mindspore_dtype
+from chairlift.runner.mindspore.target import start as start_mindspore
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.start.warm_up import time_recovery, warm_up
 from chairlift.runner.weights.assemble import build_model
@@ -75,10 +77,15 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     device = hardware.pick_device(settings.device)
     # The products of weights in fp8 come out in bfloat16.
     stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
-    dtype = hardware.resolve_dtype(settings.dtype, device, stored)
     threads = settings.threads or hardware.num_cpus()
     torch.set_num_threads(threads)
-    kernels = pick_kernels(settings.kernels, device, dtype, config)
+    target = start_mindspore(settings, threads) if settings.is_mindspore else None
+    if target is None:
+        dtype = hardware.resolve_dtype(settings.dtype, device, stored)
+    else:
+        dtype = pick_mindspore_dtype(settings.dtype, target)
+    own = pick_kernels(settings.kernels, device, dtype, config)
+    kernels = own if target is None else "mindspore"
     if settings.kernels == "auto" and (why := why_missing(fast := fastest(device))):
         _log.warning(
             "the %s kernels cannot be used: they %s; torch's operations take their place and are slower", fast, why
@@ -95,7 +102,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
     gpu = _gpu_memory(settings, device)
     if gpu is not None:
         gpu.check_weights(config, dtype, quantize)
-    ops = make_ops(kernels, threads, settings.exact)
+    ops = make_ops(own, threads, settings.exact)
     weight_format = pick_weight_format(quantize, kernels, dtype, config, ops)
     wait_for_kernels = compile_ahead(
         kernels, ops, device, dtype, kv_dtype, weight_format, config, limits, settings.exact
@@ -108,6 +115,10 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         wait_for_kernels()
 
         def make(limits: Limits, num_host_blocks: int = 0) -> Runner:
+            if target is not None:
+                from chairlift.runner.mindspore.runner import make_runner as make_mindspore_runner
+
+                return make_mindspore_runner(model, target, limits, num_host_blocks, matchers)
             kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, device, num_host_blocks)
             return make_runner(kernels, model, kv, device, limits, flash, settings.exact, matchers)
 
@@ -124,7 +135,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
             _log.warning(line)
         num_host = num_host_blocks(settings, limits, block_bytes)
         runner = make(limits, num_host)
-        warm_up(runner, limits, has_shapes=kernels != "native")
+        warm_up(runner, limits, has_shapes=kernels not in ("native", "mindspore"))
         assert isinstance(runner, ShowsLogits)
         own_fingerprint = fingerprint(runner, limits) if settings.exact else None
         has_choice = settings.preemption == "auto"
@@ -143,7 +154,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         hardware.dtype_name(kv_dtype),
         config.blocks.type_name if config.blocks and quantize == STORED else quantize,
         device.type,
-        kernels if flash is None else f"{kernels} and flashinfer",
+        f"mindspore:{target}" if target else kernels if flash is None else f"{kernels} and flashinfer",
         threads,
         fingerprint=own_fingerprint,
         budget=None if budget is None else replace(budget, kv=limits.num_blocks * block_bytes),

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import DeviceLost, RunnerFailed, RunnerFull
 from chairlift.core.request import Request
 from chairlift.runner.hooks import LogitsHook
-from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.kv_cache import Cache
 from chairlift.runner.memory.full import is_full
 from chairlift.runner.model import Model, OnLayer, nothing
 from chairlift.runner.ops import Batch
@@ -29,11 +30,13 @@ from chairlift.runner.sampling.table import IS_STRUCTURED, BatchTable, Samples
 from chairlift.runner.torch.batching import batch_of, known_tokens
 from chairlift.runner.torch.step_result import make_step_result, score_prompts
 
+Kv = TypeVar("Kv", bound=Cache)
+
 
 class TorchRunner:
-    def __init__(self, model: Model, kv: KvCache, device: torch.device, matchers: Matchers | None = None) -> None:
+    def __init__(self, model: Model[Kv], kv: Kv, device: torch.device, matchers: Matchers | None = None) -> None:
         """matchers: for requests whose answers are held to a shape."""
-        self._model = model
+        self._model: Model[Any] = model
         self._kv = kv
         self._device = device
         self._results: deque[StepResult] = deque()

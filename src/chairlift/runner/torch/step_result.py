@@ -1,6 +1,7 @@
 """From a step's hidden states and logits to its result: tokens, scores, and failed requests."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -23,7 +24,7 @@ Scores = tuple[TokenScore, ...]
 
 def make_step_result(
     plan: StepPlan, requests: Sequence[RequestId], samples: Samples, texts: Sequence[Sequence[int]],
-    changes: Sequence[tuple[int, Changes]], logits: Tensor, prompt_scores: dict[RequestId, Scores], model: Model,
+    changes: Sequence[tuple[int, Changes]], logits: Tensor, prompt_scores: dict[RequestId, Scores], model: Model[Any],
     masks: tuple[list[int], Masks] | None = None,
 ) -> tuple[StepResult, list[range]]:  # fmt: skip
     """The result, and for each sample the rows whose tokens count. logits [S, vocab] of samples and drafts, each of its
@@ -73,7 +74,7 @@ def _runs(plan: StepPlan, chosen: Chosen) -> Iterator[range]:
 
 
 def score_prompts(
-    targets: Iterable[PromptTargets], hidden: Tensor, model: Model, by: Measure | None = None
+    targets: Iterable[PromptTargets], hidden: Tensor, model: Model[Any], by: Measure | None = None
 ) -> list[Scores]:
     """hidden: of all rows of the step, [T, E]."""
     results = []

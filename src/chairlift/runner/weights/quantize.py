@@ -39,6 +39,10 @@ def pick_weight_format(quantize: str, kernels: str, dtype: torch.dtype, config: 
         assert isinstance(ops, NativeOps)
         ends = partial(ops.rounded_weight, INT8)  # 4 bits cost too much accuracy there
         return WeightFormat(ends if quantize == "int8" else partial(ops.rounded_weight, INT4), ends)
+    if kernels == "mindspore":
+        from chairlift.runner.mindspore.weight import MindSporeWeight
+
+        return WeightFormat(MindSporeWeight, MindSporeWeight)
     return WeightFormat(as_stored=quantize == STORED)
 
 

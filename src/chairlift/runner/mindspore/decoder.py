@@ -1,0 +1,109 @@
+"""The decoder in MindSpore's operations: walks the layers of a declared model whose matrices are `MindSporeWeight`s.
+
+A step crosses from torch once, as indices and rows of the embedding, and back once, as the head's inputs; the head's
+product crosses in the same way. Knows batches, nothing of requests.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from chairlift.config.model import AttentionSpec
+from chairlift.runner.mindspore.crossing import to_mindspore, to_torch
+from chairlift.runner.mindspore.kv_cache import MindSporeCache
+from chairlift.runner.mindspore.layer import make_after, make_before, rms_norm
+from chairlift.runner.mindspore.weight import MindSporeWeight
+from chairlift.runner.model import Decoder, Layer, OnLayer, nothing
+from chairlift.runner.ops import Batch
+
+
+class PagedAttention(Protocol):
+    """Attention of layers with such heads, on one kind of device."""
+
+    def shape(self, num_blocks: int) -> tuple[int, ...]:
+        """Of a layer's keys, and of its values."""
+
+    def layout(self, batch: Batch) -> Any:
+        """Where a step's keys and values go, and what its queries see."""
+
+    def attend(self, q: Any, k: Any, v: Any, keys: Any, values: Any, layout: Any) -> Any:
+        """Writes k and v [T, kv_heads, head_dim] to keys and values, and attends each chunk's queries to its own
+        context. q [T, heads * head_dim] -> the same shape"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """A layer with its functions and its tensors, in their order."""
+
+    heads: AttentionSpec
+    rotation: Tensor
+    before: Any
+    before_tensors: tuple[Any, ...]
+    after: Any
+    after_tensors: tuple[Any, ...]
+
+
+class MindSporeDecoder:
+    def __init__(
+        self, decoder: Decoder, block_size: int, attention: Callable[[AttentionSpec, int], PagedAttention]
+    ) -> None:
+        self.config, self.ops, self.logits = decoder.config, decoder.ops, decoder.logits
+        self._decoder, self._block_size = decoder, block_size
+        eps = decoder.config.rms_norm_eps
+        kinds = {layer.spec.attention for layer in decoder.layers}
+        self._attention = {spec: attention(spec, block_size) for spec in kinds}
+        before = cache(lambda spec: make_before(spec, eps))
+        after = cache(lambda spec: make_after(spec, eps))
+        self._layers = [
+            _Walked(
+                layer.spec.attention, layer.attention.rotation, before(layer.spec), _before_tensors(layer),
+                after(layer.spec), _after_tensors(layer),
+            )
+            for layer in decoder.layers
+        ]  # fmt: skip
+        self._norm = to_mindspore(decoder.norm)
+
+    def new_cache(self, num_blocks: int, num_host_blocks: int = 0) -> MindSporeCache:
+        shapes = [self._attention[layer.heads].shape(num_blocks) for layer in self._layers]
+        dtype = str(self._decoder.dtype).removeprefix("torch.")
+        return MindSporeCache(shapes, num_blocks, self._block_size, dtype, num_host_blocks)
+
+    def hidden(self, batch: Batch, kv: MindSporeCache, on_layer: OnLayer = nothing) -> Tensor:
+        decoder = self._decoder
+        layouts = {spec: attention.layout(batch) for spec, attention in self._attention.items()}
+        turns = cache(lambda rotation: _turns(rotation, batch.positions))
+        residual = to_mindspore(decoder.embedding.rows(batch.tokens) * decoder.embedding_factor)
+        for layer, keys, values in zip(self._layers, kv.keys, kv.values, strict=True):
+            on_layer()
+            q, k, v = layer.before(residual, *layer.before_tensors, *turns(layer.rotation))
+            attended = self._attention[layer.heads].attend(q, k, v, keys, values, layouts[layer.heads])
+            residual = layer.after(residual, attended, *layer.after_tensors)
+        return to_torch(rms_norm(residual, self._norm, self.config.rms_norm_eps))
+
+
+def _before_tensors(layer: Layer) -> tuple[Any, ...]:
+    assert isinstance(layer.qkv, MindSporeWeight)
+    norms = layer.attention.q_norm, layer.attention.k_norm
+    return _put(layer.before_attention), layer.qkv.matrix, layer.qkv.bias, *map(_put, norms)
+
+
+def _after_tensors(layer: Layer) -> tuple[Any, ...]:
+    output, gate_up, down = layer.output, layer.gate_up, layer.down
+    assert isinstance(output, MindSporeWeight)
+    assert isinstance(gate_up, MindSporeWeight)
+    assert isinstance(down, MindSporeWeight)
+    norms = layer.after_attention, layer.before_feed_forward
+    return output.matrix, *map(_put, norms), gate_up.matrix, down.matrix, _put(layer.after_feed_forward)
+
+
+def _put(gain: Tensor | None) -> Any:
+    return None if gain is None else to_mindspore(gain)
+
+
+def _turns(rotation: Tensor, positions: Tensor) -> tuple[Any, Any]:
+    """Cosines and sines [T, 1, head_dim / 2] of the step's positions."""
+    cos, sin = rotation[positions].unsqueeze(1).chunk(2, dim=-1)
+    return to_mindspore(cos), to_mindspore(sin)
