@@ -11,6 +11,7 @@ NAMES := $(shell i=$(NEWEST); while test $$i -ge $(OLDEST); do echo python3.$$i;
 PYTHON ?= $(shell for p in $(NAMES); do $$p -c '$(IS_FIT)' >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+MINDSPORE := build/mindspore
 # The first install takes minutes and shows its progress; later ones are quiet.
 PIP = $(BIN)/pip install $(if $(wildcard $@),--quiet) --disable-pip-version-check --constraint constraints.txt
 # An install works without them too.
@@ -20,7 +21,7 @@ WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_nati
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
 CODE := src tests benchmarks examples setup.py
 
-.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu cross wheel clean
+.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -28,6 +29,7 @@ help:
 	@echo "make check   check format, lint, types and contracts and run the default tests: for use while working"
 	@echo "make cross   test the native kernels of both architectures against plain C, the other one's on an emulated processor"
 	@echo "make test-gpu run the tests that need an NVIDIA GPU, with the installed Python and packages"
+	@echo "make test-mindspore install MindSpore into $(MINDSPORE), 1.3 GB, and run the tests that need it"
 	@echo "make chaos   stress real servers with kills, overload, disconnects, stops, hostile requests and files: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
 	@echo "make clients try other people's clients (langchain, instructor, pydantic-ai, npm's ai, ...) against a server"
@@ -110,6 +112,15 @@ clients: $(VENV)/.dev
 test-gpu:
 	PYTHONPATH=src:tests:$$PYTHONPATH $(PYTHON) -m pytest -c /dev/null --rootdir . --import-mode=importlib -q \
 		-p no:cacheprovider -W ignore::pytest.PytestUnknownMarkWarning tests/gpu $(ARGS)
+
+# Beside the environment, not in it: nothing else needs it.
+$(MINDSPORE)/.installed: constraints.txt | $(VENV)/.dev
+	@echo "Installing MindSpore, 0.4 GB to download."
+	@$(PIP) --target $(MINDSPORE) --upgrade mindspore
+	@touch $@
+
+test-mindspore: $(MINDSPORE)/.installed
+	PYTHONPATH=$(MINDSPORE) $(BIN)/pytest -n 0 tests/mindspore $(ARGS)
 
 cross:
 	tests/native/cross.sh

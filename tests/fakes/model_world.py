@@ -12,7 +12,7 @@ from chairlift.core.events import Admitted, Event, Preempted, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.policies.fcfs import Fcfs
-from chairlift.core.ports import Drafter
+from chairlift.core.ports import Drafter, Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.invariants import check
 from chairlift.core.scheduling.preemption import Preemption
@@ -56,12 +56,8 @@ class ModelWorld:
         """Each request's tokens, and how often each kind of event came ("hit": admitted with cached tokens; "swap":
         preempted with its blocks moved out; "more": a token after another of the same step)."""
         preemption = preemption or Preemption()
-        cache = KvCache(
-            self._config, limits.num_blocks, limits.block_size, self._kv_dtype, self._device, preemption.num_host_blocks
-        )
         scheduler = Scheduler(limits, Fcfs(), preemption=preemption, drafter=drafter)
-        runner = TorchRunner(self._model, cache, self._device, self._matchers())
-        engine = Engine(scheduler, runner, CountingClock())
+        engine = Engine(scheduler, self._runner(limits, preemption.num_host_blocks), CountingClock())
         tokens: Tokens = {}
         kinds: Counter[type[Event] | str] = Counter()
         last: dict[RequestId, float] = {}
@@ -80,6 +76,11 @@ class ModelWorld:
             check(scheduler)
             step += 1
         return tokens, kinds
+
+    def _runner(self, limits: Limits, num_host_blocks: int) -> Runner:
+        config, dtype = self._config, self._kv_dtype
+        cache = KvCache(config, limits.num_blocks, limits.block_size, dtype, self._device, num_host_blocks)
+        return TorchRunner(self._model, cache, self._device, self._matchers())
 
     def _matchers(self) -> Matchers | None:
         if self._vocabulary is None:

@@ -10,7 +10,6 @@ EXTRAS = {
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
     },
-    "mindspore": {"mindspore": "mindspore"},
     "tune": {"optuna": "optuna"},
 }
 

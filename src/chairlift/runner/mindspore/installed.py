@@ -2,20 +2,21 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from chairlift.config.extras import check_extra
 from chairlift.core.errors import InvalidConfig
 
 _MAJOR = "2"
 
 
 def check_installed(device: str) -> None:
-    """Refuses the device where MindSpore is missing, or another than its operations were written for."""
-    check_extra(f"device {device}", "mindspore")
+    """Refuses the device where MindSpore is missing, or is not the one its operations were written for."""
+    if why_not := why_not_mindspore():
+        raise InvalidConfig(f"device {device} {why_not}: pip install 'chairlift[mindspore]'")
+
+
+def why_not_mindspore() -> str:
+    """In words that follow the device; empty where it can be used."""
     try:
         found = version("mindspore")
-    except PackageNotFoundError:  # a folder of that name
-        found = "of no version"
-    if found.split(".")[0] != _MAJOR:
-        raise InvalidConfig(
-            f"device {device} needs MindSpore {_MAJOR}, and {found} is installed: pip install 'chairlift[mindspore]'"
-        )
+    except PackageNotFoundError:
+        return "needs mindspore"
+    return "" if found.split(".")[0] == _MAJOR else f"needs mindspore {_MAJOR}, and {found} is installed"

@@ -1,0 +1,44 @@
+"""Decoders and engines on MindSpore. For processes that have it: importing this starts it."""
+
+import torch
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.core.limits import Limits
+from chairlift.core.ports import Runner
+from chairlift.runner.mindspore.target import start
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.weights.assemble import WeightFormat, build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.runner.weights.source import TensorSource
+from fakes.model_world import CONFIG, ModelWorld
+
+start(Settings(device="mindspore:cpu"), threads=2)
+
+from chairlift.runner.mindspore.attention import PlainAttention  # noqa: E402
+from chairlift.runner.mindspore.decoder import MindSporeDecoder  # noqa: E402
+from chairlift.runner.mindspore.runner import make_runner  # noqa: E402
+from chairlift.runner.mindspore.weight import MindSporeWeight  # noqa: E402
+from chairlift.runner.model import Decoder  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def built(config: ModelConfig, tensors: TensorSource, dtype: torch.dtype) -> Decoder:
+    weights = WeightFormat(MindSporeWeight, MindSporeWeight)
+    return build_model(config, TorchOps(), tensors, dtype, CPU, config.max_model_len, weights)
+
+
+def decoder(config: ModelConfig, tensors: TensorSource, dtype: torch.dtype, block_size: int) -> MindSporeDecoder:
+    return MindSporeDecoder(built(config, tensors, dtype), block_size, PlainAttention)
+
+
+class MindSporeWorld(ModelWorld):
+    """As the other, on MindSpore; what is compiled stays for further runs with blocks of the same size."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.float64)
+        self._built = built(CONFIG, DummyTensors(CONFIG), torch.float64)
+
+    def _runner(self, limits: Limits, num_host_blocks: int) -> Runner:
+        return make_runner(self._built, "cpu", limits, num_host_blocks, self._matchers())
