@@ -98,7 +98,8 @@ def test_its_operations_give_what_the_plain_ones_give(monkeypatch: pytest.Monkey
         for memory in (cache.keys[0], cache.values[0]):
             memory.set_data(put(np.ascontiguousarray(as_stored).reshape(memory.shape)))
         flat = put(q.reshape(len(q), -1))
-        attended = attention.attend(flat, put(k), put(v), cache.keys[0], cache.values[0], attention.layout(step))
+        new = (put(each.reshape(attention.stored)) for each in (k, v))
+        attended = attention.attend(flat, *new, cache.keys[0], cache.values[0], attention.layout(step))
         outputs.append(attended.asnumpy())
     np.testing.assert_allclose(*outputs, atol=1e-5)
 

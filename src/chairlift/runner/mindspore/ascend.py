@@ -39,6 +39,7 @@ class AscendAttention:
                 "use --device cpu"
             )
         self._spec, self._block_size = spec, block_size
+        self.stored: tuple[int, ...] = (-1, spec.num_kv_heads, spec.head_dim)
         self._paged = PagedAttention(spec.num_heads, spec.scale, spec.num_kv_heads)
 
     def shape(self, num_blocks: int) -> tuple[int, ...]:

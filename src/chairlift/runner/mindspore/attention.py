@@ -50,6 +50,7 @@ class PlainAttention:
 
     def __init__(self, spec: AttentionSpec, block_size: int) -> None:
         self._spec, self._block_size = spec, block_size
+        self.stored: tuple[int, ...] = (-1, spec.head_dim)
         self._decodes, self._chunk = _functions(spec)
 
     def shape(self, num_blocks: int) -> tuple[int, ...]:
@@ -61,9 +62,8 @@ class PlainAttention:
         return Layout(put(rows.T.reshape(-1)), list(self._groups(batch)))
 
     def attend(self, q: Any, k: Any, v: Any, keys: Any, values: Any, layout: Layout) -> Any:
-        width = self._spec.head_dim
-        _update(keys, layout.slots, k.reshape((-1, width)))
-        _update(values, layout.slots, v.reshape((-1, width)))
+        _update(keys, layout.slots, k)
+        _update(values, layout.slots, v)
         if len(layout.groups) == 1:
             return self._attend(q, keys, values, layout.groups[0])
         return ops.cat([self._attend(q[group.queries], keys, values, group) for group in layout.groups])

@@ -23,6 +23,8 @@ from chairlift.runner.ops import Batch
 class PagedAttention(Protocol):
     """Attention of layers with such heads, on one kind of device."""
 
+    stored: tuple[int, ...]  # the shape that it takes keys and values in, -1 for its first length
+
     def shape(self, num_blocks: int) -> tuple[int, ...]:
         """Of a layer's keys, and of its values."""
 
@@ -30,8 +32,8 @@ class PagedAttention(Protocol):
         """Where a step's keys and values go, and what its queries see."""
 
     def attend(self, q: Any, k: Any, v: Any, keys: Any, values: Any, layout: Any) -> Any:
-        """Writes k and v [T, kv_heads, head_dim] to keys and values, and attends each chunk's queries to its own
-        context. q [T, heads * head_dim] -> the same shape"""
+        """Writes k and v, as `stored`, to keys and values, and attends each chunk's queries to its own context.
+        q [T, heads * head_dim] -> the same shape"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class MindSporeDecoder:
         eps = decoder.config.rms_norm_eps
         kinds = {layer.spec.attention for layer in decoder.layers}
         self._attention = {spec: attention(spec, block_size) for spec in kinds}
-        before = cache(lambda spec: make_before(spec, eps))
+        before = cache(lambda spec: make_before(spec, eps, self._attention[spec.attention].stored))
         after = cache(lambda spec: make_after(spec, eps))
         self._layers = [
             _Walked(

@@ -39,21 +39,24 @@ def activated(gate_up: Any, width: int, activation: str) -> Any:
     return gate * ops.sigmoid(gate) * up
 
 
-def make_before(spec: LayerSpec, eps: float) -> Any:
+def make_before(spec: LayerSpec, eps: float, stored: tuple[int, ...]) -> Any:
+    """stored: the shape that keys and values are wanted in, -1 for its first length. Not made outside, where it takes
+    longer than the rest of attention."""
     heads = spec.attention
     width, num_heads, num_kv = heads.head_dim, heads.num_heads, heads.num_kv_heads
 
     def before(
         residual: Any, norm: Any, qkv: Any, bias: Any, q_norm: Any, k_norm: Any, cos: Any, sin: Any
     ) -> tuple[Any, Any, Any]:
-        """-> queries [T, heads * head_dim], keys and values [T, kv_heads, head_dim]"""
+        """-> queries [T, heads * head_dim], keys, values"""
         x = residual if norm is None else rms_norm(residual, norm, eps)
         parts = times(x, qkv) if bias is None else times(x, qkv) + bias
         parts = parts.reshape((-1, num_heads + 2 * num_kv, width))
         q, k, v = ops.split(parts, (num_heads, num_kv, num_kv), 1)
         if q_norm is not None:
             q, k = rms_norm(q, q_norm, eps), rms_norm(k, k_norm, eps)
-        return rotate(q, cos, sin).reshape((-1, num_heads * width)), rotate(k, cos, sin), v
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        return q.reshape((-1, num_heads * width)), k.reshape(stored), v.reshape(stored)
 
     return ms.jit(before, dynamic=1)
 
