@@ -29,7 +29,7 @@ help:
 	@echo "make check   check format, lint, types and contracts and run the default tests: for use while working"
 	@echo "make cross   test the native kernels of both architectures against plain C, the other one's on an emulated processor"
 	@echo "make test-gpu run the tests that need an NVIDIA GPU, with the installed Python and packages"
-	@echo "make test-mindspore install MindSpore into $(MINDSPORE), 1.3 GB, and run the tests that need it"
+	@echo "make test-mindspore install MindSpore into $(MINDSPORE), 1.5 GB, and run the tests that need it"
 	@echo "make chaos   stress real servers with kills, overload, disconnects, stops, hostile requests and files: ten minutes (QUICK=1: a minute)"
 	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
 	@echo "make clients try other people's clients (langchain, instructor, pydantic-ai, npm's ai, ...) against a server"
