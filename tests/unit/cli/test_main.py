@@ -52,7 +52,10 @@ def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["serve", "--device", "tpu"], "--device must be one of auto, cpu, cuda, mps, xpu, npu, got 'tpu'"),
+        (
+            ["serve", "--device", "tpu"],
+            "one of auto, cpu, cuda, mindspore, mindspore:cpu, mindspore:ascend, mps, xpu, npu, got 'tpu'",
+        ),
         pytest.param(
             ["serve", "--device", "cuda"],
             "device cuda: torch sees no CUDA device here; use --device cpu",

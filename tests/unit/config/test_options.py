@@ -64,7 +64,10 @@ def test_a_share_of_the_memory_is_above_0_and_at_most_1() -> None:
     ("flags", "complaint"),
     [
         ({"max_runing": 1}, "max_runing: unknown option (did you mean max_running?)"),
-        ({"device": "tpu"}, "--device must be one of auto, cpu, cuda, mps, xpu, npu, got 'tpu'"),
+        (
+            {"device": "tpu"},
+            "one of auto, cpu, cuda, mindspore, mindspore:cpu, mindspore:ascend, mps, xpu, npu, got 'tpu'",
+        ),
         ({"dtype": "int8"}, "--dtype must be one of auto, float32, bfloat16, float16, float64"),
         ({"port": "70000"}, "--port must be a whole number between 0 and 65535, got '70000'"),
         ({"port": "8e3"}, "--port must be a whole number"),

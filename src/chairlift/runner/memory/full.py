@@ -6,8 +6,8 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
-# Not all such errors of torch and the driver have a type of their own.
-_SIGNS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
+# Not all such errors of torch, the driver and MindSpore have a type of their own.
+_SIGNS = ("out of memory", "ALLOC_FAILED", "can't allocate memory", "emory isn't enough")
 
 
 def is_full(error: Exception) -> bool:

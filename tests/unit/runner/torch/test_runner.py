@@ -259,6 +259,7 @@ def test_an_error_of_the_device_fails_the_step_and_the_next_one_works(
         (RuntimeError("CUDA error: out of memory\nmore about it"), RunnerFull),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), RunnerFull),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), RunnerFull),
+        (RuntimeError("Memory isn't enough and alloc failed, kernel name: MatMul"), RunnerFull),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), RunnerFailed),
     ],
 )
