@@ -13,6 +13,7 @@ from chairlift.llm import LLM
 from chairlift.verify.cases import greedy
 from chairlift.verify.deviation import Deviation
 from chairlift.verify.opened import OpenedModel, PromptSpec, prompts_for
+from chairlift.verify.tolerance import tolerance_of
 from fakes.tiny_model import write_tiny_model
 
 # Chunked prompts: a step takes fewer tokens than most of them have.
@@ -38,7 +39,8 @@ def test_twenty_prompts_get_the_tokens_and_the_logits_of_torch(model: str, tiny:
         outputs.append(opened.as_configured(greedy(prompts_for(opened.model, spec), spec.num_tokens)))
     deviation = Deviation.of(*outputs)
     assert (deviation.num_texts, deviation.num_other_texts) == (20, 0)
-    assert deviation.num_rows == 20 * 6 and deviation.max_spreads < 1e-4
+    # Torch's own float32 is 1e-4 spreads from float64 on these prompts.
+    assert deviation.num_rows == 20 * 6 and tolerance_of("float32", "float32", "none").holds(deviation)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.runner.ops import Ops
 from chairlift.runner.start import load
 from chairlift.runner.torch.ops import TorchOps
+from chairlift.verify import batch
 from chairlift.verify.batch import against_batch
+from chairlift.verify.deviation import Deviation
 from chairlift.verify.opened import OpenedModel, PromptSpec
-from chairlift.verify.report import Verdict, VerifyReport
+from chairlift.verify.report import LEAST_ROWS, Comparison, Verdict, VerifyReport
+from chairlift.verify.tolerance import tolerance_of
 from fakes.row_dependent import RowDependentOps
 
 SPEC = PromptSpec(num_prompts=4, num_tokens=6)
@@ -129,3 +133,18 @@ def test_more_logits_than_memory_are_refused_before_anything_is_loaded(
     monkeypatch.setattr(OpenedModel, "open", lambda settings: pytest.fail("loaded"))
     with pytest.raises(InvalidConfig, match="give less with --num-prompts or --tokens"):
         verified(tiny_model, PromptSpec(num_prompts=100_000, num_tokens=500))
+
+
+def test_on_mindspore_the_control_is_torch_on_a_cpu_and_so_is_the_way_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[Settings] = []
+    monkeypatch.setattr(OpenedModel, "open", opened.append)
+    differing = Comparison("a world", Deviation(num_rows=LEAST_ROWS, num_differing=1), {}, "", is_control=True)
+    monkeypatch.setattr(batch, "_compare", lambda *arguments: arguments[3].comparisons.append(differing))
+    report, device = VerifyReport("batch", {}), Settings(device="mindspore")
+    assert batch._find_control(device, "mindspore:cpu", [], 0, report, nothing)
+    assert [(control.device, control.kernels) for control in opened] == [("cpu", "torch")]
+    report.comparisons = [replace(differing, is_control=False)]
+    batch._judge(report, tolerance_of("float32", "float32", "none"), device, has_control=True)
+    assert report.verdict is Verdict.PASS and "; --device cpu --exact makes them the same" in report.why
