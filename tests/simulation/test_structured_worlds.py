@@ -51,7 +51,7 @@ def params(rng: random.Random, index: int) -> SamplingParams:
 
 @lru_cache(maxsize=1)
 def crowd_and_tokens_alone() -> tuple[Arrivals, Tokens]:
-    rng, arrivals = random.Random(5), dict[int, list[tuple[Request, ...]]]()
+    rng, arrivals = random.Random(6), dict[int, list[tuple[Request, ...]]]()
     for index in range(20):
         prompt = tuple(rng.randrange(2, 200) for _ in range(rng.randint(1, 9)))
         asked = Request(

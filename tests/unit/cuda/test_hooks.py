@@ -26,7 +26,8 @@ def rows_of(kind: Any) -> dict[tuple[int, int], np.ndarray]:
     kv = KvCache(Pairs().config, LIMITS.num_blocks, LIMITS.block_size, torch.float32, CPU, SWAP.num_host_blocks)
     runner = kind(Pairs(), kv, CPU, *[LIMITS][: kind is CudaRunner])
     assert isinstance(runner, ShowsLogits)
-    seen = runner.on_logits = LogitsRecorder({request.id for group in GROUPS for request in group})
+    wanted = {request.id for group in GROUPS for request in group}
+    seen = runner.on_logits = LogitsRecorder(lambda request, _: request in wanted)
     engine = Engine(Scheduler(LIMITS, Fcfs(), preemption=SWAP), runner, CountingClock())
     for group in GROUPS:
         engine.add(group)

@@ -77,7 +77,7 @@ def _of_some_kind(samples: tuple[Request, ...], rng: random.Random) -> tuple[Req
 
 @pytest.mark.parametrize(
     "seed",
-    [55, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (3, 5, 10, 13, 29, 33, 39, 47, 49, 52, 57))],
+    [7, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (0, 3, 5, 12, 13, 16, 17, 29, 33, 39, 47, 52, 57))],
 )
 def test_step_inputs_give_the_same_tokens_in_another_process(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
