@@ -7,26 +7,24 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from chairlift.build import ResolvedModel, assemble, find_model, load
+from chairlift.completions import Completing, Completion, MakeStream, Sample, Stream, raise_failure
 from chairlift.config.model import SamplingDefaults
 from chairlift.config.options import resolve
 from chairlift.config.settings import Settings
-from chairlift.core.errors import ChairliftError, InvalidRequest
+from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
-from chairlift.core.score import TokenScore, best_samples
-from chairlift.live.wire.messages import Output
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
 from chairlift.text.prompt_forms import TokenIds, read_chat, read_chats, read_prompt, read_prompts
 from chairlift.text.responses.reading.events import Content, Reasoning
-from chairlift.text.responses.reading.gathered import Piece, Pieces, ToolCall, gathered
-from chairlift.text.responses.reading.stream import ResponseStream
+from chairlift.text.responses.reading.gathered import Piece, Pieces, ToolCall
 from chairlift.text.responses.templates.model_format import format_of
 from chairlift.text.responses.tools.choice import read_allowed, read_choice
 from chairlift.text.responses.turn import Asked, ChatTurn, ReadAs, turn_of
@@ -37,7 +35,6 @@ __all__ = ["LLM", "Completion", "Content", "Reasoning", "Sample", "SamplingParam
 
 Prompt = str | Sequence[int] | Mapping[str, Any]  # a mapping: {"prompt": text} or {"prompt_token_ids": ids}
 Messages = Sequence[Mapping[str, Any]]
-Stream = TextStream | ResponseStream
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -49,40 +46,6 @@ class ChatOptions(TypedDict, total=False):
     enable_thinking: bool | None  # None: as the chat template has it
     thinking_budget: int | None  # tokens
     chat_template_kwargs: Mapping[str, Any] | None
-
-
-@dataclass(slots=True)
-class Sample:
-    """One answer to a prompt."""
-
-    text: str
-    tokens: list[int]
-    finish_reason: str = ""
-    stop_reason: str | None = None  # the stop string that ended it
-    scores: list[TokenScore] | None = None  # one per token, if params.logprobs is set
-    reasoning: str = ""  # of a chat, what the model thought before it answered
-    tool_calls: list[ToolCall] = field(default_factory=list)  # of a chat
-
-
-@dataclass(slots=True)
-class Completion:
-    prompt: str | None  # None if it was given as tokens
-    prompt_tokens: list[int]
-    samples: list[Sample]
-    num_cached: int = 0
-    prompt_scores: list[TokenScore] | None = None
-
-    @property
-    def text(self) -> str:
-        return self.samples[0].text
-
-    @property
-    def reasoning(self) -> str:
-        return self.samples[0].reasoning
-
-    @property
-    def tool_calls(self) -> list[ToolCall]:
-        return self.samples[0].tool_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +187,7 @@ class LLM:
         """`read` is given what each push to the stream returns."""
         with self._shared.asking([request]) as reader:
             for output in self._shared.outputs(reader):
-                _raise_failure(output)
+                raise_failure(output)
                 if output.token is None:
                     continue
                 yield from read(stream.push(output.token))
@@ -307,103 +270,22 @@ class LLM:
         self,
         prompts: Sequence[str | TokenIds],
         requests: list[Request],
-        makers: Sequence[Callable[[Request], Stream | None]],
+        makers: Sequence[MakeStream],
         use_progress: bool | None,
     ) -> list[Completion]:
-        """`makers`: of the stream that reads a sample, for each request."""
-        completions = [_completion(prompt, request) for prompt, request in zip(prompts, requests, strict=True)]
-        has_bar = sys.stderr.isatty() if use_progress is None else use_progress
-        self._complete(completions, requests, makers, has_bar)
-        for completion, (_, params, _) in zip(completions, requests, strict=True):
-            if params.best_of:
-                _keep_best(completion.samples, params)
-        return completions
-
-    def _complete(
-        self,
-        completions: list[Completion],
-        requests: list[Request],
-        makers: Sequence[Callable[[Request], Stream | None]],
-        has_bar: bool,
-    ) -> None:
         from tqdm import tqdm
 
+        has_bar = sys.stderr.isatty() if use_progress is None else use_progress
         total = sum(params.num_samples for _, params, _ in requests)
         with self._shared.asking(requests) as reader, tqdm(total=total, unit="answer", disable=not has_bar) as bar:
-            by_key = dict(zip(reader.keys, completions, strict=True))
-            streams = {
-                (key, i): make(request)
-                for key, request, make in zip(reader.keys, requests, makers, strict=True)
-                for i in range(request[1].num_samples)
-            }
+            completing = Completing(prompts, requests, reader.keys, makers, self._shared.end_sample)
             for output in self._shared.outputs(reader):
-                if self._take(output, by_key[output.key], streams):
+                if completing.take(output):
                     bar.update()
-                if not streams:
+                if completing.is_over:
                     break
-
-    def _take(self, output: Output, completion: Completion, streams: dict[tuple[int, int], Stream | None]) -> bool:
-        """Adds one output to its completion; True when the sample is complete. `streams` holds the incomplete ones."""
-        _raise_failure(output)
-        if output.prompt_scores is not None:
-            completion.prompt_scores = output.prompt_scores
-        key = (output.key, output.sample)
-        if output.token is None or key not in streams:
-            return False
-        sample, stream = completion.samples[output.sample], streams[key]
-        completion.num_cached = max(completion.num_cached, output.num_cached)
-        sample.tokens.append(output.token)
-        if sample.scores is not None and output.score is not None:
-            sample.scores.append(output.score)
-        if stream is None:
-            sample.finish_reason = output.finish or ""
-        else:
-            self._add_text(output, sample, stream)
-        if not sample.finish_reason:
-            return False
-        del streams[key]
-        return True
-
-    def _add_text(self, output: Output, sample: Sample, stream: Stream) -> None:
-        assert output.token is not None
-        sample.text += stream.push(output.token)
-        if stream.stop is not None:
-            sample.finish_reason, sample.stop_reason = "stop", stream.stop
-            self._shared.end_sample(output.key, output.sample)
-        elif output.finish is not None:
-            sample.text += stream.finish()
-            sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish, stream.stop
-        if sample.finish_reason and isinstance(stream, ResponseStream):
-            _add_parts(sample, stream)
-
-
-def _completion(prompt: str | TokenIds, request: Request) -> Completion:
-    tokens, params, _ = request
-    has_scores = params.logprobs is not None or params.best_of > 0
-    samples = [Sample("", [], scores=[] if has_scores else None) for _ in range(params.num_samples)]
-    return Completion(prompt if isinstance(prompt, str) else None, tokens, samples)
+        return completing.completions()
 
 
 def _no_text(_: Request) -> None:
     return None
-
-
-def _add_parts(sample: Sample, stream: ResponseStream) -> None:
-    found = gathered(stream.events(), stream.new_call_id)
-    sample.reasoning, sample.tool_calls = found.reasoning, found.calls
-    if found.calls and sample.finish_reason == "stop":
-        sample.finish_reason = "tool_calls"
-
-
-def _keep_best(samples: list[Sample], params: SamplingParams) -> None:
-    samples[:] = [samples[i] for i in best_samples([sample.scores or () for sample in samples], params.n)]
-    if params.logprobs is None:
-        for sample in samples:
-            sample.scores = None
-
-
-def _raise_failure(output: Output) -> None:
-    if output.error is not None:
-        if output.error_field is not None:
-            raise InvalidRequest(output.error_field, output.error)
-        raise ChairliftError(output.error)

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 MODEL = "SmolLM2-135M-Instruct"
 QUESTION = "What is the weather in Paris? Use a tool."
+PARTY: Any = [{"role": "user", "content": "A party on Friday"}]
 PARAMETERS = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 20}},
@@ -40,30 +41,27 @@ def chat_client(url: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
-@check("instructor: tools")
-def instructor_tools(url: str) -> None:
-    client = instructor.from_openai(chat_client(url), mode=instructor.Mode.TOOLS)
-    made = client.chat.completions.create(
-        model=MODEL, response_model=Event, max_retries=0, messages=[{"role": "user", "content": "A party on Friday"}]
+def _instructor(url: str, mode: instructor.Mode) -> None:
+    made = instructor.from_openai(chat_client(url), mode=mode).chat.completions.create(
+        model=MODEL, response_model=Event, max_retries=0, messages=PARTY
     )
     assert isinstance(made, Event)
+
+
+@check("instructor: tools")
+def instructor_tools(url: str) -> None:
+    _instructor(url, instructor.Mode.TOOLS)
 
 
 @check("instructor: JSON schema")
 def instructor_json_schema(url: str) -> None:
-    client = instructor.from_openai(chat_client(url), mode=instructor.Mode.JSON_SCHEMA)
-    made = client.chat.completions.create(
-        model=MODEL, response_model=Event, max_retries=0, messages=[{"role": "user", "content": "A party on Friday"}]
-    )
-    assert isinstance(made, Event)
+    _instructor(url, instructor.Mode.JSON_SCHEMA)
 
 
 @check("instructor: partial stream")
 def instructor_partial(url: str) -> None:
     client = instructor.from_openai(chat_client(url), mode=instructor.Mode.TOOLS)
-    *_, last = client.chat.completions.create_partial(
-        model=MODEL, response_model=Event, max_retries=0, messages=[{"role": "user", "content": "A party on Friday"}]
-    )
+    *_, last = client.chat.completions.create_partial(model=MODEL, response_model=Event, max_retries=0, messages=PARTY)
     assert last.kind in ("meeting", "party")
 
 

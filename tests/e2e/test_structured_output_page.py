@@ -14,46 +14,30 @@ import pytest
 from chairlift.text.responses.templates.families import BY_NAME
 from fakes.patience import HANG_S
 from fakes.served import Served
+from fakes.shown_page import ShownPage
 from fakes.tool_worlds import tool_world
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "structured-output.md"
-URL = "http://127.0.0.1:8000"
-
-
-def section(heading: str, language: str = "python") -> str:
-    [text] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return "\n".join(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL))
-
-
-def opening(url: str) -> dict[str, Any]:
-    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
-    assert URL in code
-    return ran(code.replace(URL, url), {})
-
-
-def ran(code: str, names: dict[str, Any]) -> dict[str, Any]:
-    exec(compile(code, str(PAGE), "exec"), names)
-    return names
+PAGE = ShownPage("structured-output.md")
 
 
 @pytest.fixture(scope="module")
 def names(embedded: Served) -> Iterator[dict[str, Any]]:
-    names = opening(embedded.url)
+    names = PAGE.opening(embedded.url)
     with names["client"]:
         yield names
 
 
 def test_a_schema(names: dict[str, Any]) -> None:
-    ran(section("A JSON schema"), names)
+    PAGE.run(PAGE.section("A JSON schema"), names)
     assert list(names["animal"]) == ["name", "legs"]
     assert 0 <= names["animal"]["legs"] <= 100
     assert names["parsed"].mood in ("good", "bad")
 
 
 def test_expressions_choices_and_grammars(names: dict[str, Any]) -> None:
-    ran(section("Expressions, choices, grammars"), names)
+    PAGE.run(PAGE.section("Expressions, choices, grammars"), names)
     assert re.fullmatch("(19|20)[0-9]{2}", names["year"].message.content)
     assert names["side"].message.content in ("heads", "tails")
     assert re.fullmatch("SELECT (name|age) FROM people", names["query"].message.content)
@@ -62,7 +46,7 @@ def test_expressions_choices_and_grammars(names: dict[str, Any]) -> None:
 
 
 def test_tools(names: dict[str, Any]) -> None:
-    ran(section("Tools"), names)
+    PAGE.run(PAGE.section("Tools"), names)
     assert names["called"].finish_reason == "tool_calls"
     assert isinstance(names["arguments"]["city"], str)
     assert names["answered"].message.content and names["answered"].message.tool_calls is None
@@ -70,15 +54,15 @@ def test_tools(names: dict[str, Any]) -> None:
 
 def test_reasoning() -> None:
     with tool_world("hermes", "<think>\n7 times 13.\n</think>\n\nNo.").on_a_port() as url:
-        names = opening(url)
+        names = PAGE.opening(url)
         names["MODEL"] = "small"
         with names["client"]:
-            found = ran(section("Reasoning"), names)
+            found = PAGE.run(PAGE.section("Reasoning"), names)
     assert (found["reasoning"], found["content"]) == ("7 times 13.", "No.")
 
 
 def test_responses(names: dict[str, Any]) -> None:
-    ran(section("A JSON schema") + section("Tools") + section("The Responses API"), names)
+    PAGE.run(PAGE.section("A JSON schema") + PAGE.section("Tools") + PAGE.section("The Responses API"), names)
     assert names["outputs"]
     assert all(json.loads(item.arguments)["city"] for item in names["first"].output)
     assert names["last"]
@@ -86,15 +70,15 @@ def test_responses(names: dict[str, Any]) -> None:
 
 
 def test_python(names: dict[str, Any]) -> None:
-    ran(section("A JSON schema") + section("Tools"), names)
-    ran(section("Python"), names)
+    PAGE.run(PAGE.section("A JSON schema") + PAGE.section("Tools"), names)
+    PAGE.run(PAGE.section("Python"), names)
     assert json.loads(names["completion"].text)["mood"] in ("good", "bad")
     assert [list(json.loads(call)) for call in names["calls"]] == [["city"], ["city"]]
     assert {piece.name for piece in names["pieces"]} == {"weather"}
 
 
 def test_the_terminal(tmp_path: Path) -> None:
-    command = f'chairlift() {{ "{sys.executable}" -m chairlift "$@"; }}\n{section("The terminal", "sh")}'
+    command = f'chairlift() {{ "{sys.executable}" -m chairlift "$@"; }}\n{PAGE.section("The terminal", "sh")}'
     done = subprocess.run(
         ["sh", "-e", "-c", command],
         cwd=tmp_path,
@@ -110,5 +94,5 @@ def test_the_terminal(tmp_path: Path) -> None:
 
 
 def test_every_format_is_listed() -> None:
-    page = PAGE.read_text()
+    page = PAGE.text
     assert [name for name in BY_NAME if f"`{name}`" not in page] == []

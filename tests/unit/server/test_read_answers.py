@@ -10,10 +10,9 @@ from chairlift.server.request_log.log import RequestLog
 from fakes.http_world import HttpWorld
 from fakes.sse import events
 from fakes.tool_worlds import HI, TOOLS, tool_world
-from unit.text.responses.streams import STREAMS, Recorded, hermes
+from unit.server.recorded import each_recorded, world_and_body
+from unit.text.responses.streams import Recorded, hermes
 
-FAMILIES = ("hermes", "llama3-json", "mistral", "mistral-list", "gpt-oss", "qwen3-coder")
-RECORDED = [each for each in STREAMS if each.family in FAMILIES]
 CALL = hermes(("weather", '{"city": "Bern"}'))
 THINKS = "<think>\nHm.\n</think>\n\n"
 
@@ -64,12 +63,10 @@ def check(message: dict[str, Any], recorded: Recorded) -> None:
     assert len({call["id"] for call in calls}) == len(calls)
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: f"{each.family}: {each.shows}")
+@each_recorded
 async def test_a_recorded_answer_is_the_same_whole_and_streamed(recorded: Recorded) -> None:
-    world = tool_world(recorded.family, recorded.text)
-    body: dict[str, Any] = {"tools": TOOLS}
-    if recorded.in_reasoning:
-        body["chat_template_kwargs"] = {"is_open": True}
+    world, body = world_and_body(recorded)
+    body["tools"] = TOOLS
     [choice] = (await ask(world, **body))["choices"]
     check(choice["message"], recorded)
     finish = "tool_calls" if recorded.calls else "stop"

@@ -9,10 +9,9 @@ import pytest
 from fakes.anthropic_api import HI, TOOLS, ask, read_events
 from fakes.http_world import HttpWorld
 from fakes.tool_worlds import tool_world
-from unit.text.responses.streams import STREAMS, Recorded, hermes
+from unit.server.recorded import each_recorded, world_and_body
+from unit.text.responses.streams import Recorded, hermes
 
-FAMILIES = ("hermes", "llama3-json", "mistral", "mistral-list", "gpt-oss", "qwen3-coder")
-RECORDED = [each for each in STREAMS if each.family in FAMILIES]
 CALL = hermes(("weather", '{"city": "Bern"}'))
 THINKS = "<think>\nHm.\n</think>\n\n"
 HM = {"type": "thinking", "thinking": "Hm.", "signature": "unsigned"}
@@ -42,12 +41,10 @@ def check(message: dict[str, Any], recorded: Recorded) -> None:
     assert all(first["type"] != second["type"] or second["type"] == "tool_use" for first, second in pairwise(blocks))
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: f"{each.family}: {each.shows}")
+@each_recorded
 async def test_a_recorded_answer_is_the_same_whole_and_streamed(recorded: Recorded) -> None:
-    world = tool_world(recorded.family, recorded.text)
-    body: dict[str, Any] = {"tools": TOOLS}
-    if recorded.in_reasoning:
-        body["chat_template_kwargs"] = {"is_open": True}
+    world, body = world_and_body(recorded)
+    body["tools"] = TOOLS
     whole, streamed = await ask(world, **body), await ask(world, stream=True, **body)
     check(whole, recorded)
     check(streamed, recorded)

@@ -9,10 +9,9 @@ import pytest
 
 from fakes.http_world import HttpWorld
 from fakes.tool_worlds import TOOLS, tool_world
-from unit.text.responses.streams import STREAMS, Recorded, hermes
+from unit.server.recorded import each_recorded, world_and_body
+from unit.text.responses.streams import Recorded, hermes
 
-FAMILIES = ("hermes", "llama3-json", "mistral", "mistral-list", "gpt-oss", "qwen3-coder")
-RECORDED = [each for each in STREAMS if each.family in FAMILIES]
 CALL = hermes(("weather", '{"city": "Bern"}'))
 FLAT = [{"type": "function", **tool["function"]} for tool in TOOLS]
 _EVENT = re.compile(r"event: (?P<name>\S+)\ndata: (?P<data>.*)\n\n")
@@ -85,12 +84,10 @@ def check(response: Any, recorded: Recorded) -> None:
     assert len({item["id"] for item in response["output"]}) == len(response["output"])
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: f"{each.family}: {each.shows}")
+@each_recorded
 async def test_a_recorded_answer_is_the_same_whole_and_streamed(recorded: Recorded) -> None:
-    world = tool_world(recorded.family, recorded.text)
-    body: dict[str, Any] = {"tools": FLAT}
-    if recorded.in_reasoning:
-        body["chat_template_kwargs"] = {"is_open": True}
+    world, body = world_and_body(recorded)
+    body["tools"] = FLAT
     response = await whole(world, **body)
     check(response, recorded)
     assert response["status"] == "completed"
