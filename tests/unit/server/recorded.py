@@ -17,6 +17,6 @@ each_recorded = pytest.mark.parametrize(
 
 
 def world_and_body(recorded: Recorded) -> tuple[HttpWorld, dict[str, Any]]:
-    """A server that gives the answer, and what a body says for its prompt to leave reasoning open where it begins so."""
+    """A server that gives the answer, and what a body says for its prompt to leave reasoning open."""
     body = {"chat_template_kwargs": {"is_open": True}} if recorded.in_reasoning else {}
     return tool_world(recorded.family, recorded.text), body
