@@ -23,8 +23,8 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from chairlift.config.gguf_header import read_header
-from chairlift.config.gguf_model import load_gguf
+from chairlift.config.gguf.header import read_header
+from chairlift.config.gguf.model import load_gguf
 from chairlift.config.model import ModelConfig
 from chairlift.config.source import embedded_path
 from chairlift.text.gguf_tokenizer import gguf_tokenizer

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.config.gguf_header import TENSOR_TYPES
+from chairlift.config.gguf.header import TENSOR_TYPES
 from chairlift.config.model import AttentionSpec, Rotation
 from chairlift.core.ids import RequestId
 from chairlift.core.params import SamplingParams

@@ -26,7 +26,7 @@ from chairlift.build import let_threads_sleep
 
 let_threads_sleep()
 
-from chairlift.config.options import resolve  # noqa: E402
+from chairlift.config.options.resolve import resolve  # noqa: E402
 from chairlift.config.source import locate  # noqa: E402
 from chairlift.core.params import SamplingParams  # noqa: E402
 from chairlift.llm import LLM  # noqa: E402

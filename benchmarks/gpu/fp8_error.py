@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from chairlift.config.gguf_header import read_header
+from chairlift.config.gguf.header import read_header
 from chairlift.config.model import ModelConfig, uniform_model
 from chairlift.config.source import load_model_config, locate
 from chairlift.core.engine import Engine

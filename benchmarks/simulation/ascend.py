@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.core.step_times import StepTimes, seconds_at
 from chairlift.sim.cost import CostModel
 from chairlift.sim.profile import Profile

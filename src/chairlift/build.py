@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
+from chairlift.config.options.values import check_new
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.config.source import Source, load_model_config, locate
-from chairlift.config.values import check_new
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner

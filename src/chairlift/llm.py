@@ -14,7 +14,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from chairlift.build import ResolvedModel, assemble, find_model, load
 from chairlift.completions import Completing, Completion, MakeStream, Sample, Stream, raise_failure
 from chairlift.config.model import SamplingDefaults
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.tune.files import write
 from chairlift.tune.report import TuneReport
 from chairlift.tune.tuning import Tuning

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.verify.batch import against_batch
 from chairlift.verify.opened import PromptSpec
 from chairlift.verify.reference import against_reference

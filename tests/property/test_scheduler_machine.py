@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from chairlift.config.rules import make_admission, make_policy, make_prefill
+from chairlift.config.options.rules import make_admission, make_policy, make_prefill
 from chairlift.core.events import Finished, RuleFailed, Token
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits

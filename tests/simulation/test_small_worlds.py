@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.rules import RULE_KINDS, parameters
+from chairlift.config.options.rules import RULE_KINDS, parameters
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from fakes.world import PARAMETERS, random_world
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.cli.flags import settings_from
+from chairlift.cli.inputs.flags import settings_from
 from chairlift.cli.main import _parser, main
-from chairlift.config.rules import RULE_KINDS
+from chairlift.config.options.rules import RULE_KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/add-a-policy.md").read_text()

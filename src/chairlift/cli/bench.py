@@ -8,10 +8,10 @@ from errno import EACCES
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import parsed, writing
-from chairlift.cli.simulate import add_request_flags, items_from
-from chairlift.cli.tokenizer import tokenizer_at
-from chairlift.config.values import seconds, whole
+from chairlift.cli.inputs.flags import parsed, writing
+from chairlift.cli.inputs.tokenizer import tokenizer_at
+from chairlift.cli.inputs.workload import add_request_flags, items_from
+from chairlift.config.options.values import seconds, whole
 from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
 

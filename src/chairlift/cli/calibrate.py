@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli.flags import add_option_flags, progress, warned_model, warned_settings
+from chairlift.cli.inputs.flags import add_option_flags, progress, warned_model, warned_settings
 from chairlift.core.errors import InvalidConfig
 
 HELP = "time a model's steps here, for simulate --profile"

@@ -11,8 +11,8 @@ from contextlib import closing
 from itertools import groupby
 from typing import Protocol, TextIO
 
-from chairlift.cli.flags import add_option_flags, warned_settings
-from chairlift.cli.sampling import add_sampling_flags, given
+from chairlift.cli.inputs.flags import add_option_flags, warned_settings
+from chairlift.cli.inputs.sampling import add_sampling_flags, given
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.params import SamplingParams
 from chairlift.text.responses.reading.events import Content, Reasoning

@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from chairlift.cli.flags import add_option_flags, flags_of, parsed, progress, warn, writing
-from chairlift.cli.simulate import add_workload_flags, advance, items_from, profile_from
-from chairlift.config.values import whole
+from chairlift.cli.inputs.flags import add_option_flags, flags_of, parsed, progress, warn, writing
+from chairlift.cli.inputs.workload import add_workload_flags, advance, items_from, profile_from
+from chairlift.config.options.values import whole
 
 HELP = "simulate a workload under many settings side by side"
 DESCRIPTION = "Simulate one workload under every combination of the settings that vary."

@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chairlift.cli.contest_prompts import gather, named_tokenizer
-from chairlift.cli.flags import add_option_flags, parsed, positive, progress, warn, warned_model, warned_settings
-from chairlift.config.values import check_new, whole
+from chairlift.cli.inputs.contest_prompts import gather, named_tokenizer
+from chairlift.cli.inputs.flags import add_option_flags, parsed, positive, progress, warn, warned_model, warned_settings
+from chairlift.config.options.values import check_new, whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli.flags import parsed, progress, warn
-from chairlift.config.values import check_new, existing_path
+from chairlift.cli.inputs.flags import parsed, progress, warn
+from chairlift.config.options.values import check_new, existing_path
 from chairlift.core.errors import InvalidConfig
 
 HELP = "turn a MindSpore checkpoint into safetensors"

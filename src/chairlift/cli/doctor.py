@@ -2,12 +2,18 @@
 
 import argparse
 import json
+import platform
 from collections.abc import Mapping
+from importlib import metadata
 
+from chairlift.config.source import EMBEDDED_NAME, embedded_path
+from chairlift.config.version import VERSION
 from chairlift.core.errors import InvalidConfig
 
 HELP = "show this machine, versions, and what would be used"
 DESCRIPTION = "Show this machine, what is installed, and what a run here would use."
+
+_PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "msgspec", "pyzmq", "starlette", "uvicorn")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +21,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from chairlift.cli.installed import model_facts, version_facts
     from chairlift.runner.machine import instructions
 
     try:
@@ -26,8 +31,8 @@ def run(options: argparse.Namespace) -> int:
     report = {
         "machine": machine,
         "instructions": instructions.in_words(),
-        "versions": version_facts(),
-        "model": model_facts(),
+        "versions": _version_facts(),
+        "model": _model_facts(),
         "would use": choices,
     }
     print(json.dumps(report, indent=2) if options.json else format_report(report))
@@ -67,3 +72,27 @@ def _machine_facts() -> tuple[dict[str, str], dict[str, str]]:
     if has_cuda:
         choices["memory"] = f"{SHARE:g} of the GPU's in all, what is in use already included (--memory)"
     return {name: fact for name, fact in hardware.describe().items() if name not in choices}, choices
+
+
+def _version_facts() -> dict[str, str]:
+    own = {
+        "chairlift": VERSION,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+    return own | {name: _version(name) for name in _PACKAGES}
+
+
+def _model_facts() -> dict[str, str]:
+    try:
+        path = embedded_path()
+    except InvalidConfig as error:
+        return {"embedded": str(error)}
+    return {"embedded": f"{EMBEDDED_NAME}, {path.stat().st_size / 2**20:.0f} MiB", "file": str(path)}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from chairlift.cli.flags import add_option_flags, warned_settings
-from chairlift.cli.prompts import Prompt, gather
-from chairlift.cli.sampling import add_sampling_flags, given
+from chairlift.cli.inputs.flags import add_option_flags, warned_settings
+from chairlift.cli.inputs.prompts import Prompt, gather
+from chairlift.cli.inputs.sampling import add_sampling_flags, given
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.structured import Structured
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from chairlift.config.values import did_you_mean
+from chairlift.config.options.values import did_you_mean
 from chairlift.config.version import VERSION
 from chairlift.core.errors import ChairliftError
 

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, parsed, warn, warned_settings
-from chairlift.config.values import num_bytes
+from chairlift.cli.inputs.flags import add_option_flags, parsed, warn, warned_settings
+from chairlift.config.options.values import num_bytes
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:

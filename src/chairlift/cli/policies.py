@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from chairlift.config.rules import AFTER_PREEMPT, RULE_KINDS, parameters, summary
+from chairlift.config.options.rules import AFTER_PREEMPT, RULE_KINDS, parameters, summary
 
 HELP = "list the scheduling rules"
 DESCRIPTION = "List the rules for --policy, --prefill and --admission, with their parameters and defaults."

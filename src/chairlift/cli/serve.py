@@ -2,7 +2,7 @@
 
 import argparse
 
-from chairlift.cli.flags import add_option_flags, settings_from
+from chairlift.cli.inputs.flags import add_option_flags, settings_from
 
 HELP = "answer over HTTP (OpenAI and llm-serving APIs)"
 DESCRIPTION = "Serve a model over HTTP."

@@ -5,7 +5,7 @@ import json
 from io import BufferedWriter
 from pathlib import Path
 
-from chairlift.cli.flags import writing
+from chairlift.cli.inputs.flags import writing
 
 HELP = "sum up a recorded run, or turn it into a picture"
 DESCRIPTION = "Sum up a trace that serve, generate or simulate wrote with --trace."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import (
+from chairlift.cli.inputs.flags import (
     add_option_flags,
     flags_of,
     parsed,
@@ -18,11 +18,11 @@ from chairlift.cli.flags import (
     warned_settings,
     writing,
 )
-from chairlift.cli.simulate import add_request_flags, items_from
+from chairlift.cli.inputs.workload import add_request_flags, items_from
 from chairlift.config.extras import check_extra
-from chairlift.config.options import DEFAULTS
+from chairlift.config.options.resolve import DEFAULTS
+from chairlift.config.options.values import whole
 from chairlift.config.settings import Settings
-from chairlift.config.values import whole
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:

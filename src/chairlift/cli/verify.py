@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.cli.flags import add_option_flags, parsed, progress, warned_model, warned_settings, writing
-from chairlift.cli.prompts import gather
-from chairlift.config.values import check_new, new_file, whole
+from chairlift.cli.inputs.flags import add_option_flags, parsed, progress, warned_model, warned_settings, writing
+from chairlift.cli.inputs.prompts import gather
+from chairlift.config.options.values import check_new, new_file, whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 from chairlift.config.families.family import Family
 from chairlift.config.families.known import BY_ARCHITECTURE, BY_MODEL_TYPE
 from chairlift.config.families.reading import read_sampling
+from chairlift.config.families.unread import check_unread
 from chairlift.config.fields import Fields
 from chairlift.config.model import ModelConfig
-from chairlift.config.unread import check_unread
 from chairlift.core.errors import InvalidConfig
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")

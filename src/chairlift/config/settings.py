@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from chairlift.config.hf import DTYPES
-from chairlift.config.presets import NONE, PRESETS, contents
-from chairlift.config.rules import rule_text
-from chairlift.config.values import (
+from chairlift.config.options.presets import NONE, PRESETS, contents
+from chairlift.config.options.rules import rule_text
+from chairlift.config.options.values import (
     Parser,
     boolean,
     existing_path,

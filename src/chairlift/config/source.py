@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from chairlift.config.ckpt_files import ckpt_files, has_ckpt
-from chairlift.config.ckpt_header import is_pickle
-from chairlift.config.gguf_choice import choose_gguf
-from chairlift.config.gguf_header import read_header
-from chairlift.config.gguf_model import load_gguf
+from chairlift.config.ckpt.files import ckpt_files, has_ckpt
+from chairlift.config.ckpt.header import is_pickle
+from chairlift.config.ckpt.mindformers import as_config_json, model_section, read_document
+from chairlift.config.gguf.choice import choose_gguf
+from chairlift.config.gguf.header import read_header
+from chairlift.config.gguf.model import load_gguf
 from chairlift.config.hf import load_hf, load_values, read_json
 from chairlift.config.hub import fetch, fetch_file, gguf_files
-from chairlift.config.mindformers import as_config_json, model_section, read_document
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
 

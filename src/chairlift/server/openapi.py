@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chairlift.config.reload import CHANGEABLE
+from chairlift.config.options.reload import CHANGEABLE
 from chairlift.config.settings import Settings
 from chairlift.server.admission.gate import DEADLINE_HEADER
 from chairlift.server.anthropic.dialect import FailureBody

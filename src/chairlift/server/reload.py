@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from chairlift.config.keys import ApiKey, ApiKeys, read_keys
-from chairlift.config.reload import CHANGEABLE, reload
+from chairlift.config.options.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
 

@@ -1,6 +1,6 @@
 """A scheduler from its rules; and the rules of a simulated run, from settings and profile."""
 
-from chairlift.config.rules import make_admission, make_policy, make_prefill
+from chairlift.config.options.rules import make_admission, make_policy, make_prefill
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Drafter

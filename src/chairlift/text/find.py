@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from chairlift.config.gguf_header import read_header
+from chairlift.config.gguf.header import read_header
 from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.text.folder import folder_chat_template, folder_tokenizer, json_tokenizer, model_tokenizer

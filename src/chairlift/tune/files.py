@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from chairlift.config.options import DEFAULTS
+from chairlift.config.options.resolve import DEFAULTS
 from chairlift.report import files
 from chairlift.report.frame import picture
 from chairlift.report.page import to_html, to_markdown

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from chairlift.config.spec import Spec, parse_spec
 from chairlift.workload.item import Item
+from chairlift.workload.spec import Spec, parse_spec
 
 Gap = Callable[[random.Random, float], float]  # at a time
 

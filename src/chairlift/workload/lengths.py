@@ -4,8 +4,8 @@ import random
 import re
 from collections.abc import Iterator
 
-from chairlift.config.spec import Spec, parse_spec
 from chairlift.workload.item import Item
+from chairlift.workload.spec import Spec, parse_spec
 
 NAME = "lengths"
 Range = tuple[int, int]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.generate import read_shape, write
+from chairlift.cli.inputs.prompts import gather, parse_lines
 from chairlift.cli.main import main
-from chairlift.cli.prompts import gather, parse_lines
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.structured import Structured
 from chairlift.llm import LLM, Completion, Sample

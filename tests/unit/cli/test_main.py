@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chairlift.cli.main import main
-from chairlift.config.options import OPTIONS
+from chairlift.config.options.resolve import OPTIONS
 from chairlift.runner import kernels
 from fakes.gpu import GIB, FakeGpu
 

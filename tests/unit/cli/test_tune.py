@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import ChairliftError
 
 LENGTHS = "lengths:prompt=8-40,output=1-60,count=30"

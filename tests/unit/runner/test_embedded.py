@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from chairlift.config.gguf_header import read_header
+from chairlift.config.gguf.header import read_header
 from chairlift.config.model import HF_NAMES
 from chairlift.config.settings import Settings
 from chairlift.config.source import EMBEDDED_NAME, Source, embedded_path, load_model_config

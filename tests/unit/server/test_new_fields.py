@@ -12,7 +12,7 @@ import argparse, asyncio, json, msgspec
 from fakes.edited import add_line
 add_line("chairlift.core.params", "    n: int", '    min_q: float = param(0.25, "A filter", 0.0, 0.5)')
 add_line("chairlift.core.attributes", "    user: str", '    tier: str = param("plain", "A class", max_size=8)')
-from chairlift.cli.sampling import add_sampling_flags, given
+from chairlift.cli.inputs.sampling import add_sampling_flags, given
 from chairlift.live.wire.messages import Submit
 from fakes.http_world import HttpWorld
 from fakes.switchboards import ledger_switchboard

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.sim.profile import load_profile
 from chairlift.sim.run import run
 from chairlift.telemetry.report import Report

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import Settings
 from chairlift.report.page import to_markdown
 from chairlift.tune.evaluate import Evaluator, Work

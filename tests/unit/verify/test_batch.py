@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.ops import Ops

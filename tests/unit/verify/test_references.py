@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from chairlift.build import ResolvedModel
-from chairlift.config.gguf_header import read_header
-from chairlift.config.gguf_model import load_gguf
+from chairlift.config.gguf.header import read_header
+from chairlift.config.gguf.model import load_gguf
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source
 from chairlift.runner.weights.dummy import DummyTensors

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chairlift.config.values import check_new
+from chairlift.config.options.values import check_new
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.start import load
 from chairlift.verify import baseline

@@ -1,6 +1,6 @@
 import pytest
 
-from chairlift.cli.tokenizer import tokenizer_at
+from chairlift.cli.inputs.tokenizer import tokenizer_at
 from chairlift.core.errors import InvalidConfig
 from chairlift.workload.item import Item
 from chairlift.workload.prompts import TextPrompts

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from chairlift.config.families.family import Family
 from chairlift.config.families.reading import num_layers, read_attention, read_model, refuse_true, require, with_windows
+from chairlift.config.families.rope import older_rotation, refuse_other, refuse_other_theta, rotation_at
 from chairlift.config.fields import Fields
 from chairlift.config.model import HF_NAMES, AttentionSpec, LayerSpec, ModelConfig, Rotation
-from chairlift.config.rope import older_rotation, refuse_other, refuse_other_theta, rotation_at
 
 _NAMES = replace(
     HF_NAMES,

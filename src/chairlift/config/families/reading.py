@@ -8,9 +8,9 @@ unless they are known to be harmless.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from chairlift.config.families.rope import read_rotation
 from chairlift.config.fields import MAX_LAYERS, Fields
 from chairlift.config.model import AttentionSpec, FeedForwardSpec, LayerSpec, ModelConfig, Rotation, SamplingDefaults
-from chairlift.config.rope import read_rotation
 from chairlift.core.errors import InvalidConfig
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from llguidance import LLTokenizer
 
-from chairlift.config.gguf_header import read_header
+from chairlift.config.gguf.header import read_header
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.config.source import Source

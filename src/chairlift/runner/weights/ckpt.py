@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.ckpt_files import ckpt_files, strategy_files
-from chairlift.config.ckpt_header import StoredTensor, read_ckpt
-from chairlift.config.ckpt_slices import read_layouts, starts
+from chairlift.config.ckpt.files import ckpt_files, strategy_files
+from chairlift.config.ckpt.header import StoredTensor, read_ckpt
+from chairlift.config.ckpt.slices import read_layouts, starts
 from chairlift.core.errors import InvalidConfig
 
 _DTYPES = {

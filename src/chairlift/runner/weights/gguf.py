@@ -16,7 +16,7 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.config.gguf_header import TENSOR_TYPES, GgufHeader, TensorInfo
+from chairlift.config.gguf.header import TENSOR_TYPES, GgufHeader, TensorInfo
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.weights.blocks import Blocks
 

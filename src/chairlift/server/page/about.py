@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from chairlift.config.options.rules import RULE_KINDS, summary
 from chairlift.config.redacted import redacted
-from chairlift.config.rules import RULE_KINDS, summary
 from chairlift.config.settings import Settings
 from chairlift.core.limits import Limits
 from chairlift.server.context import ServerContext

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chairlift.config.options import OPTIONS, resolve
+from chairlift.config.options.resolve import OPTIONS, resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
-from chairlift.config.gguf_header import read_header
-from chairlift.config.gguf_model import load_gguf
+from chairlift.config.gguf.header import read_header
+from chairlift.config.gguf.model import load_gguf
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps

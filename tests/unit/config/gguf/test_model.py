@@ -8,8 +8,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from chairlift.config.gguf_header import GgufHeader, TensorInfo, read_header
-from chairlift.config.gguf_model import load_gguf
+from chairlift.config.gguf.header import GgufHeader, TensorInfo, read_header
+from chairlift.config.gguf.model import load_gguf
 from chairlift.config.model import AttentionSpec, ModelConfig, RopeScaling, Rotation
 from chairlift.core.errors import InvalidConfig
 

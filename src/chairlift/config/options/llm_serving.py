@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.mindformers import named_checkpoint
+from chairlift.config.ckpt.mindformers import named_checkpoint
+from chairlift.config.options.values import Parser, boolean, number, one_of, text, whole
 from chairlift.config.settings import LlmServing
-from chairlift.config.values import Parser, boolean, number, one_of, text, whole
 from chairlift.core.errors import InvalidConfig
 
 _SECTIONS = (

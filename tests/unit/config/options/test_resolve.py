@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.config.options import OPTIONS, resolve
-from chairlift.config.presets import PRESETS
+from chairlift.config.options.presets import PRESETS
+from chairlift.config.options.resolve import OPTIONS, resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 

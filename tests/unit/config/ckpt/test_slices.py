@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.ckpt_slices import Layout, read_layouts, starts
+from chairlift.config.ckpt.slices import Layout, read_layouts, starts
 from chairlift.core.errors import InvalidConfig
 from fakes.ckpt import content, number, strategy
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.errors import InvalidConfig
 

@@ -12,7 +12,7 @@ from functools import partial
 from chairlift.config.families.known import BY_GGUF
 from chairlift.config.families.reading import read_sampling
 from chairlift.config.fields import MAX_LAYERS, Fields
-from chairlift.config.gguf_header import GgufHeader, TensorInfo
+from chairlift.config.gguf.header import GgufHeader, TensorInfo
 from chairlift.config.model import BlockWeights, ModelConfig, RopeScaling, uniform_model
 from chairlift.config.tensors import GGUF_NAMES
 from chairlift.core.errors import InvalidConfig

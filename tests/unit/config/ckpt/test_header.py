@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chairlift.config.ckpt_header import is_pickle, read_ckpt
+from chairlift.config.ckpt.header import is_pickle, read_ckpt
 from chairlift.core.errors import InvalidConfig
 from fakes.ckpt import content, number, value, varint
 

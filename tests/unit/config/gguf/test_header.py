@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chairlift.config.gguf_header import TENSOR_TYPES, read_header
-from chairlift.config.gguf_model import load_gguf
+from chairlift.config.gguf.header import TENSOR_TYPES, read_header
+from chairlift.config.gguf.model import load_gguf
 from chairlift.config.model import Rotation
 from chairlift.config.source import embedded_path
 from chairlift.core.errors import InvalidConfig

@@ -1,4 +1,4 @@
-from chairlift.config.reload import CHANGEABLE, reload
+from chairlift.config.options.reload import CHANGEABLE, reload
 from chairlift.config.settings import Settings
 
 

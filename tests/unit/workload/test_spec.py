@@ -1,7 +1,7 @@
 import pytest
 
-from chairlift.config.spec import parse_spec
 from chairlift.core.errors import InvalidConfig
+from chairlift.workload.spec import parse_spec
 
 
 def test_a_name_may_stand_alone() -> None:

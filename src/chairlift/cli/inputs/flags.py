@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chairlift.config.options import DEFAULTS, OPTIONS, Option, resolve
+from chairlift.config.options.resolve import DEFAULTS, OPTIONS, Option, resolve
+from chairlift.config.options.values import Parser
 from chairlift.config.settings import Group, Settings
-from chairlift.config.values import Parser
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chairlift.cli.flags import parsed
-from chairlift.cli.tokenizer import encoder_by
-from chairlift.config.values import whole
+from chairlift.cli.inputs.flags import parsed
+from chairlift.cli.inputs.tokenizer import encoder_by
+from chairlift.config.options.values import whole
 from chairlift.workload.encoder import OUTPUT_TOKENS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.config.options import resolve
-from chairlift.config.rules import RULE_KINDS, make_admission, make_policy, make_prefill, parameters
+from chairlift.config.options.resolve import resolve
+from chairlift.config.options.rules import RULE_KINDS, make_admission, make_policy, make_prefill, parameters
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits

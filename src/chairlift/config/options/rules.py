@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from chairlift.config.values import Parser, boolean, did_you_mean, number, text
+from chairlift.config.options.values import Parser, boolean, did_you_mean, number, text
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill

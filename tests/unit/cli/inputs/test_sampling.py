@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from chairlift.cli.sampling import add_sampling_flags, given
+from chairlift.cli.inputs.sampling import add_sampling_flags, given
 from chairlift.core.params import PARAMS, SamplingParams
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from chairlift.config.ckpt.mindformers import as_config_json, named_checkpoint
 from chairlift.config.hf import load_values
-from chairlift.config.mindformers import as_config_json, named_checkpoint
 from chairlift.config.model import ModelConfig, RopeScaling
-from chairlift.config.options import resolve
+from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
 
 LLAMA2_7B = {

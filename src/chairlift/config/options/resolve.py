@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
-from chairlift.config import llm_serving
-from chairlift.config.presets import NONE, PRESETS
+from chairlift.config.options import llm_serving
+from chairlift.config.options.presets import NONE, PRESETS
+from chairlift.config.options.values import Parser, did_you_mean
 from chairlift.config.settings import Group, Settings
-from chairlift.config.values import Parser, did_you_mean
 from chairlift.core.errors import InvalidConfig
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
