@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from chairlift.server.openai.responses.output import Output, Told
+from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
 from fakes.http_world import HttpWorld
 from fakes.tool_worlds import TOOLS, tool_world
 from unit.server.recorded import each_recorded, world_and_body
@@ -106,6 +108,25 @@ async def test_text_alone_is_one_message() -> None:
         "content": [{"type": "output_text", "text": "Hello there", "annotations": [], "logprobs": []}],
     }
     assert without_ids(followed(await streamed(world))) == without_ids(response)
+
+
+@pytest.mark.parametrize("asked", [{}, {"top_logprobs": 2}])
+async def test_a_whole_answer_is_put_together_by_the_piece_not_by_the_token(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, take = [], Output.take
+
+    def noting(output: Output, event: Event, logprobs: list[Any]) -> Iterator[Told]:
+        taken.append(type(event))
+        return take(output, event, logprobs)
+
+    monkeypatch.setattr(Output, "take", noting)
+    world = tool_world("hermes", "<think>\nHm, well.\n</think>\n\nLet me see." + CALL)
+    await whole(world, tools=FLAT, **asked)
+    assert taken == [Reasoning, Content, CallBegins, CallArguments, CallEnds]
+    taken.clear()
+    await whole(HttpWorld("Hello there"), **asked)
+    assert taken == [Content]
 
 
 async def test_an_empty_answer_has_an_empty_message() -> None:

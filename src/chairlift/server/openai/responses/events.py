@@ -1,6 +1,8 @@
 """The events of a streamed response as bytes, numbered from 0."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -12,7 +14,7 @@ from chairlift.server.openai.logprobs import chat_logprobs
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.responses.output import Output, Told
 from chairlift.server.openai.responses.response import Echo, ResponseObject
-from chairlift.text.responses.reading.events import Content, Event
+from chairlift.text.responses.reading.events import CallBegins, CallEnds, Content, Event
 from chairlift.text.tokenizer import Tokenizer
 
 _encode = msgspec.json.Encoder().encode
@@ -65,11 +67,12 @@ class ResponseEvents:
 
 
 def whole_output(reply: Reply, tokenizer: Tokenizer, choice: Choice) -> list[dict[str, Any]]:
-    """As a stream would have told it."""
+    """As a stream would have told it, but for the number of pieces."""
     output, num_told = Output(reply.read_as), 0
-    for event, num_tokens in _timed(reply, choice):
+    for _, run in groupby(_timed(reply, choice), lambda each: type(each[0])):
+        events, (*_, num_tokens) = zip(*run, strict=True)
         scores = choice.scores[num_told:num_tokens]
-        _drain(output.take(event, logprobs_of(reply, tokenizer, scores)))
+        _drain(output.take(_joined(events), logprobs_of(reply, tokenizer, scores)))
         num_told = num_tokens
     _drain(output.end(is_cut=choice.finish == "length"))
     return output.items
@@ -85,6 +88,14 @@ def _timed(reply: Reply, choice: Choice) -> Iterator[tuple[Event, int]]:
         yield from zip(choice.events, choice.told_at, strict=True)
     else:
         yield from ((Content(text), index + 1) for index, text in enumerate(choice.text) if text)
+
+
+def _joined(events: Sequence[Event]) -> Event:
+    """Neighbours of one kind as one; what begins or ends a call has no such neighbours."""
+    first = events[0]
+    if isinstance(first, CallBegins | CallEnds):
+        return first
+    return replace(first, text="".join(each.text for each in events if not isinstance(each, CallBegins | CallEnds)))
 
 
 def _drain(told: Iterator[Told]) -> None:
