@@ -15,7 +15,6 @@ from chairlift.server.openai.exchange import json_response, read_request, respon
 from chairlift.server.openai.models import counted, token_limit
 from chairlift.server.openai.turns import chat_turn, turn_tokens
 from chairlift.server.request_log.ignored import ignore
-from chairlift.server.request_log.record import record_of
 
 
 async def messages(http: Request) -> Response:
@@ -37,5 +36,5 @@ async def count_tokens(http: Request) -> Response:
 
 async def _translated(http: Request, kind: type[CountTokensRequest]) -> Translated:
     translated = translate(await read_request(http, kind))
-    ignore(http, [*record_of(http).ignored, *translated.ignored])
+    ignore(http, translated.ignored)
     return translated

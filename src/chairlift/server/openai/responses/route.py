@@ -16,13 +16,12 @@ from chairlift.server.openai.responses.request import ResponseRequest
 from chairlift.server.openai.responses.response import Echo, ResponseObject
 from chairlift.server.openai.responses.translate import Translated, translate
 from chairlift.server.request_log.ignored import ignore
-from chairlift.server.request_log.record import record_of
 
 
 async def responses(http: Request) -> Response:
     time_left, tokenizer = enter(http), context_of(http).tokenizer
     translated, echo = _translated(await read_request(http, ResponseRequest))
-    ignore(http, [*record_of(http).ignored, *translated.ignored])
+    ignore(http, translated.ignored)
     with naming(translated.names):
         reply = await chat_reply(http, translated.chat, time_left, "resp_")
     del translated
