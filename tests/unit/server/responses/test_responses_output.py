@@ -205,6 +205,21 @@ async def test_logprobs_come_with_their_text(asked: dict[str, Any]) -> None:
     assert without_ids(followed(await streamed(world, **asked))) == without_ids(response)
 
 
+async def test_logprobs_of_content_come_behind_reasoning_and_calls() -> None:
+    world = tool_world("hermes", "<think>\nHm.\n</think>\n\nWell." + CALL)
+    asked = {"tools": FLAT, "top_logprobs": 1}
+    response = await whole(world, **asked)
+    [part] = response["output"][1]["content"]
+    assert "".join(each["token"] for each in part["logprobs"]).endswith("Well.")
+    assert without_ids(followed(await streamed(world, **asked))) == without_ids(response)
+
+
+async def test_a_part_begins_empty() -> None:
+    told = await streamed(HttpWorld("Hello there"), top_logprobs=2)
+    [part] = [each["part"] for each in told if each["type"] == "response.content_part.added"]
+    assert part == {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+
+
 async def test_a_failure_in_the_middle_is_told() -> None:
     world = HttpWorld("Hello there")
     world.client.fails_at = 2

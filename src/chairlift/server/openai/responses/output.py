@@ -63,7 +63,7 @@ class Output:
         self._open = item | fields
         yield {"type": "response.output_item.added", "output_index": len(self.items), "item": self._open}
         if kind != "function_call":
-            yield self._told("response.content_part.added", content_index=0, part=self._part(""))
+            yield self._told("response.content_part.added", content_index=0, part=self._part("", []))
 
     def _delta(self, kind: str, text: str) -> Told:
         self._pieces.append(text)
@@ -77,7 +77,7 @@ class Output:
             yield self._told("response.function_call_arguments.done", name=item["name"], arguments=text)
             item = item | {"arguments": text}
         else:
-            part = self._part(text)
+            part = self._part(text, self._logprobs)
             done = {"text": text, "logprobs": self._logprobs} if item["type"] == "message" else {"text": text}
             kind = "output_text" if item["type"] == "message" else "reasoning_text"
             yield self._told(f"response.{kind}.done", content_index=0, **done)
@@ -88,11 +88,11 @@ class Output:
         self.items.append(item)
         self._open, self._pieces, self._logprobs = None, [], []
 
-    def _part(self, text: str) -> dict[str, Any]:
+    def _part(self, text: str, logprobs: list[Any]) -> dict[str, Any]:
         assert self._open is not None
         if self._open["type"] == "reasoning":
             return {"type": "reasoning_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
     def _told(self, kind: str, **fields: Any) -> Told:
         assert self._open is not None
