@@ -244,8 +244,6 @@ class LLM:
 
     def _turn_request(self, turn: ChatTurn, params: SamplingParams) -> Request:
         prompt = self.tokenizer.encode(turn.prompt, add_special=False)
-        if not turn.is_held(params):
-            return self._request(prompt, params)
         if params.structured is not None:
             self._structured.check(params.structured, params.max_tokens)
         params = turn.held(params, self._structured)
