@@ -195,6 +195,13 @@ async def test_long_instructions_are_not_told_back() -> None:
     assert response["instructions"] is None
 
 
+async def test_a_long_choice_of_tools_is_not_told_back() -> None:
+    world = tool_world("hermes", "Yes")
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": FLAT, "why": "a" * 70_000}
+    assert (await whole(world, tools=FLAT, tool_choice=choice))["tool_choice"] == "auto"
+    assert (await whole(world, tools=FLAT, tool_choice=choice | {"why": ""}))["tool_choice"]["tools"] == FLAT
+
+
 @pytest.mark.parametrize("asked", [{"top_logprobs": 2}, {"include": ["message.output_text.logprobs"]}])
 async def test_logprobs_come_with_their_text(asked: dict[str, Any]) -> None:
     world = HttpWorld("Hello there")

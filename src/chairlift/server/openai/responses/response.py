@@ -11,7 +11,7 @@ from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.responses.request import ResponseRequest
 from chairlift.server.openai.responses.translate import Translated
 
-MAX_SHOWN_BYTES = 64 * 1024  # of instructions and tools each: longer ones are not told back
+MAX_SHOWN_BYTES = 64 * 1024  # of each field: longer ones are not told back
 
 
 class InputDetails(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class Echo:
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "reasoning": {"effort": translated.chat.reasoning_effort, "summary": None},
             "text": {"format": _shown(given, {"type": "text"}) or {"type": "text"}},
-            "tool_choice": request.tool_choice or "auto",
+            "tool_choice": _shown(request.tool_choice, "auto") or "auto",
             "tools": _shown(translated.tools, []),
             "top_logprobs": request.top_logprobs or 0,
             "user": request.user,
