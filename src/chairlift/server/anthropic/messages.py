@@ -8,11 +8,12 @@ from chairlift.server.anthropic.events import MessageEvents
 from chairlift.server.anthropic.message import message_of
 from chairlift.server.anthropic.objects import TokenCount
 from chairlift.server.anthropic.request import CountTokensRequest, MessagesRequest
-from chairlift.server.anthropic.translate import Translated, translate
+from chairlift.server.anthropic.translate import translate
 from chairlift.server.naming import naming
 from chairlift.server.openai.chat_reply import chat_reply
 from chairlift.server.openai.exchange import json_response, read_request, respond
 from chairlift.server.openai.models import counted, token_limit
+from chairlift.server.openai.translated import Translated
 from chairlift.server.openai.turns import chat_turn, turn_tokens
 from chairlift.server.request_log.ignored import ignore
 

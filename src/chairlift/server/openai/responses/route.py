@@ -14,7 +14,8 @@ from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.responses.events import ResponseEvents, whole_output
 from chairlift.server.openai.responses.request import ResponseRequest
 from chairlift.server.openai.responses.response import Echo, ResponseObject
-from chairlift.server.openai.responses.translate import Translated, translate
+from chairlift.server.openai.responses.translate import translate
+from chairlift.server.openai.translated import Translated
 from chairlift.server.request_log.ignored import ignore
 
 
@@ -35,4 +36,4 @@ async def responses(http: Request) -> Response:
 
 def _translated(request: ResponseRequest) -> tuple[Translated, Echo]:
     translated = translate(request)
-    return translated, Echo.of(request, translated)
+    return translated, Echo.of(request)
