@@ -13,7 +13,7 @@ import msgspec
 
 from chairlift.server.answer import Delta
 from chairlift.server.anthropic.dialect import failure_body
-from chairlift.server.anthropic.message import SIGNATURE, arguments_of, ending, text_events
+from chairlift.server.anthropic.message import SIGNATURE, arguments_of, ending
 from chairlift.server.anthropic.objects import AssistantMessage, usage_of
 from chairlift.server.errors import describe
 from chairlift.server.openai.reply import Reply
@@ -42,10 +42,9 @@ class MessageEvents:
         self._last: Delta | None = None
 
     def add(self, index: int, delta: Delta) -> bytes:
-        events = delta.events if self._reply.read_as is not None else text_events(delta.text)
         if delta.finish is not None:
             self._last = delta
-        parts = [part for event in events for part in self._told(event)]
+        parts = [part for event in self._reply.events_of(delta) for part in self._told(event)]
         if not self._has_begun:
             self._has_begun = True
             parts.insert(0, self._begin())
@@ -82,9 +81,8 @@ class MessageEvents:
                 yield from self._opened(Reasoning, _THINKING)
                 yield self._delta(b'{"type":"thinking_delta","thinking":%b}', text)
             case CallBegins(_, name):
-                assert self._reply.read_as is not None
                 self._arguments = []
-                block = _TOOL_USE % (_encode(self._reply.read_as.new_call_id()), _encode(name))
+                block = _TOOL_USE % (_encode(self._reply.new_call_id()), _encode(name))
                 yield from self._opened(CallBegins, block)
             case CallArguments(_, text):
                 self._arguments.append(text)

@@ -20,7 +20,8 @@ SIGNATURE = "unsigned"  # of thoughts; clients send it back with them
 
 def message_of(reply: Reply, choices: Sequence[Choice]) -> AssistantMessage:
     [choice] = choices
-    content = list(_blocks(_pieces(reply, choice)))
+    events = (event for event, _ in reply.told(choice))
+    content = list(_blocks(Pieces(reply.new_call_id).of(events)))
     has_called = any(isinstance(block, ToolUseBlock) for block in content)
     return AssistantMessage(
         id=reply.id,
@@ -29,11 +30,6 @@ def message_of(reply: Reply, choices: Sequence[Choice]) -> AssistantMessage:
         **ending(reply, choice.finish, choice.stop, has_called),
         usage=usage_of(reply),
     )
-
-
-def text_events(text: str) -> Sequence[Content]:
-    """Of an answer that is not read."""
-    return [Content(text)] if text else []
 
 
 def ending(reply: Reply, finish: str | None, stop: str | int | None, has_called: bool) -> dict[str, Any]:
@@ -54,12 +50,6 @@ def arguments_of(text: str) -> dict[str, Any] | None:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         return None
-
-
-def _pieces(reply: Reply, choice: Choice) -> Iterable[Piece]:
-    if reply.read_as is None:
-        return text_events("".join(choice.text))
-    return Pieces(reply.read_as.new_call_id).of(choice.events)
 
 
 def _blocks(pieces: Iterable[Piece]) -> Iterator[Block]:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from chairlift.server.errors import UnknownModel
 from chairlift.server.openai.objects import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
 from chairlift.server.request_log.record import record_of
-from chairlift.text.responses.reading.events import Event
+from chairlift.text.responses.reading.events import Content, Event
 from chairlift.text.responses.turn import ReadAs
 
 
@@ -106,6 +106,23 @@ class Reply:
         if self.hides_output:
             made = [[Choice(finish="length") for _ in samples] for samples in made]
         return [choice for samples in made for choice in samples]
+
+    def events_of(self, delta: Delta) -> Sequence[Event]:
+        """All is content where the answer is not read."""
+        if self.read_as is not None:
+            return delta.events
+        return [Content(delta.text)] if delta.text else []
+
+    def told(self, choice: Choice) -> Iterator[tuple[Event, int]]:
+        """The events of a whole answer, each with the number of tokens when it came."""
+        if self.read_as is not None:
+            yield from zip(choice.events, choice.told_at, strict=True)
+        else:
+            yield from ((Content(text), index) for index, text in enumerate(choice.text, 1) if text)
+
+    def new_call_id(self) -> str:
+        assert self.read_as is not None  # else there are no calls
+        return self.read_as.new_call_id()
 
     def lead(self) -> dict[str, Any]:
         """The fields that name it."""

@@ -4,24 +4,23 @@ Always: items come one after another, each from added to done; the deltas of an 
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
-from chairlift.text.responses.turn import ReadAs
 
 Told = dict[str, Any]  # an event of the stream, without its number
 _PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
 
 
 class Output:
-    """`items`: those that are done. `read_as`: None where all is content."""
+    """`items`: those that are done."""
 
-    def __init__(self, read_as: ReadAs | None) -> None:
+    def __init__(self, new_call_id: Callable[[], str]) -> None:
         self.items: list[dict[str, Any]] = []
-        self._read_as = read_as
+        self._new_call_id = new_call_id
         self._open: dict[str, Any] | None = None  # the item in progress, its text still apart
         self._pieces: list[str] = []
         self._logprobs: list[Any] = []
@@ -37,9 +36,8 @@ class Output:
                 yield from self._begin("reasoning")
                 yield self._delta("response.reasoning_text.delta", text) | {"content_index": 0}
             case CallBegins(_, name):
-                assert self._read_as is not None
                 yield from self._done("completed")
-                yield from self._begin("function_call", call_id=self._read_as.new_call_id(), name=name, arguments="")
+                yield from self._begin("function_call", call_id=self._new_call_id(), name=name, arguments="")
             case CallArguments(_, text):
                 yield self._delta("response.function_call_arguments.delta", text)
             case CallEnds():
