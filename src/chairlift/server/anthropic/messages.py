@@ -21,8 +21,8 @@ from chairlift.server.request_log.ignored import ignore
 async def messages(http: Request) -> Response:
     time_left = enter(http)
     translated = await _translated(http, MessagesRequest)
-    with naming(translated.names):
-        reply = await chat_reply(http, translated.chat, time_left, "msg_", lowers_max_tokens=True)
+    reply = await chat_reply(http, translated.chat, time_left, "msg_", names=translated.names, lowers_max_tokens=True)
+    del translated
     return await respond(http, reply, MessageEvents, message_of)
 
 

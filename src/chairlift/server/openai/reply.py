@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
+from chairlift.server.naming import NO_NAMES
 from chairlift.server.openai.objects import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
 from chairlift.server.request_log.record import record_of
@@ -63,6 +64,7 @@ class Reply:
         hides_output: bool = False,  # the engine's token is not part of the answer
         default_tokens: int | None = None,
         read_as: ReadAs | None = None,  # how the text of a chat answer is read
+        names: Mapping[str, str] = NO_NAMES,
     ) -> None:
         context, record = context_of(http), record_of(http)
         self._record = record
@@ -90,6 +92,7 @@ class Reply:
                 expires=time_left.expires,
                 default_tokens=default_tokens,
                 read_as=read_as,
+                names=names,
             )
             for prompt in prompts
         ]

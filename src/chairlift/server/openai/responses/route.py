@@ -7,7 +7,6 @@ from starlette.responses import Response
 
 from chairlift.server.admission.gate import enter
 from chairlift.server.context import context_of
-from chairlift.server.naming import naming
 from chairlift.server.openai.chat_reply import chat_reply
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.reply import Choice, Reply
@@ -23,8 +22,7 @@ async def responses(http: Request) -> Response:
     time_left, tokenizer = enter(http), context_of(http).tokenizer
     translated, echo = _translated(await read_request(http, ResponseRequest))
     ignore(http, translated.ignored)
-    with naming(translated.names):
-        reply = await chat_reply(http, translated.chat, time_left, "resp_")
+    reply = await chat_reply(http, translated.chat, time_left, "resp_", names=translated.names)
     del translated
 
     def complete(reply: Reply, choices: list[Choice]) -> ResponseObject:

@@ -20,7 +20,8 @@ def translate(request: ResponseRequest) -> Translated:
     if request.truncation not in (None, "disabled"):
         raise InvalidRequest("truncation", 'must be "disabled": nothing is cut from a conversation here')
     messages = _messages(request)
-    names = {"messages": "input", "max_completion_tokens": "max_output_tokens", "reasoning_effort": "reasoning.effort"}
+    names = {"messages": "input", "reasoning_effort": "reasoning.effort"}
+    names |= dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
     names |= {"response_format": "text.format", "response_format.json_schema": "text.format"} | messages.names
     ignored: list[str] = []
     tools = _tools(request, names, ignored)
