@@ -56,6 +56,14 @@ class Completion:
         return self.samples[0].tool_calls
 
 
+@dataclass(slots=True)
+class _Reading:
+    """A sample that is not complete."""
+
+    stream: Stream | None
+    texts: list[str] = field(default_factory=list)
+
+
 class Completing:
     """`keys`: those of the requests, as outputs name them. `makers`: one for each request."""
 
@@ -70,15 +78,15 @@ class Completing:
         self._requests, self._end_sample = requests, end_sample
         asked = zip(prompts, requests, strict=True)
         self._completions = dict(zip(keys, (_begun(*each) for each in asked), strict=True))
-        self._streams = {
-            (key, index): make(request)
+        self._open = {
+            (key, index): _Reading(make(request))
             for key, request, make in zip(keys, requests, makers, strict=True)
             for index in range(request[1].num_samples)
-        }  # of samples that are not complete
+        }
 
     @property
     def is_over(self) -> bool:
-        return not self._streams
+        return not self._open
 
     def take(self, output: Output) -> bool:
         """Whether a sample is complete by it."""
@@ -87,20 +95,20 @@ class Completing:
         if output.prompt_scores is not None:
             completion.prompt_scores = output.prompt_scores
         key = (output.key, output.sample)
-        if output.token is None or key not in self._streams:
+        if output.token is None or key not in self._open:
             return False
-        sample, stream = completion.samples[output.sample], self._streams[key]
+        sample, reading = completion.samples[output.sample], self._open[key]
         completion.num_cached = max(completion.num_cached, output.num_cached)
         sample.tokens.append(output.token)
         if sample.scores is not None and output.score is not None:
             sample.scores.append(output.score)
-        if stream is None:
+        if reading.stream is None:
             sample.finish_reason = output.finish or ""
         else:
-            self._add_text(output, output.token, sample, stream)
+            self._add_text(output, output.token, sample, reading.stream, reading.texts)
         if not sample.finish_reason:
             return False
-        del self._streams[key]
+        del self._open[key]
         return True
 
     def completions(self) -> list[Completion]:
@@ -111,16 +119,18 @@ class Completing:
                 _keep_best(completion.samples, params)
         return made
 
-    def _add_text(self, output: Output, token: int, sample: Sample, stream: Stream) -> None:
-        sample.text += stream.push(token)
+    def _add_text(self, output: Output, token: int, sample: Sample, stream: Stream, texts: list[str]) -> None:
+        texts.append(stream.push(token))
         if stream.stop is not None:
             sample.finish_reason, sample.stop_reason = "stop", stream.stop
             self._end_sample(output.key, output.sample)
         elif output.finish is not None:
-            sample.text += stream.finish()
+            texts.append(stream.finish())
             sample.finish_reason, sample.stop_reason = "stop" if stream.stop else output.finish, stream.stop
-        if sample.finish_reason and isinstance(stream, ResponseStream):
-            _add_parts(sample, stream)
+        if sample.finish_reason:
+            sample.text = "".join(texts)
+            if isinstance(stream, ResponseStream):
+                _add_parts(sample, stream)
 
 
 def raise_failure(output: Output) -> None:

@@ -15,10 +15,11 @@ from chairlift.build import ResolvedModel, assemble, find_model, load
 from chairlift.completions import Completing, Completion, MakeStream, Sample, Stream, raise_failure
 from chairlift.config.model import SamplingDefaults
 from chairlift.config.options.resolve import resolve
+from chairlift.config.options.values import did_you_mean
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.limits import output_room
-from chairlift.core.params import SamplingParams
+from chairlift.core.params import PARAMS, SamplingParams
 from chairlift.live.wire.shared_switchboard import Request, SharedSwitchboard
 from chairlift.text.chat import render
 from chairlift.text.find import load_tokenizer
@@ -149,7 +150,7 @@ class LLM:
         and results are as in OpenAI's chat API; answers have `text`, `reasoning` and `tool_calls`."""
         chats = read_chats(messages)
         each = self._params_for(params, len(chats))
-        turns = [self._turn(chat, tools, tool_choice, **options) for chat in chats]
+        turns = [self._turn(chat, tools, tool_choice, options) for chat in chats]
         requests = [self._turn_request(turn, p) for turn, p in zip(turns, each, strict=True)]
         makers = [partial(self._turn_stream, turn.read_as) for turn in turns]
         return self._completed([tokens for tokens, _, _ in requests], requests, makers, use_progress)
@@ -173,7 +174,7 @@ class LLM:
         """As `chat` for one conversation, in pieces, in the order of the answer: `Reasoning` and `Content`, each with a
         `text`, and each `ToolCall` once it ends, cut where the answer was. Closing the stream frees the request."""
         params = self._params_of_one(params)
-        turn = self._turn(read_chat(messages), tools, tool_choice, **options)
+        turn = self._turn(read_chat(messages), tools, tool_choice, options)
         request = self._turn_request(turn, params)
         stream = self._turn_stream(turn.read_as, request)
         if isinstance(stream, TextStream):
@@ -202,21 +203,18 @@ class LLM:
         chat: Messages,
         tools: Sequence[Mapping[str, Any]] | None,
         tool_choice: str | Mapping[str, Any] | None,
-        *,
-        parallel_tool_calls: bool | None = None,
-        enable_thinking: bool | None = None,
-        thinking_budget: int | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        options: ChatOptions,
     ) -> ChatTurn:
+        _check_known(options)
         asked = Asked(
             messages=chat,
             tools=tools or (),
             choice=read_choice(tool_choice, bool(tools)),
             allowed=read_allowed(tool_choice),
-            is_parallel=parallel_tool_calls,
-            template_kwargs=chat_template_kwargs or {},
-            thinks=enable_thinking,
-            thinking_budget=thinking_budget,
+            is_parallel=options.get("parallel_tool_calls"),
+            template_kwargs=options.get("chat_template_kwargs") or {},
+            thinks=options.get("enable_thinking"),
+            thinking_budget=options.get("thinking_budget"),
         )
         return turn_of(self.tokenizer, self._format, asked, self._escapes_special_tokens)
 
@@ -246,8 +244,6 @@ class LLM:
 
     def _turn_request(self, turn: ChatTurn, params: SamplingParams) -> Request:
         prompt = self.tokenizer.encode(turn.prompt, add_special=False)
-        if not turn.is_held(params):
-            return self._request(prompt, params)
         if params.structured is not None:
             self._structured.check(params.structured, params.max_tokens)
         params = turn.held(params, self._structured)
@@ -285,6 +281,16 @@ class LLM:
                 if completing.is_over:
                     break
         return completing.completions()
+
+
+def _check_known(options: Iterable[str]) -> None:
+    known = ChatOptions.__annotations__
+    for name in options:
+        if name in PARAMS:
+            raise InvalidRequest(name, f"is a sampling parameter; give it in params: SamplingParams({name}=...)")
+        if name not in known:
+            close = did_you_mean(name, known)
+            raise InvalidRequest(name, f"is no option of a chat{close}; there are {', '.join(known)}")
 
 
 def _no_text(_: Request) -> None:

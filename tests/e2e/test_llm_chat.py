@@ -161,6 +161,14 @@ def test_mistakes_are_named(llm: LLM, field: str, asked: Any) -> None:
     assert caught.value.field == field
 
 
+def test_an_option_that_is_not_known_is_named_with_the_one_that_may_be_meant(llm: LLM) -> None:
+    for ask in (llm.chat, llm.stream_chat):
+        with pytest.raises(InvalidRequest, match=r"^enable_thinkin: .*did you mean enable_thinking\?.*thinking_budget"):
+            ask(HI, PARAMS, enable_thinkin=True)  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequest, match=r"^temperature: .* SamplingParams\(temperature="):
+        llm.chat(HI, PARAMS, temperature=0)  # type: ignore[call-arg]
+
+
 def test_an_unknown_format_is_refused_before_anything_is_loaded(tiny_model: Path) -> None:
     with pytest.raises(InvalidConfig, match="--tool-format morse: unknown; known are .*hermes"):
         LLM(str(tiny_model), tool_format="morse")

@@ -75,15 +75,6 @@ def test_raw_events(client: anthropic.Anthropic) -> None:
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
 
 
-def test_a_prefilled_answer_goes_on(client: anthropic.Anthropic) -> None:
-    sky: Any = [
-        {"role": "user", "content": "Which colour has the sky?"},
-        {"role": "assistant", "content": "The sky is"},
-    ]
-    message = client.messages.create(model=MODEL, max_tokens=5, messages=sky)
-    assert not message.content[0].text.startswith("The sky")
-
-
 @pytest.mark.parametrize("choice", [{"type": "any", "disable_parallel_tool_use": True}, ONE])
 def test_a_call_that_must_come_has_valid_arguments(client: anthropic.Anthropic, choice: Any) -> None:
     message = client.messages.create(model=MODEL, max_tokens=80, messages=QUESTION, tools=TOOLS, tool_choice=choice)

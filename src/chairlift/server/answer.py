@@ -7,7 +7,7 @@ left the engine and the load. It fails at its timeout, whatever the engine is do
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from chairlift.server.admission.bounds import Reservation
 from chairlift.server.admission.prefixes import salt_of
 from chairlift.server.admission.rejected import OutOfTime
 from chairlift.server.context import ServerContext
+from chairlift.server.naming import NO_NAMES, naming
 from chairlift.server.request_log.record import Record
 from chairlift.telemetry.phases import Mark
 from chairlift.text.responses.reading.events import Event
@@ -74,9 +75,11 @@ class Answer:
         expires: float | None = None,
         default_tokens: int | None = None,
         read_as: ReadAs | None = None,
+        names: Mapping[str, str] = NO_NAMES,
     ) -> None:
         """`default_tokens`: the most to make where the request does not say; None: all that fit. `read_as`: how the
-        text is read; without it, all of it is content."""
+        text is read; without it, all of it is content. `names`: of fields in the client's body, for what the engine
+        refuses."""
         self._max_output = output_room(prompt, params, context.engine.limits)
         if params.max_tokens is None and default_tokens is not None:
             self._max_output = min(default_tokens, self._max_output)
@@ -97,6 +100,7 @@ class Answer:
         self.marks: list[Mark] | None = [] if record.is_traced else None  # its states in the engine
         self.kept: list[str] | None = [] if record.keeps_text else None  # its text
         self._name = record.id
+        self._names = names
         self._client = context.client
         self._attributes = attributes
         if key is not None:
@@ -210,7 +214,8 @@ class Answer:
             raise OutOfTime
         if output.finish == "error":
             message = output.error or "the engine gave no reason"
-            raise InvalidRequest(output.error_field, message) if output.error_field else RequestFailed(message)
+            with naming(self._names):
+                raise InvalidRequest(output.error_field, message) if output.error_field else RequestFailed(message)
         sample, token, finish = output.sample, output.token, output.finish
         texts, text = self._texts[sample], ""
         if token is not None:

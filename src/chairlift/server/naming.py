@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from chairlift.core.errors import InvalidRequest
 
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _ENDS = re.compile(r"(?=[.\[])|$")  # where a name may end inside a longer one
 
 
@@ -19,6 +21,11 @@ def naming(names: Mapping[str, str]) -> Iterator[None]:
         if field == error.field:  # and of its own kind, which may tell who pays for it
             raise
         raise InvalidRequest(field, error.message) from error
+
+
+def through(inner: Mapping[str, str], outer: Mapping[str, str]) -> dict[str, str]:
+    """As naming by `inner`, and then by `outer`, where a body was translated twice."""
+    return {**outer, **{field: _renamed(name, outer) for field, name in inner.items()}}
 
 
 def _renamed(field: str, names: Mapping[str, str]) -> str:

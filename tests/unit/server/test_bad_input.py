@@ -187,6 +187,32 @@ async def test_a_failure_before_the_first_token_has_its_status(stream: bool) -> 
     assert error(await world.post("/v1/completions", body), 400)["param"] == "prompt"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body", "names"),
+    [
+        ("/v1/chat/completions", {"messages": HI, "max_tokens": 9}, ("messages", "max_tokens", "stop")),
+        (
+            "/v1/chat/completions",
+            {"messages": HI, "max_completion_tokens": 9},
+            ("messages", "max_completion_tokens", "stop"),
+        ),
+        ("/v1/responses", {"input": [*HI, *HI]}, ("input", "max_output_tokens", "stop")),
+        ("/v1/responses", {"input": "Hi", "max_output_tokens": 9}, ("input", "max_output_tokens", "stop")),
+        ("/v1/messages", {"messages": HI, "max_tokens": 9}, ("messages", "max_tokens", "stop_sequences")),
+    ],
+)
+async def test_what_the_engine_refuses_is_named_as_in_the_body(
+    path: str, body: dict[str, Any], names: tuple[str, ...], stream: bool
+) -> None:
+    world = HttpWorld()
+    for field, name in zip(("prompt", "max_tokens", "stop"), names, strict=True):
+        world.client.refusal = (field, "does not fit any more")
+        response = await world.post(path, body | {"stream": stream})
+        assert response.status_code == 400
+        assert response.json()["error"]["message"] == f"{name}: does not fit any more"
+
+
 @pytest.mark.parametrize(("kind", "status"), [("fails_at", 500), ("dies_at", 503)])
 async def test_a_failure_in_the_middle_of_a_stream_is_an_event_and_the_stream_ends(kind: str, status: int) -> None:
     world = HttpWorld()

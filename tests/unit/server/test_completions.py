@@ -251,6 +251,23 @@ async def test_of_very_many_fields_without_effect_some_are_named() -> None:
     assert (len(names), names[0], names[-1]) == (21, "f0", "and-980-more")
 
 
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}),
+        ("/v1/responses", {"input": "Hi"}),
+    ],
+)
+async def test_fields_that_turn_out_later_to_have_no_effect_are_added(path: str, asked: dict[str, Any]) -> None:
+    tools = [{"type": "web_search_20250305", "name": "web_search"}] * 3
+    for num_unknown, last in ((2, "tools[2]"), (18, "and-1-more"), (30, "and-13-more")):
+        body = asked | {"tools": tools} | {f"f{i}": 1 for i in range(num_unknown)}
+        response = await HttpWorld().post(path, body)
+        assert response.status_code == 200, response.text
+        names = response.headers["x-chairlift-ignored"].split(",")
+        assert (names[0], names[-1], len(names)) == ("f0", last, min(num_unknown + 3, 21))
+
+
 async def test_a_shape_that_needs_more_than_the_default_is_refused() -> None:
     body = {"prompt": "Hi", "guided_choice": ["a long choice of words that takes more tokens than there are"]}
     response = await HttpWorld(SAYS).post("/v1/completions", body)

@@ -73,21 +73,32 @@ def called(text: str) -> list[dict[str, Any]]:
     return [HELLO, {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": function}]}]
 
 
+def used(text: str) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": "a", "name": "f", "input": {"a": text}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "b"}
+    return [HELLO, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
 def tool(text: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "description": text}}
 
 
 @pytest.mark.parametrize(
-    ("body", "is_early"),
+    ("path", "body", "is_early"),
     [
-        (lambda text: {"messages": called(text)}, True),
-        (lambda text: {"messages": [HELLO], "tools": [tool(text)]}, True),
-        (lambda text: {"messages": [HELLO], "tools": [tool(text)], "tool_choice": "none"}, False),
+        ("/v1/chat/completions", lambda text: {"messages": called(text)}, True),
+        ("/v1/messages", lambda text: {"messages": used(text), "max_tokens": 9}, True),
+        ("/v1/chat/completions", lambda text: {"messages": [HELLO], "tools": [tool(text)]}, True),
+        (
+            "/v1/chat/completions",
+            lambda text: {"messages": [HELLO], "tools": [tool(text)], "tool_choice": "none"},
+            False,
+        ),
     ],
-    ids=["arguments", "tools", "tools that are not shown"],
+    ids=["arguments", "input", "tools", "tools that are not shown"],
 )
 async def test_calls_and_tools_count_before_the_prompt_is_made(
-    body: Any, is_early: bool, monkeypatch: pytest.MonkeyPatch
+    path: str, body: Any, is_early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
 
@@ -96,7 +107,7 @@ async def test_calls_and_tools_count_before_the_prompt_is_made(
         return turn_of(*given)
 
     monkeypatch.setattr(turns, "turn_of", noting)
-    answer = await big_world().post("/v1/chat/completions", body("Hello there. " * 300_000))
+    answer = await big_world().post(path, body("Hello there. " * 300_000))
     if is_early:
         assert "characters make more than" in answer.json()["error"]["message"]
     assert (answer.status_code, bool(made)) == ((400, False) if is_early else (200, True))

@@ -1,16 +1,15 @@
 """Anthropic's messages as a chat body has them, and the place each came from.
 
 Always: neighbours of one role are one message, as Anthropic has it; results of tools come before the text beside them.
-Texts of the assistant are joined as they are, those of others by a line break.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.anthropic.request import InputBlock, InputMessage, InputText
 from chairlift.server.anthropic.tools import Names
+from chairlift.server.openai.drafts import Draft
 from chairlift.server.openai.requests import Message
 
 _KINDS = {
@@ -21,30 +20,12 @@ _KINDS = {
 _OWNERS = {"tool_result": "user", "thinking": "assistant", "redacted_thinking": "assistant", "tool_use": "assistant"}
 
 
-@dataclass(slots=True)
-class _Turn:
-    role: str
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    answers: str | None = None  # the id of the call that it is the result of
-
-    def message(self) -> Message:
-        return Message(
-            role=self.role,
-            content=("" if self.role == "assistant" else "\n").join(self.texts),
-            reasoning_content="\n".join(self.thoughts) or None,
-            tool_calls=self.calls or None,
-            tool_call_id=self.answers,
-        )
-
-
 class Conversation:
     """Raises `InvalidRequest` by the client's names; `names` gives those for errors of the chat body."""
 
     def __init__(self, system: str | Sequence[InputText] | None, messages: Sequence[InputMessage]) -> None:
         self.names: Names = {}
-        self._turns: list[_Turn] = []
+        self._turns: list[Draft] = []
         if system:
             self._turn("system", "system").texts.append(_text("system", system))
         for index, message in enumerate(messages):
@@ -82,11 +63,11 @@ class Conversation:
             for place, block in others:
                 self._add_block(turn, place, block)
 
-    def _turn(self, role: str, where: str) -> _Turn:
+    def _turn(self, role: str, where: str) -> Draft:
         """The last one, if it has the role."""
         if not self._turns or self._turns[-1].role != role or role == "tool":
             self.names[f"messages[{len(self._turns)}]"] = where
-            self._turns.append(_Turn(role))
+            self._turns.append(Draft(role))
         return self._turns[-1]
 
     def _add_result(self, place: str, block: InputBlock) -> None:
@@ -96,7 +77,7 @@ class Conversation:
         text = "" if block.content is None else _text(f"{place}.content", block.content)
         turn.texts.append(f"Error: {text}" if block.is_error else text)
 
-    def _add_block(self, turn: _Turn, place: str, block: InputBlock) -> None:
+    def _add_block(self, turn: Draft, place: str, block: InputBlock) -> None:
         match block.type:
             case "text":
                 turn.texts.append(_required(place, block, "text"))

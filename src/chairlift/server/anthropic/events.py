@@ -3,7 +3,8 @@
     message_start, ping, then for each block: content_block_start, content_block_delta..., content_block_stop;
     last: message_delta with the reason to stop and the usage, message_stop
 
-Always: blocks are told one after another, in the order of the text; a call's block ends with the call.
+Always: blocks are told one after another, in the order of the text; a call's block ends with the call. A call whose
+arguments are no JSON object, as one that was cut, is no reason to stop.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import msgspec
 
 from chairlift.server.answer import Delta
 from chairlift.server.anthropic.dialect import failure_body
-from chairlift.server.anthropic.message import SIGNATURE, ending, text_events
+from chairlift.server.anthropic.message import SIGNATURE, arguments_of, ending
 from chairlift.server.anthropic.objects import AssistantMessage, usage_of
 from chairlift.server.errors import describe
 from chairlift.server.openai.reply import Reply
@@ -36,14 +37,14 @@ class MessageEvents:
         self._has_begun = False
         self._index = 0  # of the block that is open, or of the next one
         self._open: type[Event] | None = None  # the kind of block
+        self._arguments: list[str] = []  # of the call that is open
         self._has_called = False
         self._last: Delta | None = None
 
     def add(self, index: int, delta: Delta) -> bytes:
-        events = delta.events if self._reply.read_as is not None else text_events(delta.text)
         if delta.finish is not None:
             self._last = delta
-        parts = [part for event in events for part in self._told(event)]
+        parts = [part for event in self._reply.events_of(delta) for part in self._told(event)]
         if not self._has_begun:
             self._has_begun = True
             parts.insert(0, self._begin())
@@ -80,13 +81,14 @@ class MessageEvents:
                 yield from self._opened(Reasoning, _THINKING)
                 yield self._delta(b'{"type":"thinking_delta","thinking":%b}', text)
             case CallBegins(_, name):
-                assert self._reply.read_as is not None
-                self._has_called = True
-                block = _TOOL_USE % (_encode(self._reply.read_as.new_call_id()), _encode(name))
+                self._arguments = []
+                block = _TOOL_USE % (_encode(self._reply.new_call_id()), _encode(name))
                 yield from self._opened(CallBegins, block)
             case CallArguments(_, text):
+                self._arguments.append(text)
                 yield self._delta(b'{"type":"input_json_delta","partial_json":%b}', text)
             case CallEnds():
+                self._has_called |= arguments_of("".join(self._arguments)) is not None
                 yield from self._closed()
 
     def _opened(self, kind: type[Event], block: bytes) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """A whole answer as Anthropic's message: blocks in the order in which the model wrote them.
 
-Always: a call that was cut before its arguments were a JSON object is left out; the reason to stop tells of the cut.
+Always: a call whose arguments are no JSON object, as one that was cut, is left out, and no reason to stop.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,27 +12,24 @@ import msgspec
 from chairlift.server.anthropic.objects import AssistantMessage, Block, TextBlock, ThinkingBlock, ToolUseBlock, usage_of
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.requests import ChatRequest
-from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
+from chairlift.text.responses.reading.events import Content
+from chairlift.text.responses.reading.gathered import Piece, Pieces, ToolCall
 
 SIGNATURE = "unsigned"  # of thoughts; clients send it back with them
 
 
 def message_of(reply: Reply, choices: Sequence[Choice]) -> AssistantMessage:
     [choice] = choices
-    events = choice.events if reply.read_as is not None else text_events("".join(choice.text))
-    has_called = any(isinstance(event, CallBegins) for event in events)
+    events = (event for event, _ in reply.told(choice))
+    content = list(_blocks(Pieces(reply.new_call_id).of(events)))
+    has_called = any(isinstance(block, ToolUseBlock) for block in content)
     return AssistantMessage(
         id=reply.id,
         model=reply.model,
-        content=list(_blocks(reply, events)),
+        content=content,
         **ending(reply, choice.finish, choice.stop, has_called),
         usage=usage_of(reply),
     )
-
-
-def text_events(text: str) -> Sequence[Event]:
-    """Of an answer that is not read."""
-    return [Content(text)] if text else []
 
 
 def ending(reply: Reply, finish: str | None, stop: str | int | None, has_called: bool) -> dict[str, Any]:
@@ -47,34 +44,24 @@ def ending(reply: Reply, finish: str | None, stop: str | int | None, has_called:
     return {"stop_reason": reasons.get(str(finish)), "stop_sequence": None}
 
 
-def _blocks(reply: Reply, events: Iterable[Event]) -> Iterator[Block]:
-    for _, group in groupby(events, _block_of):
-        first, *rest = group
-        match first:
-            case Content():
-                yield TextBlock(_joined([first, *rest]))
-            case Reasoning():
-                yield ThinkingBlock(_joined([first, *rest]), SIGNATURE)
-            case CallBegins(_, name):
-                arguments = _arguments(_joined(rest))
-                if arguments is not None:
-                    assert reply.read_as is not None
-                    yield ToolUseBlock(reply.read_as.new_call_id(), name, arguments)
-
-
-def _block_of(event: Event) -> tuple[type[Event], int]:
-    match event:
-        case CallBegins(index) | CallArguments(index) | CallEnds(index):
-            return CallBegins, index
-    return type(event), 0
-
-
-def _joined(events: Iterable[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Content | Reasoning | CallArguments))
-
-
-def _arguments(text: str) -> dict[str, Any] | None:
+def arguments_of(text: str) -> dict[str, Any] | None:
+    """None for the arguments of a call that was cut."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+def _blocks(pieces: Iterable[Piece]) -> Iterator[Block]:
+    for kind, run in groupby(pieces, type):
+        if kind is ToolCall:
+            yield from _calls(run)
+        else:
+            text = "".join(piece.text for piece in run if not isinstance(piece, ToolCall))
+            yield TextBlock(text) if kind is Content else ThinkingBlock(text, SIGNATURE)
+
+
+def _calls(pieces: Iterable[Piece]) -> Iterator[ToolUseBlock]:
+    for call in pieces:
+        if isinstance(call, ToolCall) and (arguments := arguments_of(call.arguments)) is not None:
+            yield ToolUseBlock(call.id, call.name, arguments)

@@ -8,21 +8,21 @@ from chairlift.server.anthropic.events import MessageEvents
 from chairlift.server.anthropic.message import message_of
 from chairlift.server.anthropic.objects import TokenCount
 from chairlift.server.anthropic.request import CountTokensRequest, MessagesRequest
-from chairlift.server.anthropic.translate import Translated, translate
+from chairlift.server.anthropic.translate import translate
 from chairlift.server.naming import naming
 from chairlift.server.openai.chat_reply import chat_reply
 from chairlift.server.openai.exchange import json_response, read_request, respond
 from chairlift.server.openai.models import counted, token_limit
+from chairlift.server.openai.translated import Translated
 from chairlift.server.openai.turns import chat_turn, turn_tokens
 from chairlift.server.request_log.ignored import ignore
-from chairlift.server.request_log.record import record_of
 
 
 async def messages(http: Request) -> Response:
     time_left = enter(http)
     translated = await _translated(http, MessagesRequest)
-    with naming(translated.names):
-        reply = await chat_reply(http, translated.chat, time_left, "msg_", lowers_max_tokens=True)
+    reply = await chat_reply(http, translated.chat, time_left, "msg_", names=translated.names, lowers_max_tokens=True)
+    del translated
     return await respond(http, reply, MessageEvents, message_of)
 
 
@@ -37,5 +37,5 @@ async def count_tokens(http: Request) -> Response:
 
 async def _translated(http: Request, kind: type[CountTokensRequest]) -> Translated:
     translated = translate(await read_request(http, kind))
-    ignore(http, [*record_of(http).ignored, *translated.ignored])
+    ignore(http, translated.ignored)
     return translated

@@ -1,7 +1,5 @@
 """Anthropic's bodies as chat bodies, and the client's own names for the fields of those."""
 
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
@@ -9,6 +7,7 @@ from chairlift.server.anthropic.conversation import Conversation
 from chairlift.server.anthropic.request import CountTokensRequest, MessagesRequest, OutputFormat, Thinking
 from chairlift.server.anthropic.tools import Names, chat_choice, chat_tools, ignored_in
 from chairlift.server.openai.requests import ChatRequest
+from chairlift.server.openai.translated import Translated, alike
 
 _NAMES = {
     "prompt": "messages",
@@ -20,15 +19,7 @@ _NAMES = {
     "reasoning_effort": "output_config.effort",
     "tool_choice.function.name": "tool_choice.name",
 }
-_TRANSLATED = ("messages", "tools", "tool_choice", "max_tokens")
 _THINKS = {"enabled": True, "disabled": False, "adaptive": None, "between_tools": None}
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    chat: ChatRequest
-    names: Names
-    ignored: list[str]  # fields without effect
 
 
 def translate(request: CountTokensRequest) -> Translated:
@@ -43,6 +34,7 @@ def _asked(request: MessagesRequest, budget: int | None) -> dict[str, Any]:
     if budget is not None and budget >= request.max_tokens:
         raise InvalidRequest("thinking.budget_tokens", f"must be below max_tokens ({request.max_tokens}), got {budget}")
     return {
+        "max_tokens": None,
         "max_completion_tokens": request.max_tokens,
         "stop": request.stop_sequences,
         "user": None if request.metadata is None else request.metadata.user_id,
@@ -68,9 +60,7 @@ def _fields(request: CountTokensRequest) -> tuple[dict[str, Any], Names]:
             raise InvalidRequest(
                 last, "its calls have no results; a message of the user with tool_result blocks follows"
             )
-    fields = {name: getattr(request, name) for name in _alike(type(request))}
-    fields |= _thinking(request.thinking)
-    return fields | {
+    return alike(request) | _thinking(request.thinking) | {
         "messages": conversation.messages(),
         "continue_final_message": conversation.is_continued,
         "tools": tools or None,
@@ -79,13 +69,6 @@ def _fields(request: CountTokensRequest) -> tuple[dict[str, Any], Names]:
         "reasoning_effort": None if request.output_config is None else _effort(request.output_config.effort),
         "response_format": shape,
     }, names
-
-
-@cache
-def _alike(kind: type[CountTokensRequest]) -> tuple[str, ...]:
-    """Fields that mean the same in a chat body."""
-    ours = {*ChatRequest.__struct_fields__} - {*_TRANSLATED}
-    return tuple(name for name in kind.__struct_fields__ if name in ours)
 
 
 def _thinking(thinking: Thinking | None) -> dict[str, Any]:

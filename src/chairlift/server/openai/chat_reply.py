@@ -1,5 +1,6 @@
 """A chat body to a reply in progress: what all routes that answer chats have in common."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from starlette.requests import Request
@@ -8,7 +9,7 @@ from chairlift.core.limits import room_after
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.gate import TimeLimit, charged
 from chairlift.server.context import context_of
-from chairlift.server.naming import naming
+from chairlift.server.naming import NO_NAMES, naming, through
 from chairlift.server.openai.params import attributes_of, chat_names, chat_params, given_params
 from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.requests import ChatRequest
@@ -17,14 +18,22 @@ from chairlift.server.openai.turns import chat_turn, held_params, turn_tokens
 
 
 async def chat_reply(
-    http: Request, request: ChatRequest, time_left: TimeLimit, id_prefix: str, *, lowers_max_tokens: bool = False
+    http: Request,
+    request: ChatRequest,
+    time_left: TimeLimit,
+    id_prefix: str,
+    *,
+    names: Mapping[str, str] = NO_NAMES,
+    lowers_max_tokens: bool = False,
 ) -> Reply:
-    """Empties the request's messages and tools: they may be long, and the answer slow. `lowers_max_tokens`: to what
-    fits after the prompt; else more is refused."""
+    """Empties the request's messages and tools: they may be long, and the answer slow. `names`: of a translated body.
+    `lowers_max_tokens`: to what fits after the prompt; else more is refused."""
     context = context_of(http)
-    time_left.allow(request.timeout)
-    given, limit = given_params(request), context.prompt_limit()
-    with naming(chat_names(request)), charged(http, limit):
+    limit = context.prompt_limit()
+    names = through(chat_names(request), names)
+    with naming(names), charged(http, limit):
+        time_left.allow(request.timeout)
+        given = given_params(request)
         params = chat_params(request, given, context.model_config.sampling)
         attributes = attributes_of(http, request, time_left.given_s)
         await check_shape(context, request, params)
@@ -40,4 +49,14 @@ async def chat_reply(
             if texts:
                 texts.clear()
         leave_body(http.scope)
-        return Reply(http, request, [prompt], params, attributes, time_left, id_prefix=id_prefix, read_as=read_as)
+        return Reply(
+            http,
+            request,
+            [prompt],
+            params,
+            attributes,
+            time_left,
+            id_prefix=id_prefix,
+            read_as=read_as,
+            names={field: name for field, name in names.items() if "[" not in field},  # what an engine may refuse
+        )

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,11 @@ from chairlift.server.admission.gate import TimeLimit
 from chairlift.server.answer import Answer, Delta, start_all
 from chairlift.server.context import ServerContext, context_of
 from chairlift.server.errors import UnknownModel
+from chairlift.server.naming import NO_NAMES
 from chairlift.server.openai.objects import CachedTokens, ReasoningTokens, Usage
 from chairlift.server.openai.requests import ChatRequest, GenerationRequest
 from chairlift.server.request_log.record import record_of
-from chairlift.text.responses.reading.events import Event
+from chairlift.text.responses.reading.events import Content, Event
 from chairlift.text.responses.turn import ReadAs
 
 
@@ -63,6 +64,7 @@ class Reply:
         hides_output: bool = False,  # the engine's token is not part of the answer
         default_tokens: int | None = None,
         read_as: ReadAs | None = None,  # how the text of a chat answer is read
+        names: Mapping[str, str] = NO_NAMES,
     ) -> None:
         context, record = context_of(http), record_of(http)
         self._record = record
@@ -90,6 +92,7 @@ class Reply:
                 expires=time_left.expires,
                 default_tokens=default_tokens,
                 read_as=read_as,
+                names=names,
             )
             for prompt in prompts
         ]
@@ -106,6 +109,23 @@ class Reply:
         if self.hides_output:
             made = [[Choice(finish="length") for _ in samples] for samples in made]
         return [choice for samples in made for choice in samples]
+
+    def events_of(self, delta: Delta) -> Sequence[Event]:
+        """All is content where the answer is not read."""
+        if self.read_as is not None:
+            return delta.events
+        return [Content(delta.text)] if delta.text else []
+
+    def told(self, choice: Choice) -> Iterator[tuple[Event, int]]:
+        """The events of a whole answer, each with the number of tokens when it came."""
+        if self.read_as is not None:
+            yield from zip(choice.events, choice.told_at, strict=True)
+        else:
+            yield from ((Content(text), index) for index, text in enumerate(choice.text, 1) if text)
+
+    def new_call_id(self) -> str:
+        assert self.read_as is not None  # else there are no calls
+        return self.read_as.new_call_id()
 
     def lead(self) -> dict[str, Any]:
         """The fields that name it."""

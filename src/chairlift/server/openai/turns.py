@@ -24,9 +24,13 @@ def _num_characters(asked: Asked) -> int:
     """Of what every prompt of the turn shows; templates may leave reasoning out."""
     contents = sum(len(each["content"] or "") for each in asked.messages)
     calls = (call["function"].get("arguments") for each in asked.messages for call in each.get("tool_calls", ()))
-    arguments = sum(len(each) for each in calls if isinstance(each, str))
+    arguments = sum(len(each if isinstance(each, str) else _json(each)) for each in calls if each)
     shown = asked.tools if asked.choice != "none" else ()
-    return contents + arguments + len(msgspec.json.encode(shown).decode())
+    return contents + arguments + len(_json(shown))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 async def turn_tokens(context: ServerContext, turn: ChatTurn, limit: TokenLimit) -> list[int]:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chairlift.server.admission.bodies import leave_body
 from chairlift.server.admission.bounds import Load
 from chairlift.server.errors import respond
-from chairlift.server.request_log.ignored import HEADER
+from chairlift.server.request_log.ignored import HEADER, names_of
 from chairlift.server.request_log.log import RequestLog
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Envelope:
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
                 if record.ignored:
-                    message["headers"].append((IGNORED, ",".join(record.ignored).encode()))
+                    message["headers"].append((IGNORED, ",".join(names_of(record)).encode()))
                 if self._load.is_draining:
                     kept = (header for header in message["headers"] if header[0].lower() != b"connection")
                     message["headers"] = [*kept, (b"connection", b"close")]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from starlette.requests import Request
 
-from chairlift.server.request_log.record import record_of
+from chairlift.server.request_log.record import Record, record_of
 
 HEADER = "X-Chairlift-Ignored"
 _MAX_NAMES = 20
@@ -17,8 +17,17 @@ _UNFIT = re.compile(r"[^!-+\-.-~]")  # for a list with commas in a header
 
 
 def ignore(http: Request, names: Iterable[object]) -> None:
-    """Names may be of other types on the llm-serving routes, which read lists of pairs as objects."""
-    found = list(dict.fromkeys(map(str, names)))
-    shown = dict.fromkeys(_UNFIT.sub("?", name[:_MAX_LENGTH]) for name in found[:_MAX_NAMES])
-    more = [f"and-{len(found) - _MAX_NAMES}-more"] if len(found) > _MAX_NAMES else []
-    record_of(http).ignored = [*shown, *more]
+    """Adds to those that were ignored before. Names may be of other types on the llm-serving routes, which read lists
+    of pairs as objects."""
+    record = record_of(http)
+    for name in dict.fromkeys(map(str, names)):
+        shown = _UNFIT.sub("?", name[:_MAX_LENGTH])
+        if len(record.ignored) == _MAX_NAMES:
+            record.num_unnamed += 1
+        elif shown not in record.ignored:
+            record.ignored.append(shown)
+
+
+def names_of(record: Record) -> list[str]:
+    more = [f"and-{record.num_unnamed}-more"] if record.num_unnamed else []
+    return [*record.ignored, *more]

@@ -14,6 +14,7 @@ from typing import Any
 from starlette.types import Scope
 
 from chairlift.config.keys import ApiKey
+from chairlift.server.request_log.ignored import names_of
 from chairlift.server.request_log.record import Record
 from chairlift.telemetry.metrics.front_end import FrontEndMetrics
 from chairlift.telemetry.phases import Phase, phases
@@ -75,7 +76,7 @@ class RequestLog:
             **dict(zip(("prompt_tokens", "cached_tokens", "output_tokens"), record.num_tokens(), strict=True)),
         }
         if record.ignored:
-            fields["ignored"] = record.ignored
+            fields["ignored"] = names_of(record)
         key: ApiKey | None = scope.get("api_key")
         if key is not None:
             fields["key"] = key.name

@@ -28,7 +28,8 @@ class Record:
     arrived: float = field(default_factory=time.monotonic)
     status: int | None = None
     is_gone: bool = False  # the client left
-    ignored: Sequence[str] = ()  # fields of the body that had no effect
+    ignored: list[str] = field(default_factory=list)  # fields of the body that had no effect
+    num_unnamed: int = 0  # more of them
     answers: "Sequence[Answer]" = ()  # to its prompts, once all were accepted
 
     def outcome(self) -> tuple[str, str]:

@@ -156,6 +156,16 @@ async def test_a_call_that_was_cut_is_left_out_of_a_whole_answer() -> None:
     assert events[-3]["index"] == 2
 
 
+async def test_a_call_that_the_model_broke_off_is_no_reason_to_stop() -> None:
+    broken = CALL[: CALL.index("Bern")]
+    for said, kinds, reason in (("", ["text"], "end_turn"), (CALL + "\n", ["text", "tool_use"], "tool_use")):
+        world = tool_world("hermes", "Well.\n" + said + broken)
+        message = await ask(world, tools=TOOLS)
+        assert ([block["type"] for block in message["content"]], message["stop_reason"]) == (kinds, reason)
+        events = await streamed_events(world, tools=TOOLS, max_tokens=4096)
+        assert events[-2]["delta"]["stop_reason"] == reason
+
+
 async def test_without_tools_calls_are_text() -> None:
     for body in ({}, {"tools": TOOLS, "tool_choice": {"type": "none"}}):
         message = await ask(tool_world("hermes", THINKS + CALL), **body)

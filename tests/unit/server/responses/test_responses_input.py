@@ -64,6 +64,22 @@ async def test_what_the_assistant_did_at_once_is_one_message() -> None:
     assert "tool weather call_2\nRain<|im_end|>" in prompt
 
 
+async def test_a_message_behind_a_call_joins_it() -> None:
+    prompt = await prompt_of([USER, CALL, {"role": "assistant", "content": "Wait"}, RESULT], tools=FLAT)
+    assert prompt.count("<|im_start|>assistant") == 2
+    assert "Wait<tool_call>{" in prompt
+
+
+async def test_reasoning_between_calls_joins_them() -> None:
+    thoughts = [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": text}]} for text in ("Hm", "Ah")]
+    second = {"call_id": "call_2"}
+    said = [USER, thoughts[0], CALL, thoughts[1], CALL | second, RESULT, RESULT | second]
+    prompt = await prompt_of(said, tools=FLAT)
+    assert prompt.count("<|im_start|>assistant") == 2
+    assert "<think>Hm\nAh</think><tool_call>{" in prompt
+    assert prompt.count("<tool_call>{") == 2
+
+
 async def test_calls_after_their_outputs_are_another_message() -> None:
     said = [USER, CALL, RESULT, CALL | {"call_id": "call_2"}, RESULT | {"call_id": "call_2"}]
     prompt = await prompt_of(said, tools=FLAT)

@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from chairlift.server.openai.responses.output import Output, Told
+from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
 from fakes.http_world import HttpWorld
 from fakes.tool_worlds import TOOLS, tool_world
 from unit.server.recorded import each_recorded, world_and_body
@@ -108,6 +110,25 @@ async def test_text_alone_is_one_message() -> None:
     assert without_ids(followed(await streamed(world))) == without_ids(response)
 
 
+@pytest.mark.parametrize("asked", [{}, {"top_logprobs": 2}])
+async def test_a_whole_answer_is_put_together_by_the_piece_not_by_the_token(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, take = [], Output.take
+
+    def noting(output: Output, event: Event, logprobs: list[Any]) -> Iterator[Told]:
+        taken.append(type(event))
+        return take(output, event, logprobs)
+
+    monkeypatch.setattr(Output, "take", noting)
+    world = tool_world("hermes", "<think>\nHm, well.\n</think>\n\nLet me see." + CALL)
+    await whole(world, tools=FLAT, **asked)
+    assert taken == [Reasoning, Content, CallBegins, CallArguments, CallEnds]
+    taken.clear()
+    await whole(HttpWorld("Hello there"), **asked)
+    assert taken == [Content]
+
+
 async def test_an_empty_answer_has_an_empty_message() -> None:
     world = HttpWorld("")
     response = followed(await streamed(world))
@@ -174,6 +195,13 @@ async def test_long_instructions_are_not_told_back() -> None:
     assert response["instructions"] is None
 
 
+async def test_a_long_choice_of_tools_is_not_told_back() -> None:
+    world = tool_world("hermes", "Yes")
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": FLAT, "why": "a" * 70_000}
+    assert (await whole(world, tools=FLAT, tool_choice=choice))["tool_choice"] == "auto"
+    assert (await whole(world, tools=FLAT, tool_choice=choice | {"why": ""}))["tool_choice"]["tools"] == FLAT
+
+
 @pytest.mark.parametrize("asked", [{"top_logprobs": 2}, {"include": ["message.output_text.logprobs"]}])
 async def test_logprobs_come_with_their_text(asked: dict[str, Any]) -> None:
     world = HttpWorld("Hello there")
@@ -182,6 +210,21 @@ async def test_logprobs_come_with_their_text(asked: dict[str, Any]) -> None:
     assert "".join(each["token"] for each in part["logprobs"]) == "Hello there"
     assert all(len(each["top_logprobs"]) == asked.get("top_logprobs", 0) for each in part["logprobs"])
     assert without_ids(followed(await streamed(world, **asked))) == without_ids(response)
+
+
+async def test_logprobs_of_content_come_behind_reasoning_and_calls() -> None:
+    world = tool_world("hermes", "<think>\nHm.\n</think>\n\nWell." + CALL)
+    asked = {"tools": FLAT, "top_logprobs": 1}
+    response = await whole(world, **asked)
+    [part] = response["output"][1]["content"]
+    assert "".join(each["token"] for each in part["logprobs"]).endswith("Well.")
+    assert without_ids(followed(await streamed(world, **asked))) == without_ids(response)
+
+
+async def test_a_part_begins_empty() -> None:
+    told = await streamed(HttpWorld("Hello there"), top_logprobs=2)
+    [part] = [each["part"] for each in told if each["type"] == "response.content_part.added"]
+    assert part == {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
 
 
 async def test_a_failure_in_the_middle_is_told() -> None:

@@ -148,7 +148,7 @@ STREAMS: list[Recorded] = [
     ),
     Recorded("hermes", "no JSON", "<tool_call>\nf(x)\n</tool_call> b", "<tool_call>\nf(x)\n</tool_call> b"),
     Recorded("hermes", "no name", '<tool_call>{"x": 1}</tool_call>', '<tool_call>{"x": 1}</tool_call>'),
-    Recorded("hermes", "cut before the name", 'a\n<tool_call>\n{"name": "wea', 'a\n<tool_call>\n{"name": "wea'),
+    Recorded("hermes", "cut before the name", 'a\n<tool_call>\n{"name": "wea', "a"),
     Recorded(
         "hermes",
         "arguments first",

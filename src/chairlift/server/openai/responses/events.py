@@ -1,6 +1,8 @@
 """The events of a streamed response as bytes, numbered from 0."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -12,7 +14,7 @@ from chairlift.server.openai.logprobs import chat_logprobs
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.responses.output import Output, Told
 from chairlift.server.openai.responses.response import Echo, ResponseObject
-from chairlift.text.responses.reading.events import Content, Event
+from chairlift.text.responses.reading.events import CallBegins, CallEnds, Event
 from chairlift.text.tokenizer import Tokenizer
 
 _encode = msgspec.json.Encoder().encode
@@ -21,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 class ResponseEvents:
     def __init__(self, reply: Reply, tokenizer: Tokenizer, echo: Echo) -> None:
         self._reply, self._tokenizer, self._echo = reply, tokenizer, echo
-        self._output = Output(reply.read_as)
+        self._output = Output(reply.new_call_id)
         self._pending: list[TokenScore | None] = []  # of tokens that no event has told of
         self._num_sent = 0
         self._finish: str | None = None
@@ -29,8 +31,7 @@ class ResponseEvents:
     def add(self, index: int, delta: Delta) -> bytes:
         told = self._begun() if not self._num_sent else []
         self._pending.append(delta.score)
-        events = delta.events if self._reply.read_as is not None else [Content(delta.text)] if delta.text else []
-        for event in events:
+        for event in self._reply.events_of(delta):
             told += self._output.take(event, self._logprobs())
         if delta.finish is not None:
             self._finish = delta.finish
@@ -65,11 +66,12 @@ class ResponseEvents:
 
 
 def whole_output(reply: Reply, tokenizer: Tokenizer, choice: Choice) -> list[dict[str, Any]]:
-    """As a stream would have told it."""
-    output, num_told = Output(reply.read_as), 0
-    for event, num_tokens in _timed(reply, choice):
+    """As a stream would have told it, but for the number of pieces."""
+    output, num_told = Output(reply.new_call_id), 0
+    for _, run in groupby(reply.told(choice), lambda each: type(each[0])):
+        events, (*_, num_tokens) = zip(*run, strict=True)
         scores = choice.scores[num_told:num_tokens]
-        _drain(output.take(event, logprobs_of(reply, tokenizer, scores)))
+        _drain(output.take(_joined(events), logprobs_of(reply, tokenizer, scores)))
         num_told = num_tokens
     _drain(output.end(is_cut=choice.finish == "length"))
     return output.items
@@ -79,12 +81,12 @@ def logprobs_of(reply: Reply, tokenizer: Tokenizer, scores: Sequence[TokenScore 
     return [] if reply.params.logprobs is None else chat_logprobs(tokenizer, scores).content
 
 
-def _timed(reply: Reply, choice: Choice) -> Iterator[tuple[Event, int]]:
-    """The events of a whole answer, each with the number of tokens when it came."""
-    if reply.read_as is not None:
-        yield from zip(choice.events, choice.told_at, strict=True)
-    else:
-        yield from ((Content(text), index + 1) for index, text in enumerate(choice.text) if text)
+def _joined(events: Sequence[Event]) -> Event:
+    """Neighbours of one kind as one; what begins or ends a call has no such neighbours."""
+    first = events[0]
+    if isinstance(first, CallBegins | CallEnds):
+        return first
+    return replace(first, text="".join(each.text for each in events if not isinstance(each, CallBegins | CallEnds)))
 
 
 def _drain(told: Iterator[Told]) -> None:

@@ -5,9 +5,9 @@ knows the items that it came from, for errors that name them.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.server.openai.drafts import Draft
 from chairlift.server.openai.requests import Message
 from chairlift.server.openai.responses.request import Item, Part
 
@@ -23,7 +23,7 @@ class Messages:
     made: list[Message] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)  # items without effect
-    _open: dict[str, Any] | None = None  # a message of the assistant that items may still join
+    _open: Draft | None = None  # a message of the assistant that items may still join
 
     def add_text(self, role: str, text: str, place: str) -> None:
         self.close()
@@ -47,7 +47,7 @@ class Messages:
 
     def close(self) -> None:
         if self._open is not None:
-            self.made.append(Message("assistant", **self._open))
+            self.made.append(self._open.message())
             self._open = None
 
     @property
@@ -61,7 +61,9 @@ class Messages:
             raise InvalidRequest(f"{place}.content", "is required")
         text = _text(item.content, f"{place}.content")
         if item.role == "assistant":
-            self._assistant(place, unless=("content", "tool_calls"))["content"] = text
+            if self._open is not None and self._open.texts:  # messages in a row stay apart
+                self.close()
+            self._assistant(place).texts.append(text)
         else:
             self.close()
             self.names[self._next] = place
@@ -71,7 +73,7 @@ class Messages:
         for name in ("call_id", "name", "arguments"):
             if getattr(item, name) is None:
                 raise InvalidRequest(f"{place}.{name}", "is required of a function_call")
-        calls = self._assistant(place).setdefault("tool_calls", [])
+        calls = self._assistant(place).calls
         call = f"{self._next}.tool_calls[{len(calls)}]"
         self.names |= {call: place, f"{call}.id": f"{place}.call_id", f"{call}.function": place}
         calls.append({"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}})
@@ -91,14 +93,12 @@ class Messages:
         if not text:
             self.ignored.append(place)
         else:
-            self._assistant(place, unless=("content", "tool_calls", "reasoning_content"))["reasoning_content"] = text
+            self._assistant(place).thoughts.append(text)
 
-    def _assistant(self, place: str, unless: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The assistant's message that is open, or a new one if it has any of `unless`."""
-        if self._open is not None and any(name in self._open for name in unless):
-            self.close()
+    def _assistant(self, place: str) -> Draft:
+        """The assistant's message that is open, or a new one."""
         if self._open is None:
-            self._open = {}
+            self._open = Draft("assistant")
             self.names[self._next] = place
         return self._open
 

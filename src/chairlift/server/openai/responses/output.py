@@ -4,24 +4,23 @@ Always: items come one after another, each from added to done; the deltas of an 
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from chairlift.text.responses.reading.events import CallArguments, CallBegins, CallEnds, Content, Event, Reasoning
-from chairlift.text.responses.turn import ReadAs
 
 Told = dict[str, Any]  # an event of the stream, without its number
 _PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
 
 
 class Output:
-    """`items`: those that are done. `read_as`: None where all is content."""
+    """`items`: those that are done."""
 
-    def __init__(self, read_as: ReadAs | None) -> None:
+    def __init__(self, new_call_id: Callable[[], str]) -> None:
         self.items: list[dict[str, Any]] = []
-        self._read_as = read_as
+        self._new_call_id = new_call_id
         self._open: dict[str, Any] | None = None  # the item in progress, its text still apart
         self._pieces: list[str] = []
         self._logprobs: list[Any] = []
@@ -37,9 +36,8 @@ class Output:
                 yield from self._begin("reasoning")
                 yield self._delta("response.reasoning_text.delta", text) | {"content_index": 0}
             case CallBegins(_, name):
-                assert self._read_as is not None
                 yield from self._done("completed")
-                yield from self._begin("function_call", call_id=self._read_as.new_call_id(), name=name, arguments="")
+                yield from self._begin("function_call", call_id=self._new_call_id(), name=name, arguments="")
             case CallArguments(_, text):
                 yield self._delta("response.function_call_arguments.delta", text)
             case CallEnds():
@@ -63,7 +61,7 @@ class Output:
         self._open = item | fields
         yield {"type": "response.output_item.added", "output_index": len(self.items), "item": self._open}
         if kind != "function_call":
-            yield self._told("response.content_part.added", content_index=0, part=self._part(""))
+            yield self._told("response.content_part.added", content_index=0, part=self._part("", []))
 
     def _delta(self, kind: str, text: str) -> Told:
         self._pieces.append(text)
@@ -77,7 +75,7 @@ class Output:
             yield self._told("response.function_call_arguments.done", name=item["name"], arguments=text)
             item = item | {"arguments": text}
         else:
-            part = self._part(text)
+            part = self._part(text, self._logprobs)
             done = {"text": text, "logprobs": self._logprobs} if item["type"] == "message" else {"text": text}
             kind = "output_text" if item["type"] == "message" else "reasoning_text"
             yield self._told(f"response.{kind}.done", content_index=0, **done)
@@ -88,11 +86,11 @@ class Output:
         self.items.append(item)
         self._open, self._pieces, self._logprobs = None, [], []
 
-    def _part(self, text: str) -> dict[str, Any]:
+    def _part(self, text: str, logprobs: list[Any]) -> dict[str, Any]:
         assert self._open is not None
         if self._open["type"] == "reasoning":
             return {"type": "reasoning_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
     def _told(self, kind: str, **fields: Any) -> Told:
         assert self._open is not None

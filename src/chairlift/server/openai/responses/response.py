@@ -9,9 +9,8 @@ import msgspec
 from chairlift.server.openai.objects import Usage
 from chairlift.server.openai.reply import Reply
 from chairlift.server.openai.responses.request import ResponseRequest
-from chairlift.server.openai.responses.translate import Translated
 
-MAX_SHOWN_BYTES = 64 * 1024  # of instructions and tools each: longer ones are not told back
+MAX_SHOWN_BYTES = 64 * 1024  # of each field: longer ones are not told back
 
 
 class InputDetails(msgspec.Struct, frozen=True):
@@ -67,17 +66,20 @@ class Echo:
     fields: dict[str, Any]
 
     @classmethod
-    def of(cls, request: ResponseRequest, translated: Translated) -> "Echo":
+    def of(cls, request: ResponseRequest) -> "Echo":
+        """Of a body that was translated: its other tools were left out."""
+        tools = [tool for tool in request.tools or () if tool.get("type") == "function"]
+        effort = None if request.reasoning is None else request.reasoning.effort
         given = None if request.text is None else request.text.format
         fields = {
             "instructions": _shown(request.instructions, None),
             "max_output_tokens": request.max_output_tokens,
             "metadata": _shown(request.metadata, {}) or {},
             "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "reasoning": {"effort": translated.chat.reasoning_effort, "summary": None},
+            "reasoning": {"effort": effort, "summary": None},
             "text": {"format": _shown(given, {"type": "text"}) or {"type": "text"}},
-            "tool_choice": request.tool_choice or "auto",
-            "tools": _shown(translated.tools, []),
+            "tool_choice": _shown(request.tool_choice, "auto") or "auto",
+            "tools": _shown(tools, []),
             "top_logprobs": request.top_logprobs or 0,
             "user": request.user,
         }

@@ -7,24 +7,22 @@ from starlette.responses import Response
 
 from chairlift.server.admission.gate import enter
 from chairlift.server.context import context_of
-from chairlift.server.naming import naming
 from chairlift.server.openai.chat_reply import chat_reply
 from chairlift.server.openai.exchange import read_request, respond
 from chairlift.server.openai.reply import Choice, Reply
 from chairlift.server.openai.responses.events import ResponseEvents, whole_output
 from chairlift.server.openai.responses.request import ResponseRequest
 from chairlift.server.openai.responses.response import Echo, ResponseObject
-from chairlift.server.openai.responses.translate import Translated, translate
+from chairlift.server.openai.responses.translate import translate
+from chairlift.server.openai.translated import Translated
 from chairlift.server.request_log.ignored import ignore
-from chairlift.server.request_log.record import record_of
 
 
 async def responses(http: Request) -> Response:
     time_left, tokenizer = enter(http), context_of(http).tokenizer
     translated, echo = _translated(await read_request(http, ResponseRequest))
-    ignore(http, [*record_of(http).ignored, *translated.ignored])
-    with naming(translated.names):
-        reply = await chat_reply(http, translated.chat, time_left, "resp_")
+    ignore(http, translated.ignored)
+    reply = await chat_reply(http, translated.chat, time_left, "resp_", names=translated.names)
     del translated
 
     def complete(reply: Reply, choices: list[Choice]) -> ResponseObject:
@@ -36,4 +34,4 @@ async def responses(http: Request) -> Response:
 
 def _translated(request: ResponseRequest) -> tuple[Translated, Echo]:
     translated = translate(request)
-    return translated, Echo.of(request, translated)
+    return translated, Echo.of(request)

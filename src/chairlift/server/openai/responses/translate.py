@@ -4,39 +4,24 @@ Always: what asks for kept responses, or for tools that this server would have t
 the model could do without is left out, and reported.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
-from chairlift.core.attributes import ATTRIBUTES
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.params import PARAMS
 from chairlift.server.openai.requests import ChatRequest
 from chairlift.server.openai.responses.items import Messages
 from chairlift.server.openai.responses.request import ResponseRequest
+from chairlift.server.openai.translated import Translated, alike
 
 LOGPROBS = "message.output_text.logprobs"
 _HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "tool_search")
-_SAME = tuple(
-    name
-    for name in ("model", "stream", "timeout", "parallel_tool_calls", "structured_outputs", "chat_template_kwargs",
-                 "enable_thinking", "thinking_budget", *PARAMS, *ATTRIBUTES)
-    if name in ResponseRequest.__struct_fields__
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    chat: ChatRequest
-    names: dict[str, str]  # fields of the chat body, and what they are called in the response's
-    tools: list[dict[str, Any]]  # those that the model sees, as they were given
-    ignored: list[str]  # fields without effect
 
 
 def translate(request: ResponseRequest) -> Translated:
     if request.truncation not in (None, "disabled"):
         raise InvalidRequest("truncation", 'must be "disabled": nothing is cut from a conversation here')
     messages = _messages(request)
-    names = {"messages": "input", "max_completion_tokens": "max_output_tokens", "reasoning_effort": "reasoning.effort"}
+    names = {"messages": "input", "reasoning_effort": "reasoning.effort"}
+    names |= dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
     names |= {"response_format": "text.format", "response_format.json_schema": "text.format"} | messages.names
     ignored: list[str] = []
     tools = _tools(request, names, ignored)
@@ -48,18 +33,17 @@ def translate(request: ResponseRequest) -> Translated:
     ignored += [f"include[{i}]" for i, name in enumerate(request.include or ()) if name != LOGPROBS]
     ignored += messages.ignored
     shows_logprobs = bool(request.top_logprobs) or LOGPROBS in (request.include or ())
-    chat = ChatRequest(
-        **{name: getattr(request, name) for name in _SAME},
-        messages=messages.made,
-        max_completion_tokens=request.max_output_tokens,
-        tools=[{"type": "function", "function": _without_type(tool)} for tool in tools] or None,
-        tool_choice=_choice(request, bool(tools), names),
-        response_format=_format(request),
-        reasoning_effort=None if reasoning is None else reasoning.effort,
-        logprobs=shows_logprobs or None,
-        top_logprobs=request.top_logprobs if shows_logprobs else None,
-    )
-    return Translated(chat, names, tools, ignored)
+    fields = alike(request) | {
+        "messages": messages.made,
+        "max_completion_tokens": request.max_output_tokens,
+        "tools": [{"type": "function", "function": _without_type(tool)} for tool in tools] or None,
+        "tool_choice": _choice(request, bool(tools), names),
+        "response_format": _format(request),
+        "reasoning_effort": None if reasoning is None else reasoning.effort,
+        "logprobs": shows_logprobs or None,
+        "top_logprobs": request.top_logprobs if shows_logprobs else None,
+    }
+    return Translated(ChatRequest(**fields), names, ignored)
 
 
 def _messages(request: ResponseRequest) -> Messages:

@@ -59,10 +59,13 @@ def marks_of(texts: Iterable[str]) -> Marks:
 
 
 class Cursor:
-    __slots__ = ("_at", "_is_over", "_kept", "_num_kept", "_text")
+    """`has_run_out`: more was asked for than there was when the text was over."""
+
+    __slots__ = ("_at", "_is_over", "_kept", "_num_kept", "_text", "has_run_out")
 
     def __init__(self) -> None:
         self._text, self._at, self._is_over = "", 0, False
+        self.has_run_out = False
         self._kept: list[str] | None = None
         self._num_kept = 0
 
@@ -80,6 +83,10 @@ class Cursor:
         """What was read since `keep`; ends the keeping."""
         kept, self._kept = self._kept or [], None
         return "".join(kept)
+
+    def drop(self) -> None:
+        """Leaves out what was kept, and what is left of a text that is over."""
+        self._kept, self._at = None, len(self._text)
 
     def forget(self) -> None:
         self._kept = None
@@ -101,6 +108,7 @@ class Cursor:
         """The next character; empty at the end."""
         while self._at >= len(self._text) and not self._is_over:
             yield
+        self.has_run_out |= self._at >= len(self._text)
         return self._text[self._at : self._at + 1]
 
     def skip(self, num: int = 1) -> str:
@@ -120,6 +128,7 @@ class Cursor:
                 self._read(len(text))
                 return True
             if self._is_over or not text.startswith(there):
+                self.has_run_out |= text.startswith(there)
                 return False
             yield
 
@@ -152,6 +161,7 @@ class Cursor:
             if found:
                 return found[0]
             if self._is_over:
+                self.has_run_out = True
                 return ""
             yield
 

@@ -1,8 +1,9 @@
 """Reads an answer as it comes, by the template of its family: content, reasoning and calls, as events.
 
 Always: the events, joined by kind, do not depend on how the text was cut; nothing is lost or doubled. Text that only
-looks like the start of a call is content, all of it; a call that breaks off or is not well formed goes out as it was
-written. Marks go to no client. The text comes with special tokens in it: those that mean nothing here are dropped.
+looks like the start of a call is content, all of it, unless the answer ends before it could show a name; a call that
+breaks off later or is not well formed goes out as it was written. Marks go to no client. The text comes with special
+tokens in it: those that mean nothing here are dropped.
 """
 
 from collections.abc import Iterable
@@ -149,7 +150,11 @@ class ResponseReader:
         except TooLong:
             is_whole = False
         if not call.num:
-            self._sink.text(mark + self._cursor.kept())
+            if self._cursor.has_run_out and not is_bare:
+                self._sink.mark()
+                self._cursor.drop()
+            else:
+                self._sink.text(mark + self._cursor.kept())
             return ""
         if is_whole:
             call.end()

@@ -41,14 +41,14 @@ class ResponseStream:
         self._exempt = params.min_tokens  # coming tokens that are not searched
         self._events: list[Event] = []
         self.num_reasoning = 0  # tokens, marks among them
-        self._written = ""
+        self._written: list[str] = []
         self.stop: str | None = None
 
     def push(self, token_id: int) -> str:
         """The content that may be shown now; `events` tells it with all else."""
         was_reasoning = self._reader.is_reasoning
         text = "" if token_id in self._ends else self._detokenizer.push(token_id)
-        self._written += text
+        self._written.append(text)
         content = self._take(self._reader.push(text), is_exempt=self._exempt > 0)
         self.num_reasoning += was_reasoning or self._reader.is_reasoning
         self._exempt = max(0, self._exempt - 1)
@@ -59,7 +59,7 @@ class ResponseStream:
         if self.stop is not None:
             return ""
         rest = self._detokenizer.flush()
-        self._written += rest
+        self._written.append(rest)
         content = self._take(self._reader.push(rest) + self._reader.finish())
         return content + self._release()
 
@@ -70,8 +70,8 @@ class ResponseStream:
 
     def take_written(self) -> str:
         """The text as the model wrote it, since this was last asked."""
-        written, self._written = self._written, ""
-        return written
+        written, self._written = self._written, []
+        return "".join(written)
 
     def _take(self, events: Sequence[Event], is_exempt: bool = False) -> str:
         content = ""

@@ -100,6 +100,31 @@ def test_a_call_that_is_cut_shows_what_was_written() -> None:
     assert read("hermes", ['<tool_call>{"name": "now"']) == [CallBegins(0, "now"), CallEnds(0)]
 
 
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("hermes", "<tool_call>"),
+        ("hermes", '<tool_call>\n{"na'),
+        ("hermes", '<tool_call>\n{"arguments": {"city": "Be'),
+        ("hermes", '<tool_call>\n{"name": "wea'),
+        ("mistral", "[TOOL_CALLS]"),
+        ("mistral", "[TOOL_CALLS]wea"),
+        ("mistral-list", '[TOOL_CALLS][{"na'),
+        ("llama3-json", '<|python_tag|>{"name": "'),
+        ("qwen3-coder", "<tool_call>\n<func"),
+        ("qwen3-coder", "<tool_call>\n<function=wea"),
+    ],
+)
+def test_a_call_that_is_cut_before_its_name_is_left_out(family: str, head: str) -> None:
+    for pieces in ([f"Well.\n{head}"], f"Well.\n{head}"):
+        assert joined(read(family, pieces)) == [Content("Well.")]
+
+
+@pytest.mark.parametrize("tail", ["<tool_call> is", '<tool_call>{"x": 1}', '<tool_call>{"name": 5', "<tool_cal"])
+def test_what_is_no_call_stays_text_where_the_answer_ends(tail: str) -> None:
+    assert joined(read("hermes", [f"Well.\n{tail}"])) == [Content(f"Well.\n{tail}")]
+
+
 @pytest.mark.parametrize("recorded", [each for each in STREAMS if each.calls and not each.content], ids=_id)
 def test_an_answer_that_is_cut_inside_the_mark_behind_its_calls_has_no_content(recorded: Recorded) -> None:
     template = BY_NAME[recorded.family]
