@@ -4,10 +4,10 @@ Always: the same shape gives the same grammar, so an engine can make it again; b
 may write blanks for ever sometimes does; what a grammar cannot hold an answer to is refused, never left out.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from chairlift.core.errors import InvalidRequest
@@ -15,6 +15,7 @@ from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of, library_schema
 from chairlift.text.structured.places import all_parts, failing_place
+from chairlift.text.structured.source import choices, loaded, wrong
 from chairlift.text.structured.tags import tags_grammar
 from chairlift.text.structured.vocabulary import byte_vocabulary
 
@@ -30,7 +31,7 @@ LIMITS = LLParserLimits(
 def grammar_of(structured: Structured) -> str:
     """Raises `InvalidRequest`, with the place inside the shape, for what is not even well formed."""
     if len(structured.source) > MAX_CHARACTERS:
-        raise _wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
+        raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
     return _MAKERS[structured.kind](structured.source)
 
 
@@ -43,15 +44,15 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
     if names_tokens:
         is_wrong, messages = _validated(grammar, vocabulary())
     if is_wrong and structured.kind == "json_schema":
-        place = failing_place(json.loads(structured.source), messages[0], json_schema_fault)
-        raise _wrong(f"at {place or '/'}: {messages[0]}")
+        place = failing_place(loaded(structured.source), messages[0], json_schema_fault)
+        raise wrong(f"at {place or '/'}: {messages[0]}")
     if is_wrong:
-        raise _wrong(messages[0])
+        raise wrong(messages[0])
     if structured.kind == "json_schema":
-        _check_optional(json.loads(structured.source))
+        _check_optional(loaded(structured.source))
     may_be_dead = structured.kind in ("grammar", "structural_tag") or '"allOf"' in structured.source
     if may_be_dead and not names_tokens and _is_dead(grammar):
-        raise _wrong("no text has this shape: it needs itself")
+        raise wrong("no text has this shape: it needs itself")
 
 
 def _check_optional(schema: Any) -> None:
@@ -62,7 +63,7 @@ def _check_optional(schema: Any) -> None:
             num = len(named.keys() - set(required if isinstance(required, list) else ()))
             if num > MAX_OPTIONAL:
                 way_out = f"an object may have {MAX_OPTIONAL}; list more of them in required"
-                raise _wrong(f"at {place or '/'}: {num} properties may be left out, and {way_out}")
+                raise wrong(f"at {place or '/'}: {num} properties may be left out, and {way_out}")
 
 
 def _is_dead(grammar: str) -> bool:
@@ -75,7 +76,7 @@ def _is_dead(grammar: str) -> bool:
 def json_schema_fault(schema: Any) -> str:
     """Why no answer can be held to this schema; empty where one can."""
     try:
-        is_wrong, messages = _validated(_of_schema(json.dumps(schema)))
+        is_wrong, messages = _validated(_of_schema(schema))
     except InvalidRequest as error:
         return error.message
     return messages[0] if is_wrong else ""
@@ -96,23 +97,17 @@ def _validated(grammar: str, vocabulary: LLTokenizer | None = None) -> tuple[boo
         return True, [str(error)]
 
 
-def _wrong(message: str) -> InvalidRequest:
-    return InvalidRequest("structured", message.strip())
-
-
-def _of_schema(source: str) -> str:
+def _of_schema(schema: Any) -> str:
+    # As text: of Python's numbers the library takes none beyond 64 bits.
+    source = msgspec.json.encode(library_schema(schema)).decode()
     try:
-        schema = library_schema(json.loads(source))
-        return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
-    except (ValueError, RecursionError) as error:
-        raise _wrong(f"not a JSON schema: {error}") from error
+        return LLMatcher.grammar_from_json_schema(source, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise wrong(f"not a JSON schema: {error}") from error
 
 
 def _of_choice(source: str) -> str:
-    texts = json.loads(source)
-    if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise _wrong("choices must be a list of texts, none of them empty")
-    return LLMatcher.grammar_from_regex("|".join(map(escaped, texts)))
+    return LLMatcher.grammar_from_regex("|".join(map(escaped, choices(source))))
 
 
 def _of_grammar(source: str) -> str:
@@ -120,13 +115,10 @@ def _of_grammar(source: str) -> str:
 
 
 def _of_tags(source: str) -> str:
-    try:
-        return LLMatcher.grammar_from_lark(tags_grammar(json.loads(source)))
-    except ValueError as error:
-        raise _wrong(f"structural tags must be in JSON: {error}") from error
+    return LLMatcher.grammar_from_lark(tags_grammar(loaded(source)))
 
 
 _MAKERS = {
-    "json_schema": _of_schema, "regex": LLMatcher.grammar_from_regex, "choice": _of_choice, "grammar": _of_grammar,
-    "structural_tag": _of_tags,
+    "json_schema": lambda source: _of_schema(loaded(source)), "regex": LLMatcher.grammar_from_regex,
+    "choice": _of_choice, "grammar": _of_grammar, "structural_tag": _of_tags,
 }  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from chairlift.core.errors import InvalidRequest
 from chairlift.text.structured.bounded import bounded
 from chairlift.text.structured.shared import with_shared_parts
+from chairlift.text.structured.source import wrong
 
 ANY_TEXT = r"(?s:.*)"
 _GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
@@ -52,8 +52,11 @@ def library_schema(schema: Any) -> dict[str, Any]:
     """A schema as the library is given it, which takes objects only: `true` means any value, and `false` none."""
     schema = {} if schema is True else {"enum": []} if schema is False else schema
     if not isinstance(schema, dict):
-        raise ValueError(f"a schema is an object, true or false, got {type(schema).__name__}")
-    source = msgspec.json.encode(schema).decode()
+        raise wrong(f"not a JSON schema: it is an object, true or false, got {type(schema).__name__}")
+    try:
+        source = msgspec.json.encode(schema).decode()
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"not a JSON schema: {error}") from error
     return with_shared_parts(bounded(schema, source), source)
 
 
@@ -68,7 +71,7 @@ def lark_of(source: str) -> str:
     try:
         lark = gbnf_to_lark(source)
     except Exception as error:  # of the library's translator, which raises what it meets
-        raise InvalidRequest("structured", f"not a grammar in GBNF: {error}") from error
+        raise wrong(f"not a grammar in GBNF: {error}") from error
     return "\n".join(line for line in lark.splitlines() if not line.startswith("%llguidance"))
 
 

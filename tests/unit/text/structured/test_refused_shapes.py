@@ -49,9 +49,10 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
 @pytest.mark.parametrize(
     ("structured", "said"),
     [
-        (Structured.json_schema("{"), "not a JSON schema"),
+        (Structured.json_schema("{"), "not JSON"),
         (Structured.json_schema("[1]"), "not a JSON schema"),
-        (Structured.json_schema("[" * 5000), "not a JSON schema"),
+        (Structured.json_schema("[" * 5000), "not JSON"),
+        (Structured.json_schema('{"const": NaN}'), "not JSON"),
         (Structured.json_schema({"$ref": "#/definitions/none"}), "does not exist"),
         (Structured.json_schema({"enum": ["x" * MAX_CHARACTERS]}), "must have at most"),
         (Structured.json_schema({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}), "at /"),
@@ -77,7 +78,10 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
         (Structured.grammar('start: "a" x'), "unknown name"),
         (Structured.grammar('root ::= "a" [0-9'), "GBNF"),
         (Structured.grammar('start: <|nonsense|> "a"'), "unknown special token"),
+        (Structured("choice", "5"), "choices must be"),
+        (Structured("choice", "["), "not JSON"),
         (Structured.structural_tag({"type": "structural_tag"}), "structured:"),
+        (Structured.structural_tag("[" * 5000), "not JSON"),
     ],
 )
 def test_what_is_no_shape_is_refused(structured: Structured, said: str) -> None:
@@ -90,6 +94,7 @@ def test_what_is_no_shape_is_refused(structured: Structured, said: str) -> None:
         Structured.json_object(),
         Structured.json_schema({}),
         Structured.json_schema("true"),
+        Structured.json_schema({"type": "integer", "maximum": 10**20}),
         Structured.json_schema({"type": "object", "properties": {"next": {"$ref": "#"}}}),
         Structured.choice(["a|b", "<c>", 'd"\n', "é"]),
         Structured.grammar('root ::= "a" [0-9]+'),
