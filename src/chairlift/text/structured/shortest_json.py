@@ -40,7 +40,10 @@ class NoAnswer(Exception):
 
 def shortest_json(schema: Any, cost: Cost = len) -> str:
     """Of several values, the one of least cost."""
-    return _Search(schema, cost).value(schema, "", (_way("#", {}),))
+    try:
+        return _Search(schema, cost).value(schema, "", (_way("#", {}),))
+    except RecursionError as error:
+        raise Unknown from error
 
 
 class _Search:

@@ -90,6 +90,12 @@ def test_what_would_be_very_long_is_not_written_out(structured: Structured) -> N
     assert shortest_text(structured) is None
 
 
+def test_a_long_chain_of_references_is_not_followed_to_its_end() -> None:
+    chain = {f"d{i}": {"type": "array", "minItems": 1, "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(900)}
+    schema = {"$ref": "#/$defs/d0", "$defs": chain | {"d900": {"type": "null"}}}
+    assert shortest_text(Structured.json_schema(schema)) is None
+
+
 def test_what_cannot_be_told_is_none() -> None:
     assert shortest_text(Structured.grammar('start: "a"')) is None
     assert shortest_text(Structured.json_schema({"type": "object", "minProperties": 2})) is None
