@@ -13,14 +13,14 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
+from chairlift.text.structured.faults import own_faults, why_endless
 from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of, library_schema
-from chairlift.text.structured.places import all_parts, failing_place
+from chairlift.text.structured.places import failing_place
 from chairlift.text.structured.source import choices, loaded, wrong
 from chairlift.text.structured.tags import tags_grammar
 from chairlift.text.structured.vocabulary import byte_vocabulary
 
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
-MAX_OPTIONAL = 200
 # Bounds on the work of one mask: a grammar beyond them ends its request, not the engine's step.
 LIMITS = LLParserLimits(
     initial_lexer_fuel=200_000, step_lexer_fuel=100_000, step_max_items=50_000, max_lexer_states=50_000,
@@ -43,27 +43,21 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
     names_tokens = bool(messages) and not is_wrong
     if names_tokens:
         is_wrong, messages = _validated(grammar, vocabulary())
-    if is_wrong and structured.kind == "json_schema":
-        place = failing_place(loaded(structured.source), messages[0], json_schema_fault)
-        raise wrong(f"at {place or '/'}: {messages[0]}")
-    if is_wrong:
-        raise wrong(messages[0])
     if structured.kind == "json_schema":
-        _check_optional(loaded(structured.source))
+        _check_schema(loaded(structured.source), messages[0] if is_wrong else "")
+    elif is_wrong:
+        raise wrong(messages[0])
     may_be_dead = structured.kind in ("grammar", "structural_tag") or '"allOf"' in structured.source
     if may_be_dead and not names_tokens and _is_dead(grammar):
         raise wrong("no text has this shape: it needs itself")
 
 
-def _check_optional(schema: Any) -> None:
-    """Each property that may be left out is one more way on at every place between properties."""
-    for place, part in all_parts(schema):
-        named, required = part.get("properties"), part.get("required", ())
-        if isinstance(named, dict) and len(named) > MAX_OPTIONAL:
-            num = len(named.keys() - set(required if isinstance(required, list) else ()))
-            if num > MAX_OPTIONAL:
-                way_out = f"an object may have {MAX_OPTIONAL}; list more of them in required"
-                raise wrong(f"at {place or '/'}: {num} properties may be left out, and {way_out}")
+def _check_schema(schema: Any, fault: str) -> None:
+    """`fault`: of the library, which does not say where it lies."""
+    found = (failing_place(schema, fault, _library_fault), fault) if fault else next(own_faults(schema), None)
+    if found is not None:
+        place, why = found
+        raise wrong(f"at {place or '/'}: {why}")
 
 
 def _is_dead(grammar: str) -> bool:
@@ -75,6 +69,10 @@ def _is_dead(grammar: str) -> bool:
 
 def json_schema_fault(schema: Any) -> str:
     """Why no answer can be held to this schema; empty where one can."""
+    return _library_fault(schema) or next((why for _, why in own_faults(schema)), "") or why_endless(schema)
+
+
+def _library_fault(schema: Any) -> str:
     try:
         is_wrong, messages = _validated(_of_schema(schema))
     except InvalidRequest as error:
