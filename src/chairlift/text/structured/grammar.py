@@ -13,6 +13,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
+from chairlift.text.structured.endless import is_endless
 from chairlift.text.structured.faults import own_faults, why_endless
 from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of, library_schema
 from chairlift.text.structured.places import failing_place
@@ -32,6 +33,8 @@ def grammar_of(structured: Structured) -> str:
     """Raises `InvalidRequest`, with the place inside the shape, for what is not even well formed."""
     if len(structured.source) > MAX_CHARACTERS:
         raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
+    if structured.kind in _LARK:
+        return LLMatcher.grammar_from_lark(_LARK[structured.kind](structured.source))
     return _MAKERS[structured.kind](structured.source)
 
 
@@ -47,9 +50,11 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
         _check_schema(loaded(structured.source), messages[0] if is_wrong else "")
     elif is_wrong:
         raise wrong(messages[0])
-    may_be_dead = structured.kind in ("grammar", "structural_tag") or '"allOf"' in structured.source
+    elif structured.kind in _LARK and is_endless(_LARK[structured.kind](structured.source)):
+        raise wrong("has no finite answer: it needs itself")
+    may_be_dead = structured.kind in ("regex", *_LARK) or '"allOf"' in structured.source
     if may_be_dead and not names_tokens and _is_dead(grammar):
-        raise wrong("no text has this shape: it needs itself")
+        raise wrong("no text has this shape")
 
 
 def _check_schema(schema: Any, fault: str) -> None:
@@ -61,7 +66,7 @@ def _check_schema(schema: Any, fault: str) -> None:
 
 
 def _is_dead(grammar: str) -> bool:
-    """Whether nothing at all may come first: of rules that only lead to each other."""
+    """Whether nothing at all may come first."""
     matcher = LLMatcher(byte_vocabulary(), grammar, log_level=0, limits=LIMITS)
     matcher.compute_bitmask()
     return bool(matcher.is_error())
@@ -108,15 +113,11 @@ def _of_choice(source: str) -> str:
     return LLMatcher.grammar_from_regex("|".join(map(escaped, choices(source))))
 
 
-def _of_grammar(source: str) -> str:
-    return LLMatcher.grammar_from_lark(lark_of(source))
-
-
-def _of_tags(source: str) -> str:
-    return LLMatcher.grammar_from_lark(tags_grammar(loaded(source)))
-
-
-_MAKERS = {
+# The kinds that are written in Lark.
+_LARK: dict[str, Callable[[str], str]] = {
+    "grammar": lark_of, "structural_tag": lambda source: tags_grammar(loaded(source))
+}  # fmt: skip
+_MAKERS: dict[str, Callable[[str], str]] = {
     "json_schema": lambda source: _of_schema(loaded(source)), "regex": LLMatcher.grammar_from_regex,
-    "choice": _of_choice, "grammar": _of_grammar, "structural_tag": _of_tags,
+    "choice": _of_choice,
 }  # fmt: skip

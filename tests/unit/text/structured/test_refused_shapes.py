@@ -12,6 +12,8 @@ from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.structured.grammar import MAX_CHARACTERS
 from fakes.small_tokenizer import EOS, small_tokenizer
 
+ITSELF = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+
 
 @lru_cache(maxsize=1)
 def checker() -> StructuredChecker:
@@ -55,7 +57,7 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
         (Structured.json_schema('{"const": NaN}'), "not JSON"),
         (Structured.json_schema({"$ref": "#/definitions/none"}), "does not exist"),
         (Structured.json_schema({"enum": ["x" * MAX_CHARACTERS]}), "must have at most"),
-        (Structured.json_schema({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}), "at /"),
+        (Structured.json_schema(ITSELF), "at /properties/a: has no finite answer"),
         (Structured.json_schema({"type": "integer", "minimum": 5, "maximum": 3}), "at /: Unsatisfiable"),
         (
             Structured.json_schema({"properties": {"a": {"properties": {f"p{i}": {} for i in range(201)}}}}),
@@ -68,10 +70,14 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
                     "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
                 }
             ),
-            "needs itself",
+            "no text has this shape",
         ),
         (Structured.grammar("start: a\na: a a"), "needs itself"),
         (Structured.grammar("root ::= root"), "needs itself"),
+        (Structured.grammar('start: a\na: "x" a'), "needs itself"),
+        (Structured.grammar(f'start: {EOS} a\na: "x" a'), "needs itself"),
+        (Structured.structural_tag({"format": {"type": "json_schema", "json_schema": ITSELF}}), "needs itself"),
+        (Structured.regex(r"a[^\x00-\U0010ffff]"), "no text has this shape"),
         (Structured.regex("(a"), "unclosed group"),
         (Structured.choice([]), "choices must be"),
         (Structured.choice(["a", ""]), "choices must be"),
