@@ -13,6 +13,7 @@ import msgspec
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from chairlift.text.structured.bounded import bounded
+from chairlift.text.structured.constraints import constraints_of
 from chairlift.text.structured.shared import with_shared_parts
 from chairlift.text.structured.source import wrong
 
@@ -54,6 +55,7 @@ def library_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise wrong(f"not a JSON schema: it is an object, true or false, got {type(schema).__name__}")
     try:
+        schema = constraints_of(schema)
         source = msgspec.json.encode(schema).decode()
     except (ValueError, RecursionError) as error:
         raise wrong(f"not a JSON schema: {error}") from error

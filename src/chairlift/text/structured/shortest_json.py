@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from chairlift.text.structured.constraints import ANNOTATIONS
 from chairlift.text.structured.shortest_match import Cost, shortest_match
 
-_SILENT = frozenset(("title", "description", "default", "examples", "$schema", "$defs", "definitions"))
+_SILENT = ANNOTATIONS | {"$schema", "$defs", "definitions"}
 _REFERENCE = b'"$ref"'
 _MAX_LENGTH = 16 * 1024  # characters of what comes out
 _MAX_PARTS = 2000  # schemas that are looked at
