@@ -19,7 +19,8 @@ from chairlift.text.structured.source import wrong
 
 ANY_TEXT = r"(?s:.*)"
 _GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
-_META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/-]")
+_META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/\n\t\r-]")
+_SIGNS = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
 # What a schema says of itself in "x-guidance" gives way to these.
 _BLANKS = r"[ \t]{0,2}|\n(?: {0,24}|\t{0,8})"  # between the parts of JSON: none, a few, or a line break with its indent
 JSON_OPTIONS: dict[str, Any] = {
@@ -29,13 +30,12 @@ JSON_OPTIONS: dict[str, Any] = {
 
 
 def literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
 
 
 def escaped(text: str) -> str:
     """The text inside an expression."""
-    signs = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
-    return "".join(signs.get(char, _META.sub(r"\\\g<0>", char)) for char in text)
+    return _META.sub(lambda found: _SIGNS.get(found[0], f"\\{found[0]}"), text)
 
 
 def expression(pattern: str) -> str:
