@@ -7,7 +7,6 @@ may write blanks for ever sometimes does; what a grammar cannot hold an answer t
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from chairlift.core.errors import InvalidRequest
@@ -15,7 +14,7 @@ from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
 from chairlift.text.structured.endless import is_endless
 from chairlift.text.structured.faults import own_faults, why_endless
-from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of, library_schema
+from chairlift.text.structured.lark import escaped, lark_of, library_schema
 from chairlift.text.structured.places import failing_place
 from chairlift.text.structured.source import choices, loaded, wrong
 from chairlift.text.structured.tags import tags_grammar
@@ -101,10 +100,8 @@ def _validated(grammar: str, vocabulary: LLTokenizer | None = None) -> tuple[boo
 
 
 def _of_schema(schema: Any) -> str:
-    # As text: of Python's numbers the library takes none beyond 64 bits.
-    source = msgspec.json.encode(library_schema(schema)).decode()
     try:
-        return LLMatcher.grammar_from_json_schema(source, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
+        return LLMatcher.grammar_from_json_schema(library_schema(schema))
     except ValueError as error:
         raise wrong(f"not a JSON schema: {error}") from error
 

@@ -46,20 +46,19 @@ def expression(pattern: str) -> str:
 
 def json_value(schema: Any) -> str:
     """A value that a JSON schema allows."""
-    return "%json " + json.dumps({**library_schema(schema), "x-guidance": JSON_OPTIONS}, ensure_ascii=False)
+    return f"%json {library_schema(schema)}"
 
 
-def library_schema(schema: Any) -> dict[str, Any]:
-    """A schema as the library is given it, which takes objects only: `true` means any value, and `false` none."""
+def library_schema(schema: Any) -> str:
+    """A schema in JSON as the library takes it: an object, where `true` means any value and `false` none."""
     schema = {} if schema is True else {"enum": []} if schema is False else schema
     if not isinstance(schema, dict):
         raise wrong(f"not a JSON schema: it is an object, true or false, got {type(schema).__name__}")
     try:
-        schema = constraints_of(schema)
-        source = msgspec.json.encode(schema).decode()
+        made = with_shared_parts(bounded(constraints_of(schema)))
+        return msgspec.json.encode({**made, "x-guidance": JSON_OPTIONS}).decode()
     except (ValueError, RecursionError) as error:
         raise wrong(f"not a JSON schema: {error}") from error
-    return with_shared_parts(bounded(schema, source), source)
 
 
 def either(parts: Sequence[str]) -> str:

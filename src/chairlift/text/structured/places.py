@@ -12,8 +12,8 @@ Faults = Callable[[Any], str]  # why no answer can be held to a schema; empty wh
 Parts = list[tuple[str, dict[str, Any]]]  # by their pointers
 # Keywords that hold a schema, a list of them, or schemas by name.
 HOLDERS = (
-    "properties", "patternProperties", "$defs", "definitions", "items", "prefixItems", "additionalProperties",
-    "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "propertyNames",
+    "properties", "patternProperties", "$defs", "definitions", "items", "prefixItems", "additionalItems",
+    "additionalProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "propertyNames",
 )  # fmt: skip
 BY_NAME = HOLDERS[:4]
 _SHARED = ("$defs", "definitions")  # what references lead to
