@@ -52,6 +52,7 @@ def test_the_shortest_json_of_a_schema(schema: Any, text: str) -> None:
         ("[x-z]{2}", "xx"),
         ("a(?=b)", None),
         ("(", None),
+        ("a?" * 10_000, None),
     ],
 )
 def test_the_shortest_match_of_an_expression(pattern: str, text: str | None) -> None:
