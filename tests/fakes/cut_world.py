@@ -34,18 +34,29 @@ class CutWorld:
             world, fresh = self.world, random_world(self._seed, drafts=self._has_drafts)
             world.scheduler, world.runner, world.engine = fresh.scheduler, fresh.runner, fresh.engine
             arrived = [samples for at, groups in world.arrivals.items() if at <= step for samples in groups]
+            told = _Told(world)
             for samples in arrived:
-                for group in self._left(world, samples):
+                for group in told.left(samples):
                     world.engine.add(group)
                     self.num_resumed += bool(group[0].output)
 
-    def _left(self, world: World, samples: tuple[Request, ...]) -> list[tuple[Request, ...]]:
-        events = [event for event in world.events if event.request in {request.id for request in samples}]
-        ended = {e.request for e in events if isinstance(e, Finished) or (isinstance(e, Token) and e.finish)}
+
+class _Told:
+    """What engines have told so far."""
+
+    def __init__(self, world: World) -> None:
+        self._outputs = world.outputs()
+        self._ended = {
+            e.request for e in world.events if isinstance(e, Finished) or (isinstance(e, Token) and e.finish)
+        }
+        self._scored = {e.request for e in world.events if isinstance(e, PromptScored)}
+
+    def left(self, samples: tuple[Request, ...]) -> list[tuple[Request, ...]]:
+        ids = {request.id for request in samples}
         if samples[0].params.beam_width:  # has told nothing before its end
-            return [] if ended else [samples]
-        if any(isinstance(event, PromptScored) for event in events):
+            return [samples] if ids.isdisjoint(self._ended) else []
+        if not ids.isdisjoint(self._scored):
             lead, *others = samples
             samples = replace(lead, params=replace(lead.params, prompt_logprobs=None)), *others
-        told = world.outputs()
-        return resume(samples, {r.sample_index: told.get(r.id, []) for r in samples if r.id not in ended})
+        going = [request for request in samples if request.id not in self._ended]
+        return resume(samples, {request.sample_index: self._outputs.get(request.id, []) for request in going})

@@ -8,6 +8,8 @@ itself, without blocks, plans or a scheduler.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
+from operator import mul
 
 from chairlift.core.ids import RequestId
 from chairlift.core.plan import Chunk, Sampled, StepPlan, StepResult
@@ -27,9 +29,14 @@ def _mix(*values: int) -> int:
     return h
 
 
+def _read(before: list[int]) -> int:
+    """One number of all that is stored, and of its order."""
+    return sum(map(mul, before, count(1))) & MASK
+
+
 def _entry(before: list[int], token: int, salt: str) -> int:
     """What is kept depends on the salt too: a prefix that is shared between salts shows as a wrong token."""
-    return _mix(sum((i + 1) * v for i, v in enumerate(before)) & MASK, len(before), token, sum(map(ord, salt)))
+    return _mix(_read(before), len(before), token, sum(map(ord, salt)))
 
 
 def _sample(entries: list[int], request: Request, vocab_size: int) -> int:
@@ -38,10 +45,8 @@ def _sample(entries: list[int], request: Request, vocab_size: int) -> int:
 
 def likely(entries: list[int], request: Request, vocab_size: int) -> list[tuple[int, float]]:
     """Every token and how likely it is, most likely first."""
-    ranked = [
-        (token, -(_mix(_entry(entries, token, request.attributes.cache_salt)) % 9973) / 1000)
-        for token in range(vocab_size)
-    ]
+    read, length, salt = _read(entries), len(entries), sum(map(ord, request.attributes.cache_salt))
+    ranked = [(token, -(_mix(_mix(read, length, token, salt)) % 9973) / 1000) for token in range(vocab_size)]
     return sorted(ranked, key=lambda pair: (-pair[1], pair[0]))
 
 

@@ -6,6 +6,7 @@ encode its text with `add_special=False`. Control tokens in that text may have o
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
@@ -33,7 +34,7 @@ def render(
     escape_special_tokens: bool = True,
     tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
-    """Messages with calls, and `tools`, are as `responses.history` prepares them."""
+    """Messages with calls, and `tools`, are as `responses.tools.history` prepares them."""
     if tokenizer.chat_template is None:
         raise InvalidRequest("messages", "the model has no chat template; use /v1/completions")
     if continue_final_message and add_generation_prompt:
@@ -60,20 +61,17 @@ def render(
 
 
 def _with_calls(run_template: _Run, tokenizer: Tokenizer, chat: Chat, adds: bool, extra: dict[str, Any]) -> str:
-    """Templates differ in how they want calls, and fail on other forms."""
-    try:
-        return run_template(tokenizer, chat, adds, extra)
-    except TemplateTooCostly:
-        raise
-    except TemplateFails:
-        for variant in variants(chat):
-            try:
-                return run_template(tokenizer, variant, adds, extra)
-            except TemplateTooCostly:
-                raise
-            except TemplateFails:
-                continue
-        raise
+    """Templates differ in how they want calls, and fail on other forms; the first failure counts."""
+    first: TemplateFails | None = None
+    for form in chain([chat], variants(chat)):
+        try:
+            return run_template(tokenizer, form, adds, extra)
+        except TemplateTooCostly:
+            raise
+        except TemplateFails as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _rendered(

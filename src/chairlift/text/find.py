@@ -12,26 +12,14 @@ from chairlift.text.tokenizer import Tokenizer
 
 def load_tokenizer(source: Source, override: Path | None = None) -> Tokenizer:
     """`override`: a folder, tokenizer.json, .model or .gguf to use instead; the chat template may stay the model's."""
-    path = override or _own_path(source)
-    tokenizer = _load(path)
+    own = source.folder if source.kind == "ckpt" else source.path
+    tokenizer = _load(override or own)
     if override is not None and tokenizer.chat_template is None:
         if source.kind == "gguf":
             tokenizer.chat_template = gguf_chat_template(read_header(source.path).metadata)
         else:
             tokenizer.chat_template = folder_chat_template(source.folder)
     return tokenizer
-
-
-def own_tokenizer(source: Source) -> Tokenizer | None:
-    """The model's own; None where it has none that can be read."""
-    try:
-        return _load(_own_path(source))
-    except InvalidConfig:
-        return None
-
-
-def _own_path(source: Source) -> Path:
-    return source.folder if source.kind == "ckpt" else source.path
 
 
 def _load(path: Path) -> Tokenizer:

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.core.events import Admitted, Preempted, Token
 from chairlift.core.limits import Limits
-from chairlift.core.policy import Prefill, StepView
+from chairlift.core.policy import Allowance, Prefill, StepView
 from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.prefill.batched_prefill import BatchedPrefill
 from chairlift.core.prefill.decode_first import DecodeFirst
@@ -90,6 +90,14 @@ def test_delay_lets_prompts_gather() -> None:
     held, mixed = run(Delay(factor=5.0), (0, 3, 9), (2, 3, 2), (3, 3, 2)), run(Mixed(), (0, 3, 9), (2, 3, 2), (3, 3, 2))
     assert [len(step) for step in shapes(mixed)[:4]] == [1, 1, 2, 3]
     assert next(step for step in shapes(held) if len(step) > 1) == [(1, 1), (2, 3), (3, 3)]
+
+
+def test_decodes_do_not_wait_for_prompts_that_may_not_enter_after_a_preemption() -> None:
+    rule = WaitAfterPreempt(PrefillFirst())
+    preempted = step(num_waiting=1, num_decodes=3, has_preempted=True)
+    assert rule.allow(preempted) == Allowance(decodes=True, num_new=0)
+    assert rule.allow(preempted._replace(num_prompts=1)) == Allowance(decodes=False, num_new=0)
+    assert not rule.allow(preempted._replace(has_preempted=False)).decodes
 
 
 def test_an_exclusive_delay_stops_decodes_only_while_prompts_enter() -> None:

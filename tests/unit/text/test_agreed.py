@@ -7,7 +7,11 @@ import pytest
 
 from chairlift.build import find_model
 from chairlift.config.settings import LlmServing, Settings
+from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
+from chairlift.text import agreed
+from chairlift.text.find import load_tokenizer
+from chairlift.text.tokenizer import Tokenizer
 from fakes.small_tokenizer import small_tokenizer
 from fakes.tiny_model import write_tiny_model
 from unit.text.vocabularies import model_file, piece_list
@@ -74,6 +78,20 @@ def test_the_end_token_of_a_file_counts_where_it_is_special_to_the_tokenizer(fol
     assert (
         found.config.warnings[-1] == f"model_config.end_token 7 is not used: in the model's tokenizer it is {piece!r}"
     )
+
+
+def test_each_tokenizer_is_loaded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Path | None] = []
+
+    def load(source: Source, override: Path | None = None) -> Tokenizer:
+        loaded.append(override)
+        return load_tokenizer(source, override)
+
+    monkeypatch.setattr(agreed, "load_tokenizer", load)
+    path = folder / "tokenizer.json"
+    compat = LlmServing(vocab_file=path, end_token=7, prompt_template=INTERNLM)
+    find_model(Settings(model=str(folder), compat=compat))
+    assert sorted(loaded, key=str) == [path, None]
 
 
 def test_a_beginning_is_no_end(folder: Path) -> None:

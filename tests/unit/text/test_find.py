@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chairlift.config.source import Source
-from chairlift.text.find import load_tokenizer, own_tokenizer
+from chairlift.text.find import load_tokenizer
 from fakes.ckpt import write_ckpt
 from fakes.small_tokenizer import trained
 
@@ -21,7 +21,6 @@ def test_a_checkpoints_tokenizer_lies_beside_it(folder: Path) -> None:
     path = write_ckpt(folder / "llama.ckpt", {"w": torch.ones(2)})
     for source in (Source("ckpt", path, "llama"), Source("ckpt", folder, "llama")):
         assert load_tokenizer(source).encode("hello") == load_tokenizer(Source("folder", folder, "m")).encode("hello")
-        assert own_tokenizer(source) is not None
 
 
 def test_a_file_that_is_named_is_the_tokenizer(folder: Path) -> None:

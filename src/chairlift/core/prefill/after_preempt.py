@@ -1,4 +1,4 @@
-"""Any prefill rule, but no admission in a step that preempts."""
+"""Any prefill rule, but no admission in a step that preempts: decodes then wait for prompts in progress alone."""
 
 from chairlift.core.policy import Allowance, Prefill, StepView
 
@@ -9,4 +9,6 @@ class WaitAfterPreempt(Prefill):
 
     def allow(self, step: StepView) -> Allowance:
         allowance = self._rule.allow(step)
-        return allowance._replace(num_new=0) if step.has_preempted else allowance
+        if not step.has_preempted:
+            return allowance
+        return allowance._replace(num_new=0, decodes=allowance.decodes or not step.num_prompts)

@@ -7,9 +7,12 @@ Always: what a bounded schema allows, the schema allows. So parts that are combi
 allowed, stay as they are.
 """
 
+from collections.abc import KeysView
 from typing import Any
 
-_COMBINED = ("allOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties", "$dynamicRef")
+from chairlift.text.structured.places import all_parts
+
+_COMBINED = frozenset(("allOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties", "$dynamicRef"))
 _CHOICES = ("anyOf", "$ref")
 _OF_PROPERTIES = ("properties", "required", "additionalProperties", "patternProperties", "minProperties")
 _SPEAK_OF_OTHERS = ("additionalProperties", "patternProperties", "$ref")
@@ -21,24 +24,15 @@ _FINEST, _NARROWEST, _LARGEST = 1e-9, 1e-3, 1e6  # of bounded numbers; the libra
 _MAX_DEPTH = 64
 
 
-def bounded(schema: dict[str, Any], source: str) -> dict[str, Any]:
-    """`source`: the schema in JSON."""
-    is_combined = any(f'"{name}"' in source for name in _COMBINED) or _has_siblings(schema)
+def bounded(schema: dict[str, Any]) -> dict[str, Any]:
+    is_combined = any(_is_combined(part.keys()) for _, part in all_parts(schema))
     return schema if is_combined else _bounded(schema, _MAX_DEPTH)
 
 
-def _has_siblings(value: Any) -> bool:
-    """Whether a part says something of an object's properties beside a choice or a reference that may say more."""
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            if not part.keys().isdisjoint(_CHOICES) and not part.keys().isdisjoint(_OF_PROPERTIES):
-                return True
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
-    return False
+def _is_combined(names: KeysView[str]) -> bool:
+    """Also where something is said of an object's properties beside a choice or a reference that may say more."""
+    has_siblings = not names.isdisjoint(_CHOICES) and not names.isdisjoint(_OF_PROPERTIES)
+    return has_siblings or not names.isdisjoint(_COMBINED)
 
 
 def _bounded(schema: Any, depth: int) -> Any:

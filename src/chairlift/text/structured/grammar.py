@@ -4,7 +4,6 @@ Always: the same shape gives the same grammar, so an engine can make it again; b
 may write blanks for ever sometimes does; what a grammar cannot hold an answer to is refused, never left out.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +12,15 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.panics import LibraryFailed, caught
-from chairlift.text.structured.lark import JSON_OPTIONS, escaped, lark_of, library_schema
-from chairlift.text.structured.places import all_parts, failing_place
+from chairlift.text.structured.endless import is_endless
+from chairlift.text.structured.faults import own_faults, why_endless
+from chairlift.text.structured.lark import escaped, lark_of, library_schema
+from chairlift.text.structured.places import failing_place
+from chairlift.text.structured.source import choices, loaded, wrong
 from chairlift.text.structured.tags import tags_grammar
 from chairlift.text.structured.vocabulary import byte_vocabulary
 
 MAX_CHARACTERS = 128 * 1024  # of a schema or grammar
-MAX_OPTIONAL = 200
 # Bounds on the work of one mask: a grammar beyond them ends its request, not the engine's step.
 LIMITS = LLParserLimits(
     initial_lexer_fuel=200_000, step_lexer_fuel=100_000, step_max_items=50_000, max_lexer_states=50_000,
@@ -30,7 +31,9 @@ LIMITS = LLParserLimits(
 def grammar_of(structured: Structured) -> str:
     """Raises `InvalidRequest`, with the place inside the shape, for what is not even well formed."""
     if len(structured.source) > MAX_CHARACTERS:
-        raise _wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
+        raise wrong(f"must have at most {MAX_CHARACTERS} characters, got {len(structured.source)}")
+    if structured.kind in _LARK:
+        return LLMatcher.grammar_from_lark(_LARK[structured.kind](structured.source))
     return _MAKERS[structured.kind](structured.source)
 
 
@@ -42,31 +45,27 @@ def check(structured: Structured, vocabulary: Callable[[], LLTokenizer]) -> None
     names_tokens = bool(messages) and not is_wrong
     if names_tokens:
         is_wrong, messages = _validated(grammar, vocabulary())
-    if is_wrong and structured.kind == "json_schema":
-        place = failing_place(json.loads(structured.source), messages[0], json_schema_fault)
-        raise _wrong(f"at {place or '/'}: {messages[0]}")
-    if is_wrong:
-        raise _wrong(messages[0])
     if structured.kind == "json_schema":
-        _check_optional(json.loads(structured.source))
-    may_be_dead = structured.kind in ("grammar", "structural_tag") or '"allOf"' in structured.source
+        _check_schema(loaded(structured.source), messages[0] if is_wrong else "")
+    elif is_wrong:
+        raise wrong(messages[0])
+    elif structured.kind in _LARK and is_endless(_LARK[structured.kind](structured.source)):
+        raise wrong("has no finite answer: it needs itself")
+    may_be_dead = structured.kind in ("regex", *_LARK) or '"allOf"' in structured.source
     if may_be_dead and not names_tokens and _is_dead(grammar):
-        raise _wrong("no text has this shape: it needs itself")
+        raise wrong("no text has this shape")
 
 
-def _check_optional(schema: Any) -> None:
-    """Each property that may be left out is one more way on at every place between properties."""
-    for place, part in all_parts(schema):
-        named, required = part.get("properties"), part.get("required", ())
-        if isinstance(named, dict) and len(named) > MAX_OPTIONAL:
-            num = len(named.keys() - set(required if isinstance(required, list) else ()))
-            if num > MAX_OPTIONAL:
-                way_out = f"an object may have {MAX_OPTIONAL}; list more of them in required"
-                raise _wrong(f"at {place or '/'}: {num} properties may be left out, and {way_out}")
+def _check_schema(schema: Any, fault: str) -> None:
+    """`fault`: of the library, which does not say where it lies."""
+    found = (failing_place(schema, fault, _library_fault), fault) if fault else next(own_faults(schema), None)
+    if found is not None:
+        place, why = found
+        raise wrong(f"at {place or '/'}: {why}")
 
 
 def _is_dead(grammar: str) -> bool:
-    """Whether nothing at all may come first: of rules that only lead to each other."""
+    """Whether nothing at all may come first."""
     matcher = LLMatcher(byte_vocabulary(), grammar, log_level=0, limits=LIMITS)
     matcher.compute_bitmask()
     return bool(matcher.is_error())
@@ -74,8 +73,12 @@ def _is_dead(grammar: str) -> bool:
 
 def json_schema_fault(schema: Any) -> str:
     """Why no answer can be held to this schema; empty where one can."""
+    return _library_fault(schema) or next((why for _, why in own_faults(schema)), "") or why_endless(schema)
+
+
+def _library_fault(schema: Any) -> str:
     try:
-        is_wrong, messages = _validated(_of_schema(json.dumps(schema)))
+        is_wrong, messages = _validated(_of_schema(schema))
     except InvalidRequest as error:
         return error.message
     return messages[0] if is_wrong else ""
@@ -96,37 +99,22 @@ def _validated(grammar: str, vocabulary: LLTokenizer | None = None) -> tuple[boo
         return True, [str(error)]
 
 
-def _wrong(message: str) -> InvalidRequest:
-    return InvalidRequest("structured", message.strip())
-
-
-def _of_schema(source: str) -> str:
+def _of_schema(schema: Any) -> str:
     try:
-        schema = library_schema(json.loads(source))
-        return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
-    except (ValueError, RecursionError) as error:
-        raise _wrong(f"not a JSON schema: {error}") from error
+        return LLMatcher.grammar_from_json_schema(library_schema(schema))
+    except ValueError as error:
+        raise wrong(f"not a JSON schema: {error}") from error
 
 
 def _of_choice(source: str) -> str:
-    texts = json.loads(source)
-    if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise _wrong("choices must be a list of texts, none of them empty")
-    return LLMatcher.grammar_from_regex("|".join(map(escaped, texts)))
+    return LLMatcher.grammar_from_regex("|".join(map(escaped, choices(source))))
 
 
-def _of_grammar(source: str) -> str:
-    return LLMatcher.grammar_from_lark(lark_of(source))
-
-
-def _of_tags(source: str) -> str:
-    try:
-        return LLMatcher.grammar_from_lark(tags_grammar(json.loads(source)))
-    except ValueError as error:
-        raise _wrong(f"structural tags must be in JSON: {error}") from error
-
-
-_MAKERS = {
-    "json_schema": _of_schema, "regex": LLMatcher.grammar_from_regex, "choice": _of_choice, "grammar": _of_grammar,
-    "structural_tag": _of_tags,
+# The kinds that are written in Lark.
+_LARK: dict[str, Callable[[str], str]] = {
+    "grammar": lark_of, "structural_tag": lambda source: tags_grammar(loaded(source))
+}  # fmt: skip
+_MAKERS: dict[str, Callable[[str], str]] = {
+    "json_schema": lambda source: _of_schema(loaded(source)), "regex": LLMatcher.grammar_from_regex,
+    "choice": _of_choice,
 }  # fmt: skip

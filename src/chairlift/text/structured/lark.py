@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from chairlift.core.errors import InvalidRequest
 from chairlift.text.structured.bounded import bounded
+from chairlift.text.structured.constraints import constraints_of
 from chairlift.text.structured.shared import with_shared_parts
+from chairlift.text.structured.source import wrong
 
 ANY_TEXT = r"(?s:.*)"
 _GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
-_META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/-]")
+_META = re.compile(r"[\\.+*?()|\[\]{}^$#&~/\n\t\r-]")
+_SIGNS = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
 # What a schema says of itself in "x-guidance" gives way to these.
 _BLANKS = r"[ \t]{0,2}|\n(?: {0,24}|\t{0,8})"  # between the parts of JSON: none, a few, or a line break with its indent
 JSON_OPTIONS: dict[str, Any] = {
@@ -28,13 +30,12 @@ JSON_OPTIONS: dict[str, Any] = {
 
 
 def literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
 
 
 def escaped(text: str) -> str:
     """The text inside an expression."""
-    signs = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
-    return "".join(signs.get(char, _META.sub(r"\\\g<0>", char)) for char in text)
+    return _META.sub(lambda found: _SIGNS.get(found[0], f"\\{found[0]}"), text)
 
 
 def expression(pattern: str) -> str:
@@ -45,16 +46,19 @@ def expression(pattern: str) -> str:
 
 def json_value(schema: Any) -> str:
     """A value that a JSON schema allows."""
-    return "%json " + json.dumps({**library_schema(schema), "x-guidance": JSON_OPTIONS}, ensure_ascii=False)
+    return f"%json {library_schema(schema)}"
 
 
-def library_schema(schema: Any) -> dict[str, Any]:
-    """A schema as the library is given it, which takes objects only: `true` means any value, and `false` none."""
+def library_schema(schema: Any) -> str:
+    """A schema in JSON as the library takes it: an object, where `true` means any value and `false` none."""
     schema = {} if schema is True else {"enum": []} if schema is False else schema
     if not isinstance(schema, dict):
-        raise ValueError(f"a schema is an object, true or false, got {type(schema).__name__}")
-    source = msgspec.json.encode(schema).decode()
-    return with_shared_parts(bounded(schema, source), source)
+        raise wrong(f"not a JSON schema: it is an object, true or false, got {type(schema).__name__}")
+    try:
+        made = with_shared_parts(bounded(constraints_of(schema)))
+        return msgspec.json.encode({**made, "x-guidance": JSON_OPTIONS}).decode()
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"not a JSON schema: {error}") from error
 
 
 def either(parts: Sequence[str]) -> str:
@@ -68,7 +72,7 @@ def lark_of(source: str) -> str:
     try:
         lark = gbnf_to_lark(source)
     except Exception as error:  # of the library's translator, which raises what it meets
-        raise InvalidRequest("structured", f"not a grammar in GBNF: {error}") from error
+        raise wrong(f"not a grammar in GBNF: {error}") from error
     return "\n".join(line for line in lark.splitlines() if not line.startswith("%llguidance"))
 
 

@@ -11,11 +11,11 @@ from typing import Any
 Faults = Callable[[Any], str]  # why no answer can be held to a schema; empty where one can
 Parts = list[tuple[str, dict[str, Any]]]  # by their pointers
 # Keywords that hold a schema, a list of them, or schemas by name.
-_HOLDERS = (
-    "properties", "patternProperties", "$defs", "definitions", "items", "prefixItems", "additionalProperties",
-    "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "propertyNames",
+HOLDERS = (
+    "properties", "patternProperties", "$defs", "definitions", "items", "prefixItems", "additionalItems",
+    "additionalProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "propertyNames",
 )  # fmt: skip
-_BY_NAME = _HOLDERS[:4]
+BY_NAME = HOLDERS[:4]
 _SHARED = ("$defs", "definitions")  # what references lead to
 _LEFT_OUT = ("$ref", *_SHARED, "properties", "required")  # have no faults of their own, or take time
 _MAX_SECONDS = 0.015  # of the thread's processor time
@@ -86,7 +86,7 @@ def all_parts(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 def _opened(schema: dict[str, Any]) -> dict[str, Any]:
     """With any value allowed below it."""
     made = {key: value for key, value in schema.items() if key not in _LEFT_OUT}
-    for name in made.keys() & set(_HOLDERS):
+    for name in made.keys() & set(HOLDERS):
         held = made[name]
         if isinstance(held, list):
             made[name] = [{}] * bool(held)
@@ -97,11 +97,11 @@ def _opened(schema: dict[str, Any]) -> dict[str, Any]:
 
 def parts(schema: Any) -> Iterator[tuple[str, Any]]:
     """The schemas right below one, by the pointer from it."""
-    for name in _HOLDERS if isinstance(schema, dict) else ():
+    for name in HOLDERS if isinstance(schema, dict) else ():
         held = schema.get(name)
         if isinstance(held, list):
             yield from ((f"/{name}/{index}", each) for index, each in enumerate(held))
-        elif isinstance(held, dict) and name in _BY_NAME:
+        elif isinstance(held, dict) and name in BY_NAME:
             yield from ((f"/{name}/{_escaped(key)}", each) for key, each in held.items())
         elif isinstance(held, dict):
             yield f"/{name}", held

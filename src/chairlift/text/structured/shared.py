@@ -12,18 +12,19 @@ from typing import Any
 
 import msgspec
 
+from chairlift.text.structured.places import all_parts
+
 _MIN_CHARACTERS = 24  # of a part that is worth a reference
 _MAX_DEPTH = 8
-_BASES = ('"$id"', '"$anchor"', '"$dynamicRef"', '"id"')  # may give references another meaning
-_REFERENCES = re.compile(r'"\$ref"\s*:\s*"([^"]*)"')
-_KEPT = re.compile(r"#$|#/(\$defs|definitions)/")  # what they may lead to: nothing there is replaced
+_BASES = ("$id", "$anchor", "$dynamicRef", "id")  # may give references another meaning
+_KEPT = re.compile(r"#$|#/(\$defs|definitions)/")  # what references may lead to: nothing there is replaced
 _encode = msgspec.json.Encoder().encode
 _NAME = "shared-{}"
 
 
-def with_shared_parts(schema: dict[str, Any], source: str) -> dict[str, Any]:
-    """As it is where nothing is gained. `source`: the schema in JSON."""
-    if any(base in source for base in _BASES) or not all(map(_KEPT.match, _REFERENCES.findall(source))):
+def with_shared_parts(schema: dict[str, Any]) -> dict[str, Any]:
+    """As it is where nothing is gained."""
+    if not all(_can_share(part) for _, part in all_parts(schema)):
         return schema
     texts = list(_texts(schema, 0))
     counts = Counter(text for _, text in texts)
@@ -33,6 +34,11 @@ def with_shared_parts(schema: dict[str, Any], source: str) -> dict[str, Any]:
         return schema
     made = _shared(schema, {part: names[text] for part, text in texts if text in names})
     return made | {"$defs": defined | {name: msgspec.json.decode(text) for text, name in names.items()}}
+
+
+def _can_share(part: dict[str, Any]) -> bool:
+    reference = part.get("$ref", "#")
+    return part.keys().isdisjoint(_BASES) and isinstance(reference, str) and bool(_KEPT.match(reference))
 
 
 def _texts(schema: dict[str, Any], depth: int) -> Iterator[tuple[int, bytes]]:

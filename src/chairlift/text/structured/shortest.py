@@ -3,17 +3,16 @@
 Always: a schema that no finite text satisfies is refused, with its place.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 
 from llguidance import LLMatcher
 
-from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured import Structured
 from chairlift.text.structured.grammar import LIMITS, grammar_of
 from chairlift.text.structured.shortest_json import NoAnswer, Unknown, shortest_json
 from chairlift.text.structured.shortest_match import Cost, shortest_match
+from chairlift.text.structured.source import choices, loaded, wrong
 from chairlift.text.structured.vocabulary import byte_vocabulary
 from chairlift.text.tokenizer import Tokenizer
 
@@ -26,15 +25,15 @@ def shortest_text(structured: Structured, cost: Cost = len) -> str | None:
     if structured.kind == "regex":
         return shortest_match(structured.source, cost)
     if structured.kind == "choice":
-        return min(json.loads(structured.source), key=cost, default=None)
+        return min(choices(structured.source), key=cost)
     if structured.kind != "json_schema":
         return None
     try:
-        return shortest_json(json.loads(structured.source), cost)
+        return shortest_json(loaded(structured.source), cost)
     except Unknown:
         return None
     except NoAnswer as error:
-        raise InvalidRequest("structured", f"at {error.place or '/'}: {error}") from error
+        raise wrong(f"at {error.place or '/'}: {error}") from error
 
 
 def is_allowed(structured: Structured, text: str) -> bool:

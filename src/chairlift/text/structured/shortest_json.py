@@ -1,7 +1,7 @@
 """The shortest JSON that a schema allows.
 
-Always: a reference is followed at most once on the way down, because a shortest value never holds itself; so every
-search ends, and what needs itself has no answer.
+Always: a reference, with what is said beside it, is followed at most once on the way down, because a shortest value
+never holds itself; so every search ends, and what needs itself has no answer.
 """
 
 import json
@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from chairlift.text.structured.constraints import ANNOTATIONS
 from chairlift.text.structured.shortest_match import Cost, shortest_match
 
+_SILENT = ANNOTATIONS | {"$schema", "$defs", "definitions"}
 _REFERENCE = b'"$ref"'
 _MAX_LENGTH = 16 * 1024  # characters of what comes out
 _MAX_PARTS = 2000  # schemas that are looked at
@@ -39,7 +41,10 @@ class NoAnswer(Exception):
 
 def shortest_json(schema: Any, cost: Cost = len) -> str:
     """Of several values, the one of least cost."""
-    return _Search(schema, cost).value(schema, "", ("#",))
+    try:
+        return _Search(schema, cost).value(schema, "", (_way("#", {}),))
+    except RecursionError as error:
+        raise Unknown from error
 
 
 class _Search:
@@ -49,7 +54,7 @@ class _Search:
         self._num_parts = 0
         self._known: dict[bytes, str] = {}  # of parts without references, by their JSON: many are alike
 
-    def value(self, schema: Any, place: str, on_way: tuple[str, ...]) -> str:
+    def value(self, schema: Any, place: str, on_way: tuple[bytes, ...]) -> str:
         key = msgspec.json.encode(schema)
         if key in self._known:
             return self._known[key]
@@ -60,14 +65,16 @@ class _Search:
             self._known[key] = found
         return found
 
-    def _value(self, schema: Any, place: str, on_way: tuple[str, ...]) -> str:
+    def _value(self, schema: Any, place: str, on_way: tuple[bytes, ...]) -> str:
         self._num_parts += 1
         if self._num_parts > _MAX_PARTS:
             raise Unknown
         if schema is True or schema == {}:
             return "0"
-        if not isinstance(schema, Mapping):
+        if schema is False:
             raise NoAnswer(place, "allows no value")
+        if not isinstance(schema, Mapping):
+            raise Unknown
         if "$ref" in schema:
             return self._referred(schema, place, on_way)
         if "const" in schema:
@@ -96,17 +103,16 @@ class _Search:
             raise fault
         return min(found, key=self._cost) if len(found) > 1 else found[0]
 
-    def _referred(self, schema: Mapping[str, Any], place: str, on_way: tuple[str, ...]) -> str:
+    def _referred(self, schema: Mapping[str, Any], place: str, on_way: tuple[bytes, ...]) -> str:
         reference = schema["$ref"]
-        if reference in on_way:
+        rest = _beside(schema, "$ref")
+        way = _way(reference, rest)
+        if way in on_way:
             raise NoAnswer(place, "has no finite answer: it needs itself")
-        rest = {key: each for key, each in schema.items() if key not in ("$ref", "$defs", "definitions")}
         target = self._target(reference)
-        inner = _merged(rest, [target]) if rest and isinstance(target, Mapping) and self._says(rest) else target
-        return self.value(inner, place, (*on_way, reference))
-
-    def _says(self, rest: Mapping[str, Any]) -> bool:
-        return bool(rest.keys() - {"title", "description", "default", "examples", "$schema"})
+        if rest and isinstance(target, Mapping):
+            return self.value(_merged(rest, [target]), place, (*on_way, way))
+        return self.value(target, reference[1:], (*on_way, way))
 
     def _target(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
@@ -122,17 +128,16 @@ class _Search:
                 raise Unknown
         return target
 
-    def _one_of(self, schema: Mapping[str, Any], name: str, place: str, on_way: tuple[str, ...]) -> str:
-        rest = {key: each for key, each in schema.items() if key != name}
+    def _one_of(self, schema: Mapping[str, Any], name: str, place: str, on_way: tuple[bytes, ...]) -> str:
+        rest = _beside(schema, name)
         ways: list[Callable[[], str]] = []
         for i, each in enumerate(schema[name]):
-            merged = (
-                _merged(rest, [each]) if isinstance(each, Mapping) and "$ref" not in each and self._says(rest) else each
-            )
-            ways.append(partial(self.value, merged, f"{place}/{name}/{i}", on_way))
+            can_merge = rest and isinstance(each, Mapping) and "$ref" not in each
+            inner = _merged(rest, [each]) if can_merge else each
+            ways.append(partial(self.value, inner, f"{place}/{name}/{i}", on_way))
         return self._best(place, ways)
 
-    def _typed(self, kind: Any, schema: Mapping[str, Any], place: str, on_way: tuple[str, ...]) -> str:
+    def _typed(self, kind: Any, schema: Mapping[str, Any], place: str, on_way: tuple[bytes, ...]) -> str:
         if kind in ("integer", "number"):
             return _number(schema)
         if kind == "string":
@@ -145,7 +150,7 @@ class _Search:
             return "null" if kind == "null" else "true"
         raise Unknown
 
-    def _array(self, schema: Mapping[str, Any], place: str, on_way: tuple[str, ...]) -> str:
+    def _array(self, schema: Mapping[str, Any], place: str, on_way: tuple[bytes, ...]) -> str:
         least = schema.get("minItems", 0)
         if least > schema.get("maxItems", least):
             raise NoAnswer(place, "minItems is larger than maxItems")
@@ -160,7 +165,7 @@ class _Search:
             items += [each] * (least - len(items))
         return f"[{','.join(items)}]"
 
-    def _object(self, schema: Mapping[str, Any], place: str, on_way: tuple[str, ...]) -> str:
+    def _object(self, schema: Mapping[str, Any], place: str, on_way: tuple[bytes, ...]) -> str:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if schema.get("minProperties", 0) > len(set(required)) or "patternProperties" in schema:
             raise Unknown
@@ -170,6 +175,15 @@ class _Search:
         more = schema.get("additionalProperties", True)
         parts += [(name, more, f"{place}/required") for name in required if name not in properties]
         return f"{{{','.join(f'{_written(name)}:{self.value(each, at, on_way)}' for name, each, at in parts)}}}"
+
+
+def _beside(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What is said beside a keyword."""
+    return {key: each for key, each in schema.items() if key != name and key not in _SILENT}
+
+
+def _way(reference: str, rest: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode((reference, rest))
 
 
 def _number(schema: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 Cost = Callable[[str], int]  # of a text: its length, or the tokens that it takes
 MAX_LENGTH = 4096  # of what comes out
+_MAX_PATTERN = 4 * MAX_LENGTH  # Python takes a third of a second over 100,000 characters
 _CHARS = "a0A _-.:/x!\n\u00e9"  # tried where an expression says which are not allowed
 _CATEGORIES: dict[Any, Callable[[str], bool]] = {
     codes.CATEGORY_DIGIT: str.isdigit,
@@ -24,8 +25,10 @@ class _Unknown(Exception):
 
 
 def shortest_match(pattern: str, cost: Cost = len) -> str | None:
-    """Of several, the one of least cost. None where it cannot be told: look-around, references, or a dialect that
-    Python does not read."""
+    """Of several, the one of least cost. None where it cannot be told: a very long one, look-around, references, or a
+    dialect that Python does not read."""
+    if len(pattern) > _MAX_PATTERN:
+        return None
     try:
         return _sequence(_parser.parse(pattern), cost)
     except (re.error, _Unknown, RecursionError, OverflowError):

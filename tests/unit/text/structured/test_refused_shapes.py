@@ -12,6 +12,8 @@ from chairlift.text.structured.checker import StructuredChecker
 from chairlift.text.structured.grammar import MAX_CHARACTERS
 from fakes.small_tokenizer import EOS, small_tokenizer
 
+ITSELF = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+
 
 @lru_cache(maxsize=1)
 def checker() -> StructuredChecker:
@@ -49,12 +51,13 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
 @pytest.mark.parametrize(
     ("structured", "said"),
     [
-        (Structured.json_schema("{"), "not a JSON schema"),
+        (Structured.json_schema("{"), "not JSON"),
         (Structured.json_schema("[1]"), "not a JSON schema"),
-        (Structured.json_schema("[" * 5000), "not a JSON schema"),
+        (Structured.json_schema("[" * 5000), "not JSON"),
+        (Structured.json_schema('{"const": NaN}'), "not JSON"),
         (Structured.json_schema({"$ref": "#/definitions/none"}), "does not exist"),
         (Structured.json_schema({"enum": ["x" * MAX_CHARACTERS]}), "must have at most"),
-        (Structured.json_schema({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}), "at /"),
+        (Structured.json_schema(ITSELF), "at /properties/a: has no finite answer"),
         (Structured.json_schema({"type": "integer", "minimum": 5, "maximum": 3}), "at /: Unsatisfiable"),
         (
             Structured.json_schema({"properties": {"a": {"properties": {f"p{i}": {} for i in range(201)}}}}),
@@ -67,17 +70,24 @@ def test_a_keyword_that_cannot_be_held_to_is_refused_with_its_place(schema: Any)
                     "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
                 }
             ),
-            "needs itself",
+            "no text has this shape",
         ),
         (Structured.grammar("start: a\na: a a"), "needs itself"),
         (Structured.grammar("root ::= root"), "needs itself"),
+        (Structured.grammar('start: a\na: "x" a'), "needs itself"),
+        (Structured.grammar(f'start: {EOS} a\na: "x" a'), "needs itself"),
+        (Structured.structural_tag({"format": {"type": "json_schema", "json_schema": ITSELF}}), "needs itself"),
+        (Structured.regex(r"a[^\x00-\U0010ffff]"), "no text has this shape"),
         (Structured.regex("(a"), "unclosed group"),
         (Structured.choice([]), "choices must be"),
         (Structured.choice(["a", ""]), "choices must be"),
         (Structured.grammar('start: "a" x'), "unknown name"),
         (Structured.grammar('root ::= "a" [0-9'), "GBNF"),
         (Structured.grammar('start: <|nonsense|> "a"'), "unknown special token"),
+        (Structured("choice", "5"), "choices must be"),
+        (Structured("choice", "["), "not JSON"),
         (Structured.structural_tag({"type": "structural_tag"}), "structured:"),
+        (Structured.structural_tag("[" * 5000), "not JSON"),
     ],
 )
 def test_what_is_no_shape_is_refused(structured: Structured, said: str) -> None:
@@ -90,6 +100,7 @@ def test_what_is_no_shape_is_refused(structured: Structured, said: str) -> None:
         Structured.json_object(),
         Structured.json_schema({}),
         Structured.json_schema("true"),
+        Structured.json_schema({"type": "integer", "maximum": 10**20}),
         Structured.json_schema({"type": "object", "properties": {"next": {"$ref": "#"}}}),
         Structured.choice(["a|b", "<c>", 'd"\n', "é"]),
         Structured.grammar('root ::= "a" [0-9]+'),

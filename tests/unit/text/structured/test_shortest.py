@@ -11,6 +11,8 @@ from unit.text.responses.grammars import tokenizer
 
 _NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}
 
+_LIST = {"type": "object", "properties": {"next": {"$ref": "#/$defs/list"}}}
+
 
 @pytest.mark.parametrize(
     ("schema", "text"),
@@ -34,6 +36,7 @@ _NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/n
         ({"anyOf": [{"const": "long"}, {"type": "null"}]}, "null"),
         ({"allOf": [{"type": "object", "properties": {"a": {"const": 5}}}, {"required": ["a"]}]}, '{"a":5}'),
         ({"$ref": "#/$defs/node", "$defs": {"node": {**_NODE, "required": ["next"]}}}, '{"next":null}'),
+        ({"$ref": "#/$defs/list", "required": ["next"], "$defs": {"list": _LIST}}, '{"next":{}}'),
     ],
 )
 def test_the_shortest_json_of_a_schema(schema: Any, text: str) -> None:
@@ -49,6 +52,7 @@ def test_the_shortest_json_of_a_schema(schema: Any, text: str) -> None:
         ("[x-z]{2}", "xx"),
         ("a(?=b)", None),
         ("(", None),
+        ("a?" * 10_000, None),
     ],
 )
 def test_the_shortest_match_of_an_expression(pattern: str, text: str | None) -> None:
@@ -87,9 +91,16 @@ def test_what_would_be_very_long_is_not_written_out(structured: Structured) -> N
     assert shortest_text(structured) is None
 
 
+def test_a_long_chain_of_references_is_not_followed_to_its_end() -> None:
+    chain = {f"d{i}": {"type": "array", "minItems": 1, "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(900)}
+    schema = {"$ref": "#/$defs/d0", "$defs": chain | {"d900": {"type": "null"}}}
+    assert shortest_text(Structured.json_schema(schema)) is None
+
+
 def test_what_cannot_be_told_is_none() -> None:
     assert shortest_text(Structured.grammar('start: "a"')) is None
     assert shortest_text(Structured.json_schema({"type": "object", "minProperties": 2})) is None
+    assert shortest_text(Structured.json_schema({"type": "array", "items": [{"type": "null"}], "minItems": 1})) is None
     assert shortest_text(Structured.json_schema({"type": "string", "format": "unheard-of"})) is None
 
 
@@ -100,8 +111,10 @@ def test_what_cannot_be_told_is_none() -> None:
         ({"type": "object", "properties": {"a/b": {"$ref": "#"}}, "required": ["a/b"]}, "at /properties/a~1b: "),
         ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "at /items: "),
         ({"type": "array", "minItems": 2, "maxItems": 1}, "at /: minItems"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": _LIST | {"required": ["next"]}, "list": {"$ref": "#/$defs/a"}}},
+         r"at /\$defs/list: "),
     ],
-)
+)  # fmt: skip
 def test_a_schema_without_a_finite_answer_is_refused_with_its_place(schema: Any, place: str) -> None:
     with pytest.raises(InvalidRequest, match=place):
         shortest_text(Structured.json_schema(schema))

@@ -1,0 +1,26 @@
+"""The source texts of shapes, read: what they hold, or an error that says why they hold none."""
+
+from typing import Any
+
+import msgspec
+
+from chairlift.core.errors import InvalidRequest
+
+
+def wrong(message: str) -> InvalidRequest:
+    return InvalidRequest("structured", message.strip())
+
+
+def loaded(source: str) -> Any:
+    """What a text in JSON holds."""
+    try:
+        return msgspec.json.decode(source)
+    except (ValueError, RecursionError) as error:
+        raise wrong(f"not JSON: {error}") from error
+
+
+def choices(source: str) -> list[str]:
+    texts = loaded(source)
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
+        raise wrong("choices must be a list of texts, none of them empty")
+    return texts
