@@ -85,7 +85,7 @@ def _tag(rules: Rules, notation: TaggedCall, tool: HeldTool, name: str, schema: 
             raise InvalidRequest("tools", f"{tool.name}: {why}")
 
     head = rf"\n?{escaped(notation.key.open + _checked(name) + notation.key.close)}{_opened(notation)}"
-    return rules.rule(f"{expression(head)} {tag_value(rules, schema, notation.value.close, refuse)}")
+    return rules.rule(f"{expression(head)} {tag_value(rules, schema, notation, refuse)}")
 
 
 def python_calls(rules: Rules, notation: PythonCall, tools: Sequence[HeldTool], most: int | None, is_bare: bool) -> str:

@@ -4,6 +4,8 @@ Always: what is allowed reads as a value of the schema, but for keywords that a 
 are refused or left out. Free text and JSON never begin alike, because the library reads on as long as either may:
 
     "\n"? ((texts and words, none that begins as JSON does) "\n"? close | JSON "\n"? close)
+
+Line breaks only where they belong to the tags.
 """
 
 import json
@@ -12,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from chairlift.text.responses.reading.values import NOTES, branches, json_of, kinds_of, types_of
+from chairlift.text.responses.templates.template import TaggedCall
 from chairlift.text.structured.grammar import regex_fault
 from chairlift.text.structured.lark import ANY_TEXT, Rules, either, escaped, expression, json_value
 
 Refuse = Callable[[str], None]  # called with a keyword that cannot be held to
-_LINE = r"\n?"
 _BARE = NOTES | {"type"}
 _LENGTHS = frozenset(("minLength", "maxLength"))
 _OF_NUMBERS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
@@ -31,20 +33,21 @@ _LOOKS = {"integer": _NUMBER, "number": _NUMBER, "boolean": "(?i:true|false)", "
           "array": r"\[(?s:.*)"}  # fmt: skip
 
 
-def tag_value(rules: Rules, schema: Mapping[str, Any], close: str, refuse: Refuse) -> str:
+def tag_value(rules: Rules, schema: Mapping[str, Any], notation: TaggedCall, refuse: Refuse) -> str:
     """A value and the close behind it. `refuse` may return, and then the keyword is left out."""
     types = types_of(schema, schema)
-    end = rules.rule(expression(_LINE + escaped(close)))
+    line, close = r"\n?" if notation.has_lines else "", notation.value.close
+    begin, end = expression(line) if line else "", rules.rule(expression(line + escaped(close)))
     if "string" not in types:
-        return f"{expression(_LINE)} {json_or_python(schema)} {end}"
+        return f"{begin} {json_or_python(schema)} {end}"
     every = branches(schema, schema)
     if all(_BARE.issuperset(each) for each in every):
-        return rules.lazy(_LINE + ANY_TEXT + _LINE + escaped(close))
+        return rules.lazy(line + ANY_TEXT + line + escaped(close))
     parts = _Parts(types, close, refuse)
     for each in every:
         parts.add(each, {name: schema[name] for name in ("$defs", "definitions") if name in schema})
-    texts = rules.rule(f"{expression(_LINE)} ({parts.texts()}) {expression(_LINE + escaped(close))}", "lazy")
-    return either([texts, *(f"{expression(_LINE)} {value} {end}" for value in parts.values)])
+    texts = rules.rule(f"{begin} ({parts.texts()}) {expression(line + escaped(close))}", "lazy")
+    return either([texts, *(f"{begin} {value} {end}" for value in parts.values)])
 
 
 def json_or_python(schema: Mapping[str, Any]) -> str:

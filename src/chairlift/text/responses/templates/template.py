@@ -44,6 +44,11 @@ class TaggedCall:
     value: Span
     close: str = ""
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether a line break on either side of a value belongs to its tags: they have no mark for its beginning."""
+        return not self.value.open
+
 
 @dataclass(frozen=True, slots=True)
 class PythonCall:

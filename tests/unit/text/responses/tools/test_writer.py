@@ -67,6 +67,13 @@ def test_a_call_is_read_as_it_was_written(family: str, arguments: dict[str, Any]
     assert read(family, text, size) == [("f", arguments)]
 
 
+@pytest.mark.parametrize("family", CALLING)
+@pytest.mark.parametrize("text", ["\n", "a\n", "\na", "\n\na\n\n", " a "])
+def test_line_breaks_around_a_text_are_its_own(family: str, text: str) -> None:
+    written = write_calls(BY_NAME[family], [("f", {"text": text})])
+    assert read(family, written, 2) == [("f", {"text": text})]
+
+
 @pytest.mark.parametrize("family", [name for name in CALLING if name not in ("llama3-json", "gpt-oss")])
 def test_several_calls_are_read_as_they_were_written(family: str) -> None:
     calls = [("f", {"text": "a"}), ("f", {}), ("f", {"list": [1, {"b": None}]})]

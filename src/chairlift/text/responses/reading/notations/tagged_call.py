@@ -1,13 +1,13 @@
 """Reads a tag with the name around a tag for each argument: `<function=f><parameter=a>1</parameter></function>`.
 
 Always: arguments become one JSON object, by the types that the tool's schema gives them; strings go out as they come,
-other values at their end. One line break on either side of a value belongs to its tags.
+other values at their end. One line break on either side of a value may belong to its tags.
 """
 
 import json
 import re
 
-from chairlift.text.responses.reading.cursor import Cursor, Marks, Waits, marks_of
+from chairlift.text.responses.reading.cursor import Cursor, Waits, marks_of
 from chairlift.text.responses.reading.json_text import read_value
 from chairlift.text.responses.reading.notations.call import Call
 from chairlift.text.responses.reading.values import json_of, parameter, types_of
@@ -49,26 +49,25 @@ def _argument(cursor: Cursor, call: Call, notation: TaggedCall, comma: str) -> W
             return False
     types = types_of(parameter(call.parameters, key), call.parameters)
     call.arguments(f"{comma}{json.dumps(key, ensure_ascii=False)}: ")
-    return (yield from _value(cursor, call, notation.value.close, types))
+    return (yield from _value(cursor, call, notation, types))
 
 
-def _value(cursor: Cursor, call: Call, close: str, types: tuple[str, ...]) -> Waits[bool]:
-    yield from cursor.literal("\n")
+def _value(cursor: Cursor, call: Call, notation: TaggedCall, types: tuple[str, ...]) -> Waits[bool]:
+    close = notation.value.close
+    ends = marks_of((close, "\n" + close) if notation.has_lines else (close,))
+    if notation.has_lines:
+        yield from cursor.literal("\n")
     if types == ("string",):
         call.arguments('"')
-        found = yield from cursor.until(_ends(close), lambda text: call.arguments(_escaped(text)))
+        found = yield from cursor.until(ends, lambda text: call.arguments(_escaped(text)))
         call.arguments('"')
         return bool(found)
     parts: list[str] = []
     if "string" not in types and (yield from cursor.peek()) in ("{", "["):
         yield from read_value(cursor, parts.append)  # in whose strings the close may stand
-    found = yield from cursor.until(_ends(close), parts.append)
+    found = yield from cursor.until(ends, parts.append)
     call.arguments(json_of("".join(parts), types))
     return bool(found)
-
-
-def _ends(close: str) -> Marks:
-    return marks_of((close, "\n" + close))
 
 
 def _escaped(text: str) -> str:
