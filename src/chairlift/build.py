@@ -55,8 +55,6 @@ def find_model(settings: Settings) -> ResolvedModel:
         from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
-    if settings.save_logits is not None:
-        check_new(settings.save_logits, "--save-logits")
     source = locate(settings.model, settings.load_format != "dummy", settings.model_cfg)
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
@@ -87,10 +85,17 @@ def load(model: ResolvedModel) -> "Loaded":
 
 def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
     """An engine for the calling process."""
+    check_save_logits(model.settings)
     rules = rules_of(model.settings, loaded)
     engine = make_engine(loaded.runner, loaded.limits, rules)
     engine.observer = _observer(_recorders(model, loaded, rules, engine))
     return Switchboard(engine, loaded.limits, model.config.eos_ids)
+
+
+def check_save_logits(settings: Settings) -> None:
+    """For a new engine; one that takes another's place goes on in its folder."""
+    if settings.save_logits is not None:
+        check_new(settings.save_logits, "--save-logits")
 
 
 def assemble_watched(
