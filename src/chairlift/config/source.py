@@ -16,7 +16,7 @@ from chairlift.config.ckpt.mindformers import as_config_json, model_section, rea
 from chairlift.config.gguf.choice import choose_gguf
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
-from chairlift.config.hf import load_hf, load_values, read_json
+from chairlift.config.hf import load_values, read_json
 from chairlift.config.hub import fetch, fetch_file, gguf_files
 from chairlift.config.model import ModelConfig
 from chairlift.core.errors import InvalidConfig
@@ -82,7 +82,7 @@ def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
 def load_model_config(source: Source) -> ModelConfig:
     if source.kind == "gguf":
         return load_gguf(read_header(source.path))
-    return load_hf(source.folder) if source.model_cfg is None else load_values(source.model_cfg, config_json(source))
+    return load_values(source.model_cfg or source.folder / "config.json", config_json(source), source.folder)
 
 
 def config_json(source: Source) -> dict[str, Any]:

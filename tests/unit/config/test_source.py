@@ -79,6 +79,17 @@ def test_two_descriptions_are_refused_unless_one_is_named(tmp_path: Path) -> Non
     assert locate(str(folder), model_cfg=folder / "b.yml").model_cfg == folder / "b.yml"
 
 
+def test_sampling_is_suggested_beside_the_weights_not_beside_their_description(tmp_path: Path) -> None:
+    path = write_ckpt(tmp_path / "weights/llama.ckpt", {"w": torch.ones(2)})
+    described = tmp_path / "described"
+    described.mkdir()
+    (described / "model.yaml").write_text("{num_layers: 1, num_heads: 2}")
+    for folder, temperature in ((path.parent, 0.5), (described, 0.25)):
+        (folder / "generation_config.json").write_text(json.dumps({"temperature": temperature}))
+    found = load_model_config(locate(str(path), model_cfg=described / "model.yaml"))
+    assert found.sampling.temperature == 0.5
+
+
 def test_random_weights_need_only_a_configuration(tmp_path: Path) -> None:
     folder = folder_with(tmp_path / "shape", "config.json")
     assert locate(str(folder), has_weights=False).path == folder

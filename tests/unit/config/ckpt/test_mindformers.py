@@ -30,7 +30,7 @@ def written(folder: Path, *without: str, **changed: Any) -> Path:
 
 def model(folder: Path, *without: str, **changed: Any) -> ModelConfig:
     path = written(folder, *without, **changed)
-    return load_values(path, as_config_json(path))
+    return load_values(path, as_config_json(path), folder)
 
 
 def test_a_files_llama_2_is_llama_2(tmp_path: Path) -> None:
