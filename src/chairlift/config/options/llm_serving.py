@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.config.ckpt.mindformers import named_checkpoint
+from chairlift.config.fields import shown
 from chairlift.config.options.values import Parser, boolean, number, one_of, text, whole
 from chairlift.config.settings import LlmServing
 from chairlift.core.errors import InvalidConfig
@@ -104,7 +105,7 @@ class _File:
         try:
             return None if value is None else parse(value)
         except ValueError as error:
-            raise InvalidConfig(f"{self._path}: {key} {error}, got {value!r}") from error
+            raise InvalidConfig(f"{self._path}: {key} {error}, got {shown(value)}") from error
 
     def every(self, key: str, parse: Parser) -> list[Any]:
         """The values of a list; one value alone counts as a list of one."""
