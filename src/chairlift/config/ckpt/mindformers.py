@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from chairlift.config.fields import MAX_LAYERS, Fields
+from chairlift.config.fields import MAX_LAYERS, Fields, shown
 from chairlift.core.errors import InvalidConfig
 
 _MAX_FILE_BYTES = 4 << 20
@@ -74,6 +74,8 @@ def as_config_json(path: Path) -> dict[str, Any]:
     section = model_section(read_document(path))
     if section is None:
         raise InvalidConfig(f"{path}: has no model_config with num_layers, as a MindFormers model file has")
+    if strange := [key for key in section if not isinstance(key, str)]:
+        raise InvalidConfig(f"{path}: the keys of model_config must be text, got {shown(strange[0])}")
     given = Fields(str(path), section)
     _refuse_others(given)
     heads = given.size("num_heads", 32)

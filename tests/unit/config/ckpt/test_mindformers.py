@@ -22,14 +22,14 @@ LLAMA2_7B = {
 }  # fmt: skip
 
 
-def written(folder: Path, *without: str, **changed: Any) -> Path:
-    section = {key: value for key, value in (LLAMA2_7B | changed).items() if key not in without}
+def written(folder: Path, **changed: Any) -> Path:
+    section = LLAMA2_7B | changed
     (folder / "model.yaml").write_text(yaml.safe_dump({"model": {"model_config": section, "arch": {"type": "X"}}}))
     return folder / "model.yaml"
 
 
-def model(folder: Path, *without: str, **changed: Any) -> ModelConfig:
-    path = written(folder, *without, **changed)
+def model(folder: Path, **changed: Any) -> ModelConfig:
+    path = written(folder, **changed)
     return load_values(path, as_config_json(path), folder)
 
 
@@ -113,7 +113,14 @@ def test_the_section_may_stand_alone_and_be_json(tmp_path: Path, text: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("a: [", "not valid YAML"), ("serving: {}", "no model_config"), ("", "no model")]
+    ("text", "complaint"),
+    [
+        ("a: [", "not valid YAML"),
+        ("serving: {}", "no model_config"),
+        ("", "no model"),
+        ("{num_layers: 1, num_heads: 2, 7: 8}", "keys of model_config must be text, got 7"),
+        ("model_config: {num_layers: 1, null: 8}", "keys of model_config must be text, got None"),
+    ],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "m.yaml").write_text(text)
