@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.options.values import check_new
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source, load_model_config, locate
+from chairlift.config.source import Source, find_source, load_model_config
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
@@ -55,7 +55,7 @@ def find_model(settings: Settings) -> ResolvedModel:
         from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
-    source = locate(settings.model, settings.load_format != "dummy", settings.model_cfg)
+    source = find_source(settings, has_weights=settings.load_format != "dummy")
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))

@@ -43,12 +43,12 @@ def gather(options: argparse.Namespace, settings: "Settings", num: int) -> "tupl
 
 def _tokenizer(settings: "Settings", is_run_here: bool) -> "Tokenizer":
     """`is_run_here`: the model, whose own tokenizer counts then."""
-    from chairlift.config.source import Source, locate
+    from chairlift.config.source import Source, find_source, locate
     from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import find_llama2
 
     if settings.tokenizer is None and (is_run_here or settings.model is not None):
-        return load_tokenizer(locate(settings.model, has_weights=False, model_cfg=settings.model_cfg))
+        return load_tokenizer(find_source(settings, has_weights=False))
     path = settings.tokenizer or settings.compat.vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))

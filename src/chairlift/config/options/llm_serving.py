@@ -60,7 +60,6 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         "host": file.get("serving_config.server_ip", text),
         "port": file.get("serving_config.server_port", whole(0, 65535)),
         "max_running": file.last("model_config.decode_batch_size", whole(1, 65536)),
-        "model_cfg": model_cfg,
         "model": None if checkpoint is None else str(checkpoint),
         **rules,
     }
@@ -78,6 +77,7 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         seq_length=seq_length,
         end_token=file.get("model_config.end_token", whole(0)),
         vocab_file=vocab_file,
+        model_cfg=model_cfg,
         prompt_template=_TEMPLATES.get(name or "", "{}"),
     )
     given = {key: value for key, value in values.items() if value is not None}

@@ -141,6 +141,6 @@ def test_an_llm_serving_file_leads_to_the_weights_that_its_model_file_names(tmp_
     assert "names no weights" in resolve({}, tmp_path / "llm.yaml").warnings[-1]
     (tmp_path / "llama.ckpt").write_bytes(b"")
     settings = resolve({}, tmp_path / "llm.yaml")
-    assert (settings.model_cfg, settings.model) == (path, str(tmp_path / "llama.ckpt"))
+    assert (settings.compat.model_cfg, settings.model) == (path, str(tmp_path / "llama.ckpt"))
     assert settings.warnings == ()
     assert resolve({"model": "org/name"}, tmp_path / "llm.yaml").model == "org/name"
