@@ -148,6 +148,25 @@ def test_rows_that_died_with_an_engine_are_counted(saving: Saving, caplog: pytes
     assert "the engine ended before they were written" in caplog.text
 
 
+def test_each_of_two_equal_texts_has_a_row_of_its_own(saving: Saving, caplog: pytest.LogCaptureFixture) -> None:
+    saving.add(ONE)
+    saving.compute(ONE, 100)
+    saving.say(token(ONE, 7), token(ONE, 8))
+    saving.saver.close()
+    after = Saving(saving.folder)
+    for id in (ONE, TWO):  # at the row's position, where the token that follows was not sent
+        after.add(id, PROMPT, output=(7,))
+        after.compute(id, 100)
+        after.say(token(id, 8, FinishReason.LENGTH))
+    assert [name.rpartition("_")[2] for name in after.files()] == ["100.npy", "100.npy"]
+    last = Saving(saving.folder)
+    with caplog.at_level(logging.WARNING):
+        for id in (ONE, TWO, RequestId(3)):
+            last.add(id, PROMPT, output=(7, 8))
+        last.saver.close()
+    assert "1 rows of logits were dropped" in caplog.text
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_rows_of_an_engine_are_those_that_its_model_computes(depth: int, tmp_path: Path) -> None:
     settings = Settings(
