@@ -49,6 +49,10 @@ class ResolvedModel:
     def name(self) -> str:
         return self.settings.served_model_name or self.source.name
 
+    def under(self, settings: Settings) -> "ResolvedModel":
+        """The same model, to be loaded or scheduled otherwise."""
+        return replace(self, settings=settings)
+
 
 def find_model(settings: Settings) -> ResolvedModel:
     if settings.tool_format is not None:

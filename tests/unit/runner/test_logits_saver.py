@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.build import make_engine, rules_of
+from chairlift.build import find_model, make_engine, rules_of
 from chairlift.config.settings import Settings
 from chairlift.core.events import Finished, Token
 from chairlift.core.ids import RequestId
@@ -173,7 +173,7 @@ def test_rows_of_an_engine_are_those_that_its_model_computes(depth: int, tmp_pat
         model=str(write_tiny_model(tmp_path / "tiny")), device="cpu", dtype="float32", kernels="torch", threads=1,
         num_blocks=200, max_running=4,
     )  # fmt: skip
-    opened = OpenedModel.open(settings)
+    opened = OpenedModel.open(find_model(settings))
     prompts = [[7 + i, *range(20, 20 + length)] for i, length in enumerate((90, 95, 100, 70, 99, 3))]
     cases = greedy(prompts, 25)
     expected = {
