@@ -11,6 +11,7 @@ from chairlift.config.hf import load_values
 from chairlift.config.model import ModelConfig, RopeScaling
 from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
+from unit.config.options.test_llm_serving import REQUIRED
 
 LLAMA2_7B = {
     "type": "LlamaConfig", "batch_size": 1, "seq_length": 4096, "hidden_size": 4096, "num_layers": 32, "num_heads": 32,
@@ -136,7 +137,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str, complaint: str) -> N
 
 def test_an_llm_serving_file_leads_to_the_weights_that_its_model_file_names(tmp_path: Path) -> None:
     path = written(tmp_path, checkpoint_name_or_path="llama.ckpt")
-    (tmp_path / "llm.yaml").write_text("model_config: {model_cfg_path: model.yaml}")
+    (tmp_path / "llm.yaml").write_text(f"model_config: {{{REQUIRED}, model_cfg_path: model.yaml}}")
     assert named_checkpoint(path) is None
     assert "names no weights" in resolve({}, tmp_path / "llm.yaml").warnings[-1]
     (tmp_path / "llama.ckpt").write_bytes(b"")
