@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chairlift.build import let_threads_sleep
+from chairlift.build import find_model, let_threads_sleep
 
 let_threads_sleep()
 
@@ -80,7 +80,7 @@ def measure(args: argparse.Namespace, windows: Windows, options: dict[str, str])
     perplexity = perplexity_of(llm, windows)
     del llm
     gc.collect()
-    opened = OpenedModel.open(resolve({"model": args.model, **options}))
+    opened = OpenedModel.open(find_model(resolve({"model": args.model, **options})))
     prompts = prompts_for(opened.model, PromptSpec(num_prompts=args.prompts, num_tokens=args.tokens))
     return Quality(perplexity, opened.as_configured(greedy(prompts, args.tokens)))
 

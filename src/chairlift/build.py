@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.options.values import check_new
 from chairlift.config.settings import LlmServing, Settings
-from chairlift.config.source import Source, load_model_config, locate
+from chairlift.config.source import Source, find_source, load_model_config
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
@@ -49,15 +49,17 @@ class ResolvedModel:
     def name(self) -> str:
         return self.settings.served_model_name or self.source.name
 
+    def under(self, settings: Settings) -> "ResolvedModel":
+        """The same model, to be loaded or scheduled otherwise."""
+        return replace(self, settings=settings)
+
 
 def find_model(settings: Settings) -> ResolvedModel:
     if settings.tool_format is not None:
         from chairlift.text.responses.templates.find import named_template
 
         named_template(settings.tool_format)  # refused before anything is loaded
-    if settings.save_logits is not None:
-        check_new(settings.save_logits, "--save-logits")
-    source = locate(settings.model, settings.load_format != "dummy", settings.model_cfg)
+    source = find_source(settings, has_weights=settings.load_format != "dummy")
     config = load_model_config(source)
     if source.is_embedded:  # so small a model wanders when sampled: greedy by default
         config = replace(config, sampling=SamplingDefaults(temperature=0.0))
@@ -87,10 +89,17 @@ def load(model: ResolvedModel) -> "Loaded":
 
 def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:
     """An engine for the calling process."""
+    check_save_logits(model.settings)
     rules = rules_of(model.settings, loaded)
     engine = make_engine(loaded.runner, loaded.limits, rules)
     engine.observer = _observer(_recorders(model, loaded, rules, engine))
     return Switchboard(engine, loaded.limits, model.config.eos_ids)
+
+
+def check_save_logits(settings: Settings) -> None:
+    """For a new engine; one that takes another's place goes on in its folder."""
+    if settings.save_logits is not None:
+        check_new(settings.save_logits, "--save-logits")
 
 
 def assemble_watched(

@@ -202,3 +202,15 @@ def test_an_llm_serving_file_is_served_and_its_dead_keys_are_named_once(tiny_mod
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "chairlift", "policies"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "fcfs" in done.stdout
+
+
+def test_what_is_said_of_a_model_is_a_warning_of_the_command(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "llm.yaml").write_text(
+        f"model_config: {{model_name: m, end_token: 2, decode_batch_size: [2], model_cfg_path: {tmp_path / 'm.yaml'}}}"
+    )
+    (tmp_path / "m.yaml").write_text("{num_layers: 1, num_heads: 2}")
+    done = chairlift("generate", "--config", tmp_path / "llm.yaml", "--model", tiny_model, "--max-tokens", 1, "hello")
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert f"chairlift: warning: model_config.model_cfg_path {tmp_path / 'm.yaml'} is not used" in lines[0]
+    assert all(line.startswith("chairlift: warning: ") for line in lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.telemetry.logit_files import read_index
 from e2e.conftest import NUMBERS
 from e2e.test_served_full_disk import fill, on_a_disk
 from fakes.patience import wait_until
@@ -89,17 +90,27 @@ def names(folder: Path) -> list[str]:
 def test_an_engine_that_is_killed_costs_no_row_that_was_written(
     server: Served, base: Path, data: Path, tmp_path: Path, tiny_model: Path
 ) -> None:
+    folder, written = tmp_path / "served", dict[str, str]()
+
     def kill() -> None:
-        wait_until(lambda: rows(tmp_path / "served") >= 2, lambda: server.output)
+        wait_until(lambda: len(read_index(folder)) >= 2, lambda: server.output)
+        written.update(read_index(folder))
         os.kill(server.pids()[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    told = judged(data, "--url", server.url, "--logits", tmp_path / "served", "--against", base, "--model", tiny_model)
+    more = ("--url", server.url, "--logits", folder, "--against", base, "--model", tiny_model)
+    run = chairlift("contest", "--accuracy", "--data", data, *more)
     killer.join()
     assert "is ready again" in server.output
-    assert f"{rows(base)} of {rows(base)} stored rows" in told
-    assert names(tmp_path / "served") == names(base)
+    found, num = read_index(folder), rows(base)
+    assert written.items() <= found.items()
+    assert len(set(found.values())) == len(found)  # none twice
+    if lost := num - len(found):  # those that waited for the disk when it died
+        assert run.returncode == 2 and f"{lost} of {num} rows of logits were not written by the server" in run.stdout
+        assert "the engine ended before they were written" in server.output
+    else:
+        assert run.returncode == 0 and f"{num} of {num} stored rows" in run.stdout
 
 
 def test_a_full_disk_loses_rows_and_nothing_else(

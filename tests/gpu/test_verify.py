@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from chairlift.build import find_model
 from chairlift.config.options.resolve import resolve
 from chairlift.verify.batch import against_batch
 from chairlift.verify.opened import PromptSpec
@@ -36,7 +37,7 @@ def nothing(name: str, done: int, total: int) -> None:
 
 def batches(model: str, exact: bool) -> VerifyReport:
     options = {"model": model, "load_format": "dummy", "device": "cuda", "exact": exact}
-    return against_batch(resolve(options), PromptSpec(num_prompts=20, num_tokens=32), nothing)
+    return against_batch(find_model(resolve(options)), PromptSpec(num_prompts=20, num_tokens=32), nothing)
 
 
 def test_exact_passes_over_10000_rows_and_its_control_differs(model: str) -> None:
@@ -57,5 +58,5 @@ def test_without_it_batches_change_bits(model: str) -> None:
 
 def test_the_engine_is_within_the_tolerance_of_the_references(model: str) -> None:
     options = {"model": model, "load_format": "dummy", "device": "cuda"}
-    report = against_reference(resolve(options), PromptSpec(), nothing)
+    report = against_reference(find_model(resolve(options)), PromptSpec(), nothing)
     assert report.verdict is Verdict.PASS, report.to_text()

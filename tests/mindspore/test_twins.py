@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chairlift.build import find_model
 from chairlift.config.settings import Settings
 from chairlift.core.params import SamplingParams
 from chairlift.core.structured import Structured
@@ -34,7 +35,9 @@ def test_twenty_prompts_get_the_tokens_and_the_logits_of_torch(model: str, tiny:
     name = str(tiny) if model == "tiny" else None
     outputs = []
     for device in (TORCH, MINDSPORE):
-        opened = OpenedModel.open(Settings(model=name, max_model_len=256, num_blocks=600, **OPTIONS, **device))
+        opened = OpenedModel.open(
+            find_model(Settings(model=name, max_model_len=256, num_blocks=600, **OPTIONS, **device))
+        )
         spec = PromptSpec(prompts=PROMPTS, num_tokens=6)
         outputs.append(opened.as_configured(greedy(prompts_for(opened.model, spec), spec.num_tokens)))
     deviation = Deviation.of(*outputs)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.build import assemble_watched, find_model
+from chairlift.build import assemble, assemble_watched, find_model
 from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.live.recovery.step_note import StepNote
@@ -24,6 +25,13 @@ def test_the_embedded_model_answers_greedily_unless_asked_otherwise() -> None:
     assert find_model(Settings()).config.sampling.temperature == 0.0
 
 
+def test_a_used_folder_of_logits_is_refused_by_what_would_write_there_alone(tmp_path: Path) -> None:
+    (tmp_path / "used").touch()
+    model = find_model(Settings(save_logits=tmp_path))
+    with pytest.raises(InvalidConfig, match="--save-logits .* is there already"):
+        assemble(model, loaded_on("cpu"))
+
+
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     made = FakeDriver()
@@ -33,11 +41,14 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
         yield made
 
 
-def watched(folder: Path, device: str) -> tuple[Switchboard, View]:
+def loaded_on(device: str) -> Loaded:
     limits = Limits(vocab_size=50, max_model_len=64, block_size=4, num_blocks=16, max_running=4, max_step_tokens=32)
     runner = LedgerRunner(limits.num_blocks, limits.block_size, limits.vocab_size)
-    loaded = Loaded(runner, limits, "float32", "float32", "none", device, "torch", 1)
-    return assemble_watched(find_model(Settings()), loaded, folder, StepNote(folder / "steps"), 1)
+    return Loaded(runner, limits, "float32", "float32", "none", device, "torch", 1)
+
+
+def watched(folder: Path, device: str) -> tuple[Switchboard, View]:
+    return assemble_watched(find_model(Settings()), loaded_on(device), folder, StepNote(folder / "steps"), 1)
 
 
 def run(switchboard: Switchboard, key: int) -> None:

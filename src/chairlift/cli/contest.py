@@ -102,16 +102,15 @@ def _check_accuracy(options: argparse.Namespace, settings: "Settings") -> int:
         check_new(options.save, "--save")
     elif not options.against.is_dir():
         raise InvalidConfig(f"--against {options.against}: no such folder")
-    if options.url is None:
-        settings = warned_model(settings).settings
-    prompts, _ = gather(options, settings, NUM_PROMPTS)
+    model = warned_model(settings) if options.url is None else None
+    prompts, _ = gather(options, settings, NUM_PROMPTS, model)
     compare = save if options.save is not None else against_folder
     spec = PromptSpec(prompts=[text for text, _ in prompts])
     subject: ContestSubject | ServedContestSubject
-    if options.url is None:
-        subject = ContestSubject(settings, prompts)
-    else:
+    if model is None:
         subject = ServedContestSubject(options.url, options.logits, prompts)
+    else:
+        subject = ContestSubject(model, prompts)
     report = compare(options.save or options.against, subject, spec, lambda *_: None)
     if options.save is not None:
         add_objects(options.save)

@@ -1,7 +1,6 @@
 """`chairlift convert`: a MindSpore checkpoint as a folder of safetensors."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     with progress(_advance, unit="B", unit_scale=True) as watch:
         copied = convert(source, config, target, watch or (lambda *_: None))
     if not {"tokenizer.json", "tokenizer.model"} & set(copied):
-        print(f"chairlift: warning: {source.folder}: no tokenizer there; copy one into {target}", file=sys.stderr)
+        warn([f"{source.folder}: no tokenizer there; copy one into {target}"])
     print(f"{target}: {config.architecture} with {config.num_layers} layers; serve it with --model {target}")
     return 0
 

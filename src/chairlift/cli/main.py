@@ -4,6 +4,7 @@ Neither this module nor a command's module imports anything heavy, so help and m
 """
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flags = re.findall(r"--[a-z-]+", options.command.format_usage())
         close = did_you_mean(unknown[0].partition("=")[0], flags, "--")
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
+    if logging.lastResort is not None:  # where no logging was set up, as a server does
+        logging.lastResort.setFormatter(_CommandLines())
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -52,6 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of the output is gone; without this Python complains again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+class _CommandLines(logging.Formatter):
+    """Log lines as a command prints its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        return f"chairlift: {record.levelname.lower()}: {line}" if record.name.startswith("chairlift") else line
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from chairlift.config.model import ModelConfig
+    from chairlift.config.settings import Settings
     from chairlift.config.source import Source
     from chairlift.runner.memory.forecast import Forecast
 
@@ -52,23 +53,25 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidConfig(f"--device must be one of {', '.join((*_HERE, *NAMES))}, got {options.device!r}")
     options.model = options.which or options.model
     settings = warned_settings(options)
-    source, config = _model(settings.model, settings.model_cfg)
+    source, config = _model(settings)
     warn(config.warnings)
     found = forecast(settings, source, config, find_device(named or settings.device, memory))
     print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
     return 0
 
 
-def _model(named: str | None, model_cfg: Path | None) -> "tuple[Source, ModelConfig]":
+def _model(settings: "Settings") -> "tuple[Source, ModelConfig]":
     """The weights are not needed, only their description."""
     from chairlift.config.hf import load_hf
-    from chairlift.config.source import Source, load_model_config, locate
+    from chairlift.config.source import Source, find_source, load_model_config
 
-    path = Path(named or "").expanduser()
+    path = Path(settings.model or "").expanduser()
     if path.suffix.lower() == ".json" and path.is_file():
+        if settings.model_cfg is not None:
+            raise InvalidConfig(f"--model-cfg {settings.model_cfg}: {path} says it all; leave --model-cfg out")
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
         return Source("folder", path.parent, name), load_hf(path)
-    source = locate(named, has_weights=False, model_cfg=model_cfg)
+    source = find_source(settings, has_weights=False)
     return source, load_model_config(source)
 
 

@@ -26,6 +26,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError, InvalidConfig
 
 if TYPE_CHECKING:
+    from chairlift.build import ResolvedModel
     from chairlift.sim.profile import Profile
     from chairlift.tune.report import TuneReport
     from chairlift.tune.search import Search
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     fixed = {
         name for name, value in DEFAULTS.items() if given.get(name) is not None or getattr(settings, name) != value
     }
-    profiles, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
+    profiles, model, unverified = _profiles(options, settings, "threads" in fixed, _CALIBRATION_SHARE * seconds)
     profile = next(iter(profiles.values()))
     knobs = knobs_of(settings, profile, items, list(profiles) if len(profiles) > 1 else (), fixed)
     work = Work(settings, profiles, items, options.arrivals, parsed(options, "seed", whole(0)), targets)
@@ -93,9 +94,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         with progress(_advance, unit=" settings") as watch:
             tuning.run(_say, watch)
-        if not unverified:
+        if model is not None and not unverified:
             verification = plan(tuning.work, tuning.goal, tuning.candidates, ends - time.monotonic())
-            unverified = _verify(tuning, verification)
+            unverified = _verify(tuning, verification, model)
     except KeyboardInterrupt:
         if tuning.default is None:
             raise
@@ -107,57 +108,59 @@ def run(options: argparse.Namespace) -> int:
 
 def _profiles(
     options: argparse.Namespace, settings: Settings, has_threads: bool, seconds: float
-) -> "tuple[dict[int, Profile], str]":
-    """The model's profile for each number of threads, and why nothing will be measured, if so."""
-    from chairlift.build import find_model, let_threads_sleep
+) -> "tuple[dict[int, Profile], ResolvedModel | None, str]":
+    """The model's profile for each number of threads, the model where it was needed, and why nothing will be measured,
+    if so."""
+    from chairlift.build import let_threads_sleep
 
     let_threads_sleep()
+    unverified = "--no-verify was given" * options.no_verify
     if options.profile is None:
-        warned_model(settings)
-        return _calibrated(settings, has_threads, seconds), "--no-verify was given" * options.no_verify
+        model = warned_model(settings)
+        return _calibrated(model, has_threads, seconds), model, unverified
     from chairlift.sim.profile import load_profile
 
     profile = load_profile(options.profile)
+    if settings.model is None and options.no_verify:
+        return {0: profile}, None, unverified
+    model = warned_model(settings)
     if settings.model is not None:
-        profile.check_model(find_model(settings).name)
-    if options.no_verify:
-        return {0: profile}, "--no-verify was given"
-    return {0: profile}, _why_not(profile, settings)
+        profile.check_model(model.name)
+    return {0: profile}, model, unverified or _why_not(profile, model)
 
 
-def _why_not(profile: "Profile", settings: Settings) -> str:
+def _why_not(profile: "Profile", model: "ResolvedModel") -> str:
     """Why a profile cannot be measured here; empty if it is of this model and machine."""
     from chairlift.tune.real import device_here, is_same_device
 
-    name = warned_model(settings).name
-    if name != profile.model:
-        return f"the profile is of {profile.model}, and without --model the model here is {name}"
+    if model.name != profile.model:
+        return f"the profile is of {profile.model}, and without --model the model here is {model.name}"
     here = device_here()
     return "" if is_same_device(profile.device, here) else f"the profile is of {profile.device}, and this is {here}"
 
 
-def _calibrated(settings: Settings, has_threads: bool, seconds: float) -> "dict[int, Profile]":
+def _calibrated(model: "ResolvedModel", has_threads: bool, seconds: float) -> "dict[int, Profile]":
     from chairlift.runner.machine import hardware
     from chairlift.tune.real import calibrated, in_own_process
 
     counts = [0]
-    if hardware.pick_device(settings.device).type == "cpu" and not has_threads:
+    if hardware.pick_device(model.settings.device).type == "cpu" and not has_threads:
         cores = hardware.num_cpus()
         counts = [count for count in (cores, cores // 2, cores // 4) if count]
     profiles = {}
     for count in counts:
         _say("calibrating" + (f" with {count} thread{'s' * (count > 1)}" if count else ""))
-        asked = replace(settings, threads=count) if count else settings
+        asked = model.under(replace(model.settings, threads=count)) if count else model
         profiles[count] = in_own_process(calibrated, asked, _REACH, seconds / len(counts))
     return profiles
 
 
-def _verify(tuning: "Tuning", verification: "Verification") -> str:
+def _verify(tuning: "Tuning", verification: "Verification", model: "ResolvedModel") -> str:
     """Why not everything was measured; a failed run does not lose what was found."""
     from chairlift.tune.verify import carry_out
 
     try:
-        carry_out(verification, _say)
+        carry_out(verification, model, _say)
     except ChairliftError as error:
         return f"a real run failed: {error}"
     if tuning.pick is not None:

@@ -12,7 +12,7 @@ from chairlift.config.options.values import check_new, new_file, whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from chairlift.config.settings import Settings
+    from chairlift.build import ResolvedModel
     from chairlift.verify.opened import PromptSpec
     from chairlift.verify.report import VerifyReport
 
@@ -63,8 +63,7 @@ def run(options: argparse.Namespace) -> int:
     from chairlift.build import let_threads_sleep
 
     let_threads_sleep()
-    if options.url is None:
-        warned_model(settings)
+    model = warned_model(settings) if options.url is None else None
     from chairlift.verify.opened import PromptSpec
 
     spec = PromptSpec(
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         seed=parsed(options, "seed", whole(0)),
     )
     with progress(_advance, unit=" parts", bar_format="{desc}: {n_fmt}/{total_fmt} [{elapsed}]") as watch:
-        report = _verify(options, settings, spec, watch or (lambda *_: None))
+        report = _verify(options, model, settings.exact, spec, watch or (lambda *_: None))
     print(report.to_text())
     if out is not None:
         with writing(out):
@@ -83,25 +82,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verify(
-    options: argparse.Namespace, settings: "Settings", spec: "PromptSpec", watch: Callable[[str, int, int], None]
-) -> "VerifyReport":
+    options: argparse.Namespace, model: "ResolvedModel | None", is_exact: bool, spec: "PromptSpec",
+    watch: Callable[[str, int, int], None],
+) -> "VerifyReport":  # fmt: skip
+    """model: None: that of --url"""
     if options.against == "reference":
         from chairlift.verify.reference import against_reference
 
-        return against_reference(settings, spec, watch)
+        assert model is not None
+        return against_reference(model, spec, watch)
     if options.against == "batch":
-        if options.url is not None:
+        if model is None:
             from chairlift.verify.batch_served import against_served_batch
 
-            return against_served_batch(options.url, options.control_url, settings.exact, spec, watch)
+            return against_served_batch(options.url, options.control_url, is_exact, spec, watch)
         from chairlift.verify.batch import against_batch
 
-        return against_batch(settings, spec, watch)
+        return against_batch(model, spec, watch)
     from chairlift.verify.store import against_folder, save
     from chairlift.verify.subject import LocalSubject, ServedSubject
 
     watch("loading", 0, 0)
-    subject = LocalSubject(settings) if options.url is None else ServedSubject(options.url, options.logits)
+    subject = ServedSubject(options.url, options.logits) if model is None else LocalSubject(model)
     if options.save is not None:
         return save(options.save, subject, spec, watch)
     return against_folder(Path(options.against), subject, spec, watch)

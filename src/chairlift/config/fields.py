@@ -4,6 +4,7 @@ Every mistake names the file, the key and the value found there. Keys that were 
 """
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,18 @@ from typing import Any
 from chairlift.core.errors import InvalidConfig
 
 MAX_LAYERS = 10_000  # far above any known model; more would cost memory before a missing weight is noticed
+_MAX_SHOWN = 80  # characters
+_REPR = reprlib.Repr()  # does not write out what a file's references make of a few lines
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 2, _MAX_SHOWN, _MAX_SHOWN
+
+
+def shown(value: object) -> str:
+    """A value as an error names it, however large it is."""
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # a number of thousands of digits
+        text = "a number far too large"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +82,7 @@ class Fields:
         return next(iter(self.token_ids(key)), None)
 
     def bad(self, key: str, rule: str) -> InvalidConfig:
-        shown = repr(self.values.get(key))
-        return InvalidConfig(f"{self.origin}: {key} {rule}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+        return InvalidConfig(f"{self.origin}: {key} {rule}, got {shown(self.values.get(key))}")
 
     def _get(self, key: str, default: Any) -> Any:
         value = self.get(key)

@@ -24,15 +24,15 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 def load_hf(path: Path) -> ModelConfig:
     """From a folder, or from a configuration file of any name."""
     path = path / "config.json" if path.is_dir() else path
-    return load_values(path, read_json(path))
+    return load_values(path, read_json(path), path.parent)
 
 
-def load_values(path: Path, values: dict[str, Any]) -> ModelConfig:
-    """From what a configuration file says."""
-    config = Fields(str(path), values)
+def load_values(origin: Path, values: dict[str, Any], folder: Path) -> ModelConfig:
+    """From what a configuration file says, and from generation_config.json in the model's folder."""
+    config = Fields(str(origin), values)
     family = _family(config)
     _refuse_quantised(config)
-    generation_path = path.with_name("generation_config.json")
+    generation_path = folder / "generation_config.json"
     generation = Fields(str(generation_path), read_json(generation_path) if generation_path.exists() else {})
     model = replace(
         family.model(config),

@@ -62,6 +62,7 @@ class LlmServing:
     seq_length: int | None = None  # prompt plus output must stay below this and within the context; None: the context
     end_token: int | None = None  # ends an answer as well as the model's own end tokens do, if the tokenizer agrees
     vocab_file: Path | None = None  # the tokenizer, if it fits the model
+    model_cfg: Path | None = None  # describes the model, if nothing else does
     prompt_template: str = "{}"  # {} stands for the request's inputs
     # The file states the context of the model it was written for; a shorter one of the served model is no mistake.
     can_clip_max_model_len: bool = False

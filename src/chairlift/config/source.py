@@ -6,7 +6,7 @@ Always: what `locate` returns exists and is of a kind that can be loaded; anythi
 import importlib.util
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +16,10 @@ from chairlift.config.ckpt.mindformers import as_config_json, model_section, rea
 from chairlift.config.gguf.choice import choose_gguf
 from chairlift.config.gguf.header import read_header
 from chairlift.config.gguf.model import load_gguf
-from chairlift.config.hf import load_hf, load_values, read_json
+from chairlift.config.hf import load_values, read_json
 from chairlift.config.hub import fetch, fetch_file, gguf_files
 from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
@@ -36,6 +37,7 @@ class Source:
     name: str  # what /v1/models shows unless a served name is given
     is_embedded: bool = False
     model_cfg: Path | None = None  # a MindFormers file that says what config.json would
+    warnings: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -43,9 +45,32 @@ class Source:
         return self.path if self.path.is_dir() else self.path.parent
 
 
+def find_source(settings: Settings, has_weights: bool) -> Source:
+    """The model that the settings name. The description in an llm-serving file may be of another one, and is used where
+    the model has none."""
+    path = settings.compat.model_cfg
+    if settings.model_cfg is not None or path is None:
+        return locate(settings.model, has_weights, settings.model_cfg)
+    source = _locate(settings.model, has_weights, path)
+    if source.model_cfg is not None:
+        return source
+    return replace(source, warnings=(f"model_config.model_cfg_path {path} is not used: {_why_unused(source)}",))
+
+
 def locate(model: str | None, has_weights: bool = True, model_cfg: Path | None = None) -> Source:
     """Finds a model, downloading it if it is a hub name; without weights (random ones), a configuration is enough.
-    model_cfg: a MindFormers file, for a folder without config.json."""
+    model_cfg: a MindFormers file, for a folder without config.json; elsewhere it is refused."""
+    source = _locate(model, has_weights, model_cfg)
+    if model_cfg is not None and source.model_cfg is None:
+        raise InvalidConfig(f"--model-cfg {model_cfg}: {_why_unused(source)}; leave --model-cfg out")
+    return source
+
+
+def _why_unused(source: Source) -> str:
+    return f"{source.name} has its own configuration"
+
+
+def _locate(model: str | None, has_weights: bool, model_cfg: Path | None) -> Source:
     if model is None:
         return Source("gguf", embedded_path(), EMBEDDED_NAME, is_embedded=True)
     path = Path(model).expanduser()
@@ -81,8 +106,10 @@ def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
 
 def load_model_config(source: Source) -> ModelConfig:
     if source.kind == "gguf":
-        return load_gguf(read_header(source.path))
-    return load_hf(source.folder) if source.model_cfg is None else load_values(source.model_cfg, config_json(source))
+        config = load_gguf(read_header(source.path))
+    else:
+        config = load_values(source.model_cfg or source.folder / "config.json", config_json(source), source.folder)
+    return replace(config, warnings=(*source.warnings, *config.warnings))
 
 
 def config_json(source: Source) -> dict[str, Any]:

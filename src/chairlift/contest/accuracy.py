@@ -5,7 +5,7 @@ the model ends it. Batches may be of any size: rows are paired by their prefix, 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from chairlift.config.settings import Settings
+from chairlift.build import ResolvedModel
 from chairlift.contest.requests import Prompt
 from chairlift.core.params import SamplingParams
 from chairlift.text.find import load_tokenizer
@@ -19,8 +19,8 @@ NUM_PROMPTS = 500
 class ContestSubject(LocalSubject):
     """A model in this process, asked the accuracy set alone."""
 
-    def __init__(self, settings: Settings, prompts: Sequence[Prompt]) -> None:
-        super().__init__(settings)
+    def __init__(self, model: ResolvedModel, prompts: Sequence[Prompt]) -> None:
+        super().__init__(model)
         self._prompts = prompts
 
     def cases(self, spec: PromptSpec) -> list[Case]:

@@ -45,7 +45,7 @@ class LogitsRow(NamedTuple):
 
 class _InFlight(NamedTuple):
     owners: list[tuple[RequestId, int]]
-    rows: Tensor  # on the host
+    rows: Tensor  # on the host if its device is a GPU
     arrived: torch.cuda.Event | None
 
 
@@ -85,7 +85,9 @@ class LogitsRecorder:
         owners, rows, arrived = self._in_flight.popleft()
         if arrived is not None:
             arrived.synchronize()
-        values = rows.numpy().copy() if arrived is not None else rows.numpy()  # pinned memory is scarce
+        values = rows.cpu().numpy()
+        if arrived is not None:
+            values = values.copy()  # pinned memory is scarce
         self._kept += [
             LogitsRow(request, position, row) for (request, position), row in zip(owners, values, strict=True)
         ]

@@ -4,6 +4,7 @@ Always: a row is saved once the token that was chosen from it is part of the tex
 end leave none. Members of beam searches have no rows: their texts change backwards. Never waits for the disk.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ class LogitsSaver(Unobserved):
             index = read_index(folder)
         except OSError as error:
             raise InvalidConfig(f"{folder}: cannot be written: {error.strerror or error}") from error
-        self._saved_before = frozenset(index.values())
+        self._saved_before = Counter(index.values())  # equal texts have a row each
         self._num_requests = max((1 + request_of(name) for name in index), default=0)
         self._texts: dict[RequestId, _Text] = {}
         self._unsettled: dict[tuple[RequestId, int], LogitsRow] = {}
@@ -55,8 +56,14 @@ class LogitsSaver(Unobserved):
         """Rows that belong to tokens of the engine before, which may have ended before it wrote them."""
         positions = range(len(request.prompt) - 1, len(tokens) - 1)
         digests = [prefix_digest(tokens[: at + 1]) for at in positions if at % EVERY == 0]
-        if lost := sum(digest not in self._saved_before for digest in digests):
+        if lost := sum(not self._was_saved(digest) for digest in digests):
             self._writer.lost(lost)
+
+    def _was_saved(self, prefix: str) -> bool:
+        """By the engine before; each of its rows is one request's."""
+        is_there = self._saved_before[prefix] > 0
+        self._saved_before[prefix] -= is_there
+        return is_there
 
     def happened(self, events: Sequence[Event]) -> None:
         ended = []
@@ -87,7 +94,7 @@ class LogitsSaver(Unobserved):
     def _save(self, text: _Text, found: LogitsRow) -> None:
         tokens = text.tokens[: found.position + 1]
         prefix = prefix_digest(tokens)
-        if text.num_resumed == len(tokens) > text.num_prompt and prefix in self._saved_before:
+        if text.num_resumed == len(tokens) > text.num_prompt and self._was_saved(prefix):
             return  # the engine before had written it, but its token was not sent
         name = name_of(tokens[: text.num_prompt], tokens[text.num_prompt :], found.position)
         self._writer.put(SavedRow(text.index, name, prefix, found.row))

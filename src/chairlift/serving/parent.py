@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from chairlift.build import find_model
+from chairlift.build import check_save_logits, find_model
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
 from chairlift.live.processes.child import Child
@@ -60,6 +60,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
     check_access(settings)
+    check_save_logits(settings)
     _check_device(settings)
     model = find_model(settings)
     for warning in model.config.warnings:

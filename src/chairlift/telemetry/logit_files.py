@@ -71,8 +71,9 @@ def request_of(name: str) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """For its user alone: names hold the beginnings of prompts."""
+    """For its user alone, also where it was there: names hold the beginnings of prompts."""
     folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
     (folder / FOLDER).mkdir(exist_ok=True)
 
 
@@ -94,12 +95,13 @@ def prefix_digest(tokens: Sequence[int]) -> str:
 
 
 def add_to_index(folder: Path, name: str, prefix: str) -> None:
+    """On a line of its own, also behind one that a dying engine has not finished."""
     with (folder / INDEX).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"file": name, "prefix": prefix}) + "\n")
+        file.write("\n" + json.dumps({"file": name, "prefix": prefix}) + "\n")
 
 
 def read_index(folder: Path) -> dict[str, str]:
-    """Prefixes by file; empty where there is no index. A line that a dying engine has not finished does not count."""
+    """Prefixes by file; empty where there is no index. An unfinished line does not count."""
     path, found = folder / INDEX, {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:

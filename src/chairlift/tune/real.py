@@ -11,7 +11,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from chairlift.build import find_model, load, rules_of
+from chairlift.build import ResolvedModel, load, rules_of
 from chairlift.config.settings import Settings
 from chairlift.core.errors import ChairliftError
 from chairlift.runner.machine import hardware
@@ -62,18 +62,18 @@ def _answer(pipe: Connection, task: Callable[..., object], arguments: tuple[obje
     pipe.send(answer)
 
 
-def calibrated(settings: Settings, reach: int, seconds: float) -> Profile:
+def calibrated(model: ResolvedModel, reach: int, seconds: float) -> Profile:
     """A quick calibration over `reach` times the default requests and tokens a step; as many rounds as fit into the
     seconds, but one at least."""
-    found = find_model(replace(settings, preemption="swap"))  # so that moving blocks is timed too
-    usual = limits_without_pool(settings, found.config, hardware.pick_device(settings.device))
+    settings = model.settings
+    usual = limits_without_pool(settings, model.config, hardware.pick_device(settings.device))
     wide = replace(
         settings,
-        preemption="swap",
+        preemption="swap",  # so that moving blocks is timed too
         max_running=reach * usual.max_running,
         max_step_tokens=reach * usual.max_step_tokens,
     )
-    loaded = load(find_model(wide))
+    loaded = load(model.under(wide))
     calibrator = Calibrator(loaded.runner, loaded.limits, loaded.num_host_blocks, is_quick=True)
     started = time.monotonic()
     calibrator.time(1)
@@ -81,13 +81,13 @@ def calibrated(settings: Settings, reach: int, seconds: float) -> Profile:
     more = min(_ROUNDS - 1, int(seconds / round_s) - 2)
     if more > 0:
         calibrator.time(more)
-    profile = profile_of("calibrated", found.name, found.config, loaded, calibrator.result())
+    profile = profile_of("calibrated", model.name, model.config, loaded, calibrator.result())
     return replace(profile, max_running=usual.max_running, max_step_tokens=usual.max_step_tokens)
 
 
-def measured(settings: Settings, items: Sequence[Item], num_warm: int, arrivals: str, seed: int) -> Report:
+def measured(model: ResolvedModel, items: Sequence[Item], num_warm: int, arrivals: str, seed: int) -> Report:
     """One run of the workload, after some of its requests as warm-up."""
-    loaded = load(find_model(settings))
+    loaded, settings = load(model), model.settings
     while prepare(loaded.runner):
         pass
     _run(loaded, settings, items[: min(num_warm, _MOST_WARM)], parse_arrivals("none"), seed)

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from chairlift.build import ResolvedModel
 from chairlift.telemetry.report import Report
 from chairlift.tune.evaluate import Evaluation, Evaluator, Point, Work, point_of
 from chairlift.tune.goal import Goal
@@ -83,7 +84,7 @@ def plan(work: Work, goal: Goal, evaluations: Sequence[Evaluation], seconds: flo
     return Verification(work, goal, each, num_rounds)
 
 
-def carry_out(verification: Verification, say: Say) -> None:
+def carry_out(verification: Verification, model: ResolvedModel, say: Say) -> None:
     """Fills in the measurements, one by one."""
     work = verification.work
     for number in range(1, verification.num_rounds + 1):
@@ -91,7 +92,7 @@ def carry_out(verification: Verification, say: Say) -> None:
         for verified in verification.each if number % 2 else reversed(verification.each):
             what = f"round {number} of {verification.num_rounds}, {verification.in_words(verified)}"
             say(f"verifying, {what}: {verified.predicted.total_s:.0f} s predicted, once it is loaded and warm")
-            settings = with_choice(work.settings, verified.choice)
+            chosen = model.under(with_choice(model.settings, verified.choice))
             num_warm = max(1, int(_WARM_SHARE * len(work.items)))
-            report = in_own_process(measured, settings, work.items, num_warm, work.arrivals, work.seed)
+            report = in_own_process(measured, chosen, work.items, num_warm, work.arrivals, work.seed)
             verified.measured.append(report)

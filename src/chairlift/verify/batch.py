@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from chairlift.build import find_model
+from chairlift.build import ResolvedModel
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.verify.cases import Case, check, mixed
@@ -27,14 +27,14 @@ _NO_CONTROL = (
 )
 
 
-def against_batch(settings: Settings, spec: PromptSpec, watch: Watch) -> VerifyReport:
+def against_batch(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> VerifyReport:
     """Never raises KeyboardInterrupt: what was compared until then is reported."""
+    settings = model.settings
     if settings.max_running == 1:
         raise InvalidConfig("--max-running 1: company takes at least 2")
-    model = find_model(settings)
     check_memory(2.5 * spec.num_rows, model.config.vocab_size)  # alone and among others, some with two samples
     cases = mixed(prompts_for(model, spec), spec.num_tokens, spec.seed)
-    roomy = with_room(settings, model.config, cases)
+    roomy = model.under(with_room(settings, model.config, cases))
     watch("loading", 0, 0)
     opened = OpenedModel.open(roomy)
     check(cases, opened.loaded.limits)
@@ -71,9 +71,10 @@ def _compare(
 
 
 def _find_control(
-    settings: Settings, kernels: str, cases: Sequence[Case], seed: int, report: VerifyReport, watch: Watch
+    model: ResolvedModel, kernels: str, cases: Sequence[Case], seed: int, report: VerifyReport, watch: Watch
 ) -> bool:
     """Whether operations that promise nothing differ in the same worlds; the nearest to ours are tried first."""
+    settings = model.settings
     plain = replace(settings, exact=False)
     controls = {"control without --exact": plain} if settings.exact else {}
     if kernels != "torch":
@@ -90,7 +91,7 @@ def _find_control(
     for name, control in controls.items():
         gc.collect()
         watch(f"loading {name}", 0, 0)
-        _compare(OpenedModel.open(control), cases[:_NUM_CONTROL_CASES], seed, report, watch, name)
+        _compare(OpenedModel.open(model.under(control)), cases[:_NUM_CONTROL_CASES], seed, report, watch, name)
         if report.comparisons[-1].deviation.num_differing:
             return True
     return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from chairlift.build import ResolvedModel, find_model, load, make_engine, rules_of
+from chairlift.build import ResolvedModel, load, make_engine, rules_of
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
@@ -51,8 +51,7 @@ class OpenedModel:
     loaded: Loaded
 
     @classmethod
-    def open(cls, settings: Settings) -> "OpenedModel":
-        model = find_model(settings)
+    def open(cls, model: ResolvedModel) -> "OpenedModel":
         return cls(model, load(model))
 
     @property

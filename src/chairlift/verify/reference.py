@@ -8,8 +8,7 @@ from functools import partial
 
 import torch
 
-from chairlift.build import find_model
-from chairlift.config.settings import Settings
+from chairlift.build import ResolvedModel
 from chairlift.runner.machine import hardware
 from chairlift.runner.start.load import open_tensors
 from chairlift.runner.weights.source import TensorSource
@@ -24,20 +23,19 @@ from chairlift.verify.rounded import RoundedTensors
 from chairlift.verify.tolerance import Tolerance
 
 
-def against_reference(settings: Settings, spec: PromptSpec, watch: Watch) -> VerifyReport:
+def against_reference(model: ResolvedModel, spec: PromptSpec, watch: Watch) -> VerifyReport:
     """Never raises KeyboardInterrupt: what was compared until then is reported."""
-    model = find_model(settings)
     check_memory(2 * spec.num_rows, model.config.vocab_size)
     cases = greedy(prompts_for(model, spec), spec.num_tokens)
     watch("loading", 0, 0)
-    opened = OpenedModel.open(settings)
+    opened = OpenedModel.open(model)
     loaded = opened.loaded
     check(cases, loaded.limits)
     report = VerifyReport("reference", opened.about())
 
     def tensors(device: str) -> TensorSource:
         dtype, where = getattr(torch, loaded.dtype), torch.device(device)
-        source = open_tensors(settings, model.source, model.config, dtype, where, hardware.num_cpus())
+        source = open_tensors(model.settings, model.source, model.config, dtype, where, hardware.num_cpus())
         is_rounded = loaded.quantize in ("int8", "int4")
         return RoundedTensors(source, model.config.names, loaded.quantize) if is_rounded else source
 

@@ -10,7 +10,7 @@ from chairlift.telemetry import logit_files
 from chairlift.verify.cases import Case
 from chairlift.verify.output import Outputs, SampleKey
 
-_PATIENCE_S = 10.0  # without another row
+_PATIENCE_S = 10.0  # without another row that is wanted
 _POLL_S = 0.05
 
 
@@ -24,7 +24,7 @@ class ServedRows:
         self.num_expected = self.num_missing = 0
 
     def give(self, cases: Sequence[Case], outputs: Outputs) -> None:
-        """Waits for the rows of these outputs, as long as more come. Those that never do are counted."""
+        """Waits for the rows of these outputs, as long as more of them come. Those that never do are counted."""
         wanted = list(_wanted(cases, outputs))
         files = self._wait(Counter(prefix for prefix, _, _ in wanted))
         for prefix, key, position in wanted:
@@ -36,12 +36,13 @@ class ServedRows:
 
     def _wait(self, wanted: Counter[str]) -> dict[str, list[str]]:
         """New files by prefix."""
-        num_new, deadline = -1, 0.0
+        num_missing, deadline = -1, 0.0
         while True:
             new = {n: p for n, p in logit_files.read_index(self._folder).items() if n not in self._before}
-            if len(new) != num_new:
-                num_new, deadline = len(new), time.monotonic() + _PATIENCE_S
-            if not wanted - Counter(new.values()) or time.monotonic() > deadline:
+            missing = (wanted - Counter(new.values())).total()  # rows of other requests are no sign of these
+            if missing != num_missing:
+                num_missing, deadline = missing, time.monotonic() + _PATIENCE_S
+            if not missing or time.monotonic() > deadline:
                 break
             time.sleep(_POLL_S)
         files: dict[str, list[str]] = {}

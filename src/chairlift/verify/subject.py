@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from chairlift.config.settings import Settings
+from chairlift.build import ResolvedModel
 from chairlift.config.version import VERSION
 from chairlift.telemetry.logit_files import EVERY
 from chairlift.verify.baseline import keep
@@ -18,8 +18,8 @@ from chairlift.verify.served_rows import ServedRows
 class LocalSubject:
     unproven = ""
 
-    def __init__(self, settings: Settings) -> None:
-        self.opened = OpenedModel.open(settings)
+    def __init__(self, model: ResolvedModel) -> None:
+        self.opened = OpenedModel.open(model)
         self.model, self.dtype, self.version = self.opened.model.name, self.opened.loaded.dtype, VERSION
 
     def about(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_keys_that_are_not_known_are_named_once(
 def test_mistakes_are_one_line_and_exit_code_2_before_anything_is_loaded(
     arguments: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(OpenedModel, "open", lambda settings: pytest.fail("loaded"))
+    monkeypatch.setattr(OpenedModel, "open", lambda model: pytest.fail("loaded"))
     assert main(["verify", *arguments]) == 2
     error = capsys.readouterr().err
     assert complaint in error

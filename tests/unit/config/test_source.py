@@ -1,6 +1,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -10,7 +11,8 @@ import torch
 from huggingface_hub import errors
 
 from chairlift.config import source
-from chairlift.config.source import Source, load_model_config, locate
+from chairlift.config.settings import LlmServing, Settings
+from chairlift.config.source import Source, find_source, load_model_config, locate
 from chairlift.core.errors import InvalidConfig
 from fakes.ckpt import write_ckpt
 
@@ -77,6 +79,49 @@ def test_two_descriptions_are_refused_unless_one_is_named(tmp_path: Path) -> Non
     with pytest.raises(InvalidConfig, match=r"both a\.yaml and b\.yml describe a model; name one with --model-cfg"):
         locate(str(path))
     assert locate(str(folder), model_cfg=folder / "b.yml").model_cfg == folder / "b.yml"
+
+
+@pytest.mark.parametrize("kind", ["embedded", "gguf", "folder", "ckpt", "hub"])
+def test_a_description_that_is_not_used_is_refused_or_told_where_an_llm_serving_file_names_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_cfg = tmp_path / "model.yaml"
+    model_cfg.write_text("{num_layers: 1, num_heads: 2}")
+    folder = folder_with(tmp_path / "m", "config.json")
+    (tmp_path / "a.gguf").write_bytes(b"")
+    names = {"gguf": str(tmp_path / "a.gguf"), "folder": str(folder), "hub": "org/name"}
+    if kind == "ckpt":
+        names["ckpt"] = str(write_ckpt(folder / "llama.ckpt", {"w": torch.ones(2)}))
+    else:
+        folder_with(folder, "model.safetensors")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
+    model = names.get(kind)
+    with pytest.raises(InvalidConfig, match=r"--model-cfg .*model.yaml: .* has its own configuration; leave"):
+        find_source(Settings(model=model, model_cfg=model_cfg), has_weights=True)
+    found = find_source(Settings(model=model, compat=LlmServing(model_cfg=model_cfg)), has_weights=True)
+    assert replace(found, warnings=()) == locate(model)
+    assert found.warnings == (
+        f"model_config.model_cfg_path {model_cfg} is not used: {found.name} has its own configuration",
+    )
+
+
+def test_a_description_in_an_llm_serving_file_is_used_where_there_is_no_other(tmp_path: Path) -> None:
+    model_cfg = tmp_path / "model.yaml"
+    model_cfg.write_text("{num_layers: 1, num_heads: 2}")
+    path = write_ckpt(tmp_path / "m/llama.ckpt", {"w": torch.ones(2)})
+    found = find_source(Settings(model=str(path), compat=LlmServing(model_cfg=model_cfg)), has_weights=True)
+    assert (found.model_cfg, found.warnings) == (model_cfg, ())
+
+
+def test_sampling_is_suggested_beside_the_weights_not_beside_their_description(tmp_path: Path) -> None:
+    path = write_ckpt(tmp_path / "weights/llama.ckpt", {"w": torch.ones(2)})
+    described = tmp_path / "described"
+    described.mkdir()
+    (described / "model.yaml").write_text("{num_layers: 1, num_heads: 2}")
+    for folder, temperature in ((path.parent, 0.5), (described, 0.25)):
+        (folder / "generation_config.json").write_text(json.dumps({"temperature": temperature}))
+    found = load_model_config(locate(str(path), model_cfg=described / "model.yaml"))
+    assert found.sampling.temperature == 0.5
 
 
 def test_random_weights_need_only_a_configuration(tmp_path: Path) -> None:

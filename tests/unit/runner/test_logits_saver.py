@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.build import make_engine, rules_of
+from chairlift.build import find_model, make_engine, rules_of
 from chairlift.config.settings import Settings
 from chairlift.core.events import Finished, Token
 from chairlift.core.ids import RequestId
@@ -148,13 +148,32 @@ def test_rows_that_died_with_an_engine_are_counted(saving: Saving, caplog: pytes
     assert "the engine ended before they were written" in caplog.text
 
 
+def test_each_of_two_equal_texts_has_a_row_of_its_own(saving: Saving, caplog: pytest.LogCaptureFixture) -> None:
+    saving.add(ONE)
+    saving.compute(ONE, 100)
+    saving.say(token(ONE, 7), token(ONE, 8))
+    saving.saver.close()
+    after = Saving(saving.folder)
+    for id in (ONE, TWO):  # at the row's position, where the token that follows was not sent
+        after.add(id, PROMPT, output=(7,))
+        after.compute(id, 100)
+        after.say(token(id, 8, FinishReason.LENGTH))
+    assert [name.rpartition("_")[2] for name in after.files()] == ["100.npy", "100.npy"]
+    last = Saving(saving.folder)
+    with caplog.at_level(logging.WARNING):
+        for id in (ONE, TWO, RequestId(3)):
+            last.add(id, PROMPT, output=(7, 8))
+        last.saver.close()
+    assert "1 rows of logits were dropped" in caplog.text
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_rows_of_an_engine_are_those_that_its_model_computes(depth: int, tmp_path: Path) -> None:
     settings = Settings(
         model=str(write_tiny_model(tmp_path / "tiny")), device="cpu", dtype="float32", kernels="torch", threads=1,
         num_blocks=200, max_running=4,
     )  # fmt: skip
-    opened = OpenedModel.open(settings)
+    opened = OpenedModel.open(find_model(settings))
     prompts = [[7 + i, *range(20, 20 + length)] for i, length in enumerate((90, 95, 100, 70, 99, 3))]
     cases = greedy(prompts, 25)
     expected = {

@@ -36,6 +36,23 @@ def test_a_written_row_reads_back_and_its_path_parses(tmp_path: Path) -> None:
     np.testing.assert_array_equal(logit_files.read(path), row)
 
 
+def test_a_torn_line_of_the_index_costs_no_other(tmp_path: Path) -> None:
+    logit_files.add_to_index(tmp_path, "a.npy", "aa")
+    with (tmp_path / logit_files.INDEX).open("a") as file:
+        file.write('{"file": "torn.n')
+    logit_files.add_to_index(tmp_path, "b.npy", "bb")
+    assert logit_files.read_index(tmp_path) == {"a.npy": "aa", "b.npy": "bb"}
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_folder_is_for_its_user_alone_also_where_it_was_there(tmp_path: Path, is_there: bool) -> None:
+    folder = tmp_path / "rows"
+    if is_there:
+        folder.mkdir(mode=0o755)
+    logit_files.make_folder(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 1, 5)])
 def test_a_row_may_be_wrapped_in_axes_of_one(tmp_path: Path, shape: tuple[int, ...]) -> None:
     np.save(tmp_path / "a.npy", np.ones(shape, np.float32))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.build import ResolvedModel, find_model
 from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
@@ -25,9 +26,9 @@ from fakes.row_dependent import RowDependentOps
 SPEC = PromptSpec(num_prompts=4, num_tokens=6)
 
 
-def settings(model: Path, **options: Any) -> Settings:
+def resolved(model: Path, **options: Any) -> ResolvedModel:
     plain = {"kernels": "torch", "dtype": "float32", "threads": 1, "max_running": 9, "max_model_len": 512}
-    return resolve({"model": str(model), **plain, **options})
+    return find_model(resolve({"model": str(model), **plain, **options}))
 
 
 def nothing(name: str, done: int, total: int) -> None:
@@ -43,7 +44,7 @@ def use(monkeypatch: pytest.MonkeyPatch, when_exact: Callable[[], Ops], else_: C
 
 
 def verified(model: Path, spec: PromptSpec = SPEC, **options: Any) -> VerifyReport:
-    return against_batch(settings(model, **options), spec, nothing)
+    return against_batch(resolved(model, **options), spec, nothing)
 
 
 def test_sums_that_depend_on_the_rows_are_found_in_every_world_and_fail_exact(
@@ -102,7 +103,7 @@ def test_interrupted_early_it_says_so_instead_of_asking_for_more(tiny_model: Pat
         if name == "each alone":
             raise KeyboardInterrupt
 
-    report = against_batch(settings(tiny_model), SPEC, watch)
+    report = against_batch(resolved(tiny_model), SPEC, watch)
     assert report.is_partial
     assert report.why.startswith("interrupted")
 
@@ -114,7 +115,7 @@ def test_an_interrupted_run_leaves_what_it_compared(tiny_model: Path, monkeypatc
         if done == 3:
             raise KeyboardInterrupt
 
-    report = against_batch(settings(tiny_model), SPEC, watch)
+    report = against_batch(resolved(tiny_model), SPEC, watch)
     assert report.is_partial
     assert report.verdict is Verdict.NOTHING
     assert len(report.comparisons) == 2
@@ -130,7 +131,7 @@ def test_company_of_one_is_refused(tiny_model: Path) -> None:
 def test_more_logits_than_memory_are_refused_before_anything_is_loaded(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OpenedModel, "open", lambda settings: pytest.fail("loaded"))
+    monkeypatch.setattr(OpenedModel, "open", lambda model: pytest.fail("loaded"))
     with pytest.raises(InvalidConfig, match="give less with --num-prompts or --tokens"):
         verified(tiny_model, PromptSpec(num_prompts=100_000, num_tokens=500))
 
@@ -138,13 +139,13 @@ def test_more_logits_than_memory_are_refused_before_anything_is_loaded(
 def test_on_mindspore_the_control_is_torch_on_a_cpu_and_so_is_the_way_to_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened: list[Settings] = []
+    opened: list[ResolvedModel] = []
     monkeypatch.setattr(OpenedModel, "open", opened.append)
     differing = Comparison("a world", Deviation(num_rows=LEAST_ROWS, num_differing=1), {}, "", is_control=True)
     monkeypatch.setattr(batch, "_compare", lambda *arguments: arguments[3].comparisons.append(differing))
-    report, device = VerifyReport("batch", {}), Settings(device="mindspore")
-    assert batch._find_control(device, "mindspore:cpu", [], 0, report, nothing)
-    assert [(control.device, control.kernels) for control in opened] == [("cpu", "torch")]
+    report, model = VerifyReport("batch", {}), find_model(Settings(device="mindspore"))
+    assert batch._find_control(model, "mindspore:cpu", [], 0, report, nothing)
+    assert [(control.settings.device, control.settings.kernels) for control in opened] == [("cpu", "torch")]
     report.comparisons = [replace(differing, is_control=False)]
-    batch._judge(report, tolerance_of("float32", "float32", "none"), device, has_control=True)
+    batch._judge(report, tolerance_of("float32", "float32", "none"), model.settings, has_control=True)
     assert report.verdict is Verdict.PASS and "; --device cpu --exact makes them the same" in report.why

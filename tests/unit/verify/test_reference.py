@@ -13,14 +13,14 @@ from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify.opened import PromptSpec
 from chairlift.verify.reference import against_reference
 from chairlift.verify.report import Verdict
-from unit.verify.test_batch import nothing, settings
+from unit.verify.test_batch import nothing, resolved
 
 SPEC = PromptSpec(num_prompts=5, num_tokens=12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_a_right_engine_is_within_the_tolerance_of_both_references(tiny_model: Path, dtype: str) -> None:
-    report = against_reference(settings(tiny_model, dtype=dtype), SPEC, nothing)
+    report = against_reference(resolved(tiny_model, dtype=dtype), SPEC, nothing)
     assert report.verdict is Verdict.PASS, report.to_text()
     assert [comparison.name for comparison in report.comparisons] == ["our own reference", "transformers"]
     assert report.comparisons[0].deviation.num_rows == 60
@@ -36,7 +36,7 @@ class TooSharp(TorchOps):
 
 def test_a_small_mistake_in_attention_fails(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: TooSharp())
-    report = against_reference(settings(tiny_model), SPEC, nothing)
+    report = against_reference(resolved(tiny_model), SPEC, nothing)
     assert report.verdict is Verdict.FAIL
     assert "our own reference" in report.why
 
@@ -45,11 +45,11 @@ def test_a_missing_transformers_is_one_line_and_no_failure(tiny_model: Path, mon
     from chairlift.verify import hugging_face
 
     monkeypatch.setattr(hugging_face, "find_spec", lambda name: None)
-    report = against_reference(settings(tiny_model), SPEC, nothing)
+    report = against_reference(resolved(tiny_model), SPEC, nothing)
     assert report.verdict is Verdict.PASS
     assert report.notes == ["not compared with transformers: it is not installed"]
 
 
 def test_few_rows_prove_nothing(tiny_model: Path) -> None:
-    report = against_reference(settings(tiny_model), replace(SPEC, num_prompts=2), nothing)
+    report = against_reference(resolved(tiny_model), replace(SPEC, num_prompts=2), nothing)
     assert report.verdict is Verdict.NOTHING

@@ -57,6 +57,22 @@ def test_rows_of_earlier_requests_are_not_taken(folder: Path) -> None:
     assert (rows.num_expected, rows.num_missing) == (2, 1)
 
 
+def test_rows_of_other_traffic_prolong_no_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_rows, "_PATIENCE_S", 10.0)
+    now, others = 0.0, [Case((*range(100), 1000 + n), GREEDY) for n in range(50)]
+
+    def sleep(_: float) -> None:
+        nonlocal now
+        now += 3.0
+        wrote(folder, len(others), others.pop(), 0.0)
+
+    monkeypatch.setattr(served_rows.time, "sleep", sleep)
+    monkeypatch.setattr(served_rows.time, "monotonic", lambda: now)
+    rows = ServedRows(folder)
+    rows.give(ALIKE, answers())
+    assert (rows.num_missing, len(others)) == (2, 46)
+
+
 def test_a_folder_without_a_server_is_refused_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=f"start it with --save-logits {tmp_path}"):
         ServedRows(tmp_path)

@@ -17,7 +17,7 @@ from chairlift.verify.report import Verdict, VerifyReport
 from chairlift.verify.store import against_folder, save
 from chairlift.verify.subject import LocalSubject
 from fakes.row_dependent import RowDependentOps
-from unit.verify.test_batch import nothing, settings
+from unit.verify.test_batch import nothing, resolved
 from unit.verify.test_reference import TooSharp
 
 STORED = {"request": 0, "sample": 0, "prompt": [1], "params": {}, "tokens": [], "logprobs": []}
@@ -27,13 +27,13 @@ SPEC = PromptSpec(num_prompts=6, num_tokens=12)
 @pytest.fixture(scope="module")
 def stored(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stored") / "base"
-    report = save(folder, LocalSubject(settings(tiny_model)), SPEC, nothing)
+    report = save(folder, LocalSubject(resolved(tiny_model)), SPEC, nothing)
     assert report.verdict is Verdict.PASS
     return folder
 
 
 def compared(folder: Path, model: Path, spec: PromptSpec = SPEC, **options: Any) -> VerifyReport:
-    return against_folder(folder, LocalSubject(settings(model, **options)), spec, nothing)
+    return against_folder(folder, LocalSubject(resolved(model, **options)), spec, nothing)
 
 
 def changed(stored: Path, to: Path, **changes: Any) -> Path:
@@ -63,12 +63,12 @@ def test_logits_at_every_100th_position_are_plain_rows_under_the_contests_names(
 def test_too_little_to_compare_with_is_told_when_it_is_stored(tiny_model: Path, tmp_path: Path) -> None:
     for num_prompts, note in ((5, []), (4, ["fewer than 50 tokens are too little to compare with"])):
         spec = PromptSpec(num_prompts=num_prompts, num_tokens=12)
-        report = save(tmp_path / str(num_prompts), LocalSubject(settings(tiny_model)), spec, nothing)
+        report = save(tmp_path / str(num_prompts), LocalSubject(resolved(tiny_model)), spec, nothing)
         assert [text.partition(";")[0] for text in report.notes] == note
 
 
 def test_only_the_rows_that_are_stored_are_kept_in_memory(tiny_model: Path) -> None:
-    subject = LocalSubject(settings(tiny_model))
+    subject = LocalSubject(resolved(tiny_model))
     outputs = subject.outputs(subject.cases(SPEC))
     assert [sorted(output.rows) for output in outputs.values()] == [[], [100], [], [100], [], [100]]
     assert all(len(output.summaries) == 12 for output in outputs.values())

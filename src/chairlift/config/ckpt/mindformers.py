@@ -12,7 +12,9 @@ from typing import Any
 
 import yaml
 
-from chairlift.config.fields import MAX_LAYERS, Fields
+from chairlift.config.families.rope import rotation_at
+from chairlift.config.fields import MAX_LAYERS, Fields, shown
+from chairlift.config.hf import DTYPES
 from chairlift.core.errors import InvalidConfig
 
 _MAX_FILE_BYTES = 4 << 20
@@ -74,6 +76,8 @@ def as_config_json(path: Path) -> dict[str, Any]:
     section = model_section(read_document(path))
     if section is None:
         raise InvalidConfig(f"{path}: has no model_config with num_layers, as a MindFormers model file has")
+    if strange := [key for key in section if not isinstance(key, str)]:
+        raise InvalidConfig(f"{path}: the keys of model_config must be text, got {shown(strange[0])}")
     given = Fields(str(path), section)
     _refuse_others(given)
     heads = given.size("num_heads", 32)
@@ -81,7 +85,7 @@ def as_config_json(path: Path) -> dict[str, Any]:
         "LlamaForCausalLM", "llama"
     )  # fmt: skip
     seq_length = given.size("seq_length", 2048)
-    return {
+    own = {
         "architectures": [architecture],
         "model_type": model_type,
         "hidden_size": given.size("hidden_size", 4096),
@@ -95,11 +99,27 @@ def as_config_json(path: Path) -> dict[str, Any]:
         **_rotation(given),
         **({"head_dim": given.size("head_dim")} if given.get("head_dim") is not None else {}),
         "tie_word_embeddings": given.flag("tie_word_embeddings", False),
-        "torch_dtype": given.get("param_init_type", "float16"),
+        "torch_dtype": given.get("param_init_type") or "float16",
         "bos_token_id": given.get("bos_token_id", 1),
         "eos_token_id": given.get("eos_token_id", 2),
-        **{key: value for key, value in section.items() if key not in _READ | _HARMLESS},
     }
+    _check(given, own)
+    others = {key: value for key, value in section.items() if key not in _READ | _HARMLESS}
+    return others | own
+
+
+def _check(given: Fields, own: dict[str, Any]) -> None:
+    """Refuses by the file's keys what would be refused by those of a config.json, and those where they differ."""
+    heads = own["num_attention_heads"]
+    if heads % own["num_key_value_heads"]:
+        raise given.bad("n_kv_heads", f"must divide num_heads {heads}")
+    if "head_dim" not in own and own["hidden_size"] % heads:
+        raise given.bad("hidden_size", f"must be a multiple of num_heads {heads}")
+    if own["torch_dtype"] not in DTYPES:
+        raise given.bad("param_init_type", f"must be one of {', '.join(DTYPES)}")
+    for key, value in own.items():
+        if key not in _READ and given.get(key) not in (None, value):
+            raise given.bad(key, f"is a key of config.json, and MindFormers' own keys make it {shown(value)}")
 
 
 def _refuse_others(given: Fields) -> None:
@@ -134,11 +154,13 @@ def _rotation(given: Fields) -> dict[str, Any]:
     if method == "PI":
         return {
             "rope_theta": theta,
-            "rope_scaling": {"rope_type": "linear", "factor": given.positive("scaling_factor")},
+            "rope_scaling": {"rope_type": "linear", "factor": given.number("scaling_factor", least=1.0)},
         }
     factors = given.get("scaling_factor")
     if method not in ("LINEAR", "LLAMA3"):
         raise given.bad("extend_method", "must be None, NTK, PI, LINEAR or LLAMA3")
     if not isinstance(factors, dict):
         raise given.bad("scaling_factor", f"must be a map with extend_method {method}")
-    return {"rope_theta": theta, "rope_scaling": {**factors, "rope_type": method.lower()}}
+    scaling = {**factors, "rope_type": method.lower()}
+    rotation_at(Fields(given.origin, {"scaling_factor": scaling}), "scaling_factor", theta)  # for its refusals alone
+    return {"rope_theta": theta, "rope_scaling": scaling}

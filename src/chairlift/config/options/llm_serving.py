@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.config.ckpt.mindformers import named_checkpoint
+from chairlift.config.fields import shown
 from chairlift.config.options.values import Parser, boolean, number, one_of, text, whole
 from chairlift.config.settings import LlmServing
 from chairlift.core.errors import InvalidConfig
@@ -27,6 +28,13 @@ _SECTIONS = (
     "extra_inputs",
     "warmup_inputs",
 )
+# Keys without which llm-serving did not start, and which are used here.
+_REQUIRED = {
+    "model_config": ("model_name", "end_token", "decode_batch_size"),
+    "serving_config": ("server_port",),
+    "pa_config": ("num_blocks", "block_size"),
+    "tokenizer": ("vocab_file",),
+}
 # Parameters of `mlfq` for FastServe's levels, and its defaults.
 _FASTSERVE = {"fa_config.rate": ("rate", 1.5), "fa_config.starve_waiting_time": ("starve", 10.0)}
 _TEMPLATES = {
@@ -59,7 +67,6 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         "host": file.get("serving_config.server_ip", text),
         "port": file.get("serving_config.server_port", whole(0, 65535)),
         "max_running": file.last("model_config.decode_batch_size", whole(1, 65536)),
-        "model_cfg": model_cfg,
         "model": None if checkpoint is None else str(checkpoint),
         **rules,
     }
@@ -77,10 +84,12 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         seq_length=seq_length,
         end_token=file.get("model_config.end_token", whole(0)),
         vocab_file=vocab_file,
+        model_cfg=model_cfg,
         prompt_template=_TEMPLATES.get(name or "", "{}"),
     )
     given = {key: value for key, value in values.items() if value is not None}
-    return Translation(given, compat, (*file.ignored(), *file.unread(), *missing, *no_model_cfg))
+    warnings = (*file.ignored(), *file.unread(), *file.lacking(), *missing, *no_model_cfg)
+    return Translation(given, compat, warnings)
 
 
 class _File:
@@ -90,6 +99,7 @@ class _File:
         self._path = path
         self._read: set[str] = set()
         self._values: dict[str, Any] = {}
+        self._sections = [str(section) for section in document]
         for section, content in document.items():
             if isinstance(content, dict):
                 self._values |= {f"{section}.{key}": value for key, value in content.items()}
@@ -104,7 +114,7 @@ class _File:
         try:
             return None if value is None else parse(value)
         except ValueError as error:
-            raise InvalidConfig(f"{self._path}: {key} {error}, got {value!r}") from error
+            raise InvalidConfig(f"{self._path}: {key} {error}, got {shown(value)}") from error
 
     def every(self, key: str, parse: Parser) -> list[Any]:
         """The values of a list; one value alone counts as a list of one."""
@@ -150,6 +160,14 @@ class _File:
         self._read.update(keys)
         said = f"{self._path}: ignored, as llm-serving did with page_attention {state}: {', '.join(keys)} ({why})"
         return [said] if keys else []
+
+    def lacking(self) -> list[str]:
+        """A warning that names the keys that halves of sections lack."""
+        sections = [name for name in self._sections if name != "pa_config" or self.is_paged]
+        keys = [f"{section}.{key}" for section in sections for key in _REQUIRED.get(section, ())]
+        lacking = [key for key in keys if self._values.get(key) in (None, [])]
+        said = f"{self._path}: defaults are used for keys that llm-serving requires: {', '.join(lacking)}"
+        return [said] if lacking else []
 
     def unread(self) -> list[str]:
         """One warning that names every key that has not been read; none if all have."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from chairlift.config.fields import shown
 from chairlift.config.options import llm_serving
 from chairlift.config.options.presets import NONE, PRESETS
 from chairlift.config.options.values import Parser, did_you_mean
@@ -91,18 +92,18 @@ def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _parse(given: Mapping[str, object], shown: Callable[[str], str]) -> dict[str, Any]:
+def _parse(given: Mapping[str, object], said: Callable[[str], str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in given.items():
         name = str(key).replace("-", "_")
         if name not in _BY_NAME:
-            raise InvalidConfig(f"{shown(str(key))}: unknown option{did_you_mean(name, _BY_NAME)}")
+            raise InvalidConfig(f"{said(str(key))}: unknown option{did_you_mean(name, _BY_NAME)}")
         if value is None:
             continue
         try:
             values[name] = _BY_NAME[name].parse(value)
         except ValueError as error:
-            raise InvalidConfig(f"{shown(name)} {error}, got {value!r}") from error
+            raise InvalidConfig(f"{said(name)} {error}, got {shown(value)}") from error
     return values
 
 

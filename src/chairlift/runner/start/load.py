@@ -86,7 +86,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         dtype = pick_mindspore_dtype(settings.dtype, target)
     own = pick_kernels(settings.kernels, device, dtype, config)
     kernels = own if target is None else "mindspore"
-    if settings.kernels == "auto" and (why := why_missing(fast := fastest(device))):
+    if target is None and settings.kernels == "auto" and (why := why_missing(fast := fastest(device))):
         _log.warning(
             "the %s kernels cannot be used: they %s; torch's operations take their place and are slower", fast, why
         )
@@ -143,9 +143,10 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         return_freed_memory()
     except (RunnerFailed, DeviceLost, RuntimeError, MemoryError) as error:
         first = (str(error) or "out of memory").splitlines()[0]
-        what = f"{source.path}: cannot be run on {device.type} in {hardware.dtype_name(dtype)}"
+        where = device.type if target is None else f"mindspore:{target}"
+        what = f"{source.path}: cannot be run on {where} in {hardware.dtype_name(dtype)}"
         less = _GIVE_LESS if isinstance(error, RunnerFull | torch.OutOfMemoryError) else ""
-        way_out = "" if device.type == "cpu" else f"; {less}use --device cpu"
+        way_out = "" if where == "cpu" else f"; {less}use --device cpu"
         raise InvalidConfig(f"{what}: {first}{way_out}") from error
     return Loaded(
         runner,

@@ -12,7 +12,7 @@ from chairlift.config.ckpt.header import is_pickle, read_ckpt
 from chairlift.core.errors import InvalidConfig
 from fakes.ckpt import content, number, value, varint
 
-WHOLE = Path(__file__).parents[2] / "data/mindspore/whole/llama.ckpt"
+WHOLE = Path(__file__).parents[3] / "data/mindspore/whole/llama.ckpt"
 A = value("a", (2, 3), "Float16", bytes(12))
 
 

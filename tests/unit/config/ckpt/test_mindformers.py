@@ -11,6 +11,7 @@ from chairlift.config.hf import load_values
 from chairlift.config.model import ModelConfig, RopeScaling
 from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
+from unit.config.options.test_llm_serving import REQUIRED
 
 LLAMA2_7B = {
     "type": "LlamaConfig", "batch_size": 1, "seq_length": 4096, "hidden_size": 4096, "num_layers": 32, "num_heads": 32,
@@ -22,15 +23,15 @@ LLAMA2_7B = {
 }  # fmt: skip
 
 
-def written(folder: Path, *without: str, **changed: Any) -> Path:
-    section = {key: value for key, value in (LLAMA2_7B | changed).items() if key not in without}
+def written(folder: Path, **changed: Any) -> Path:
+    section = LLAMA2_7B | changed
     (folder / "model.yaml").write_text(yaml.safe_dump({"model": {"model_config": section, "arch": {"type": "X"}}}))
     return folder / "model.yaml"
 
 
-def model(folder: Path, *without: str, **changed: Any) -> ModelConfig:
-    path = written(folder, *without, **changed)
-    return load_values(path, as_config_json(path))
+def model(folder: Path, **changed: Any) -> ModelConfig:
+    path = written(folder, **changed)
+    return load_values(path, as_config_json(path), folder)
 
 
 def test_a_files_llama_2_is_llama_2(tmp_path: Path) -> None:
@@ -89,9 +90,15 @@ def test_a_longer_context_is_rotated_as_the_file_says(
         ({"moe_config": {"expert_num": 8}}, "moe_config with experts is not supported"),
         ({"quant": "w8a16"}, "quant is not supported"),
         ({"num_heads": "many"}, "num_heads must be a positive whole number"),
-        ({"n_kv_heads": 5}, "num_key_value_heads must divide"),
+        ({"n_kv_heads": 5}, "n_kv_heads must divide num_heads 32, got 5"),
+        ({"hidden_size": 4097}, "hidden_size must be a multiple of num_heads 32, got 4097"),
         ({"num_layers": 10**9}, "num_layers must be"),
-        ({"param_init_type": "int8"}, "torch_dtype must be one of"),
+        ({"param_init_type": "int8"}, "param_init_type must be one of"),
+        ({"extend_method": "PI", "scaling_factor": 0.5}, "scaling_factor must be a number between 1"),
+        ({"extend_method": "LLAMA3", "scaling_factor": {"factor": 8.0}}, "scaling_factor: low_freq_factor is missing"),
+        ({"extend_method": "LINEAR", "scaling_factor": {"factor": 8.0, "x": 1}}, "scaling_factor: unknown key 'x'"),
+        ({"num_key_value_heads": 8}, "num_key_value_heads is a key of config.json, .* make it 32, got 8"),
+        ({"rope_theta": 1e6}, "rope_theta is a key of config.json, .* make it 10000.0, got 1000000.0"),
         ({"sliding_window": 128}, "sliding_window is not supported"),
     ],
 )
@@ -113,7 +120,14 @@ def test_the_section_may_stand_alone_and_be_json(tmp_path: Path, text: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("a: [", "not valid YAML"), ("serving: {}", "no model_config"), ("", "no model")]
+    ("text", "complaint"),
+    [
+        ("a: [", "not valid YAML"),
+        ("serving: {}", "no model_config"),
+        ("", "no model"),
+        ("{num_layers: 1, num_heads: 2, 7: 8}", "keys of model_config must be text, got 7"),
+        ("model_config: {num_layers: 1, null: 8}", "keys of model_config must be text, got None"),
+    ],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "m.yaml").write_text(text)
@@ -123,11 +137,11 @@ def test_another_file_is_refused(tmp_path: Path, text: str, complaint: str) -> N
 
 def test_an_llm_serving_file_leads_to_the_weights_that_its_model_file_names(tmp_path: Path) -> None:
     path = written(tmp_path, checkpoint_name_or_path="llama.ckpt")
-    (tmp_path / "llm.yaml").write_text("model_config: {model_cfg_path: model.yaml}")
+    (tmp_path / "llm.yaml").write_text(f"model_config: {{{REQUIRED}, model_cfg_path: model.yaml}}")
     assert named_checkpoint(path) is None
     assert "names no weights" in resolve({}, tmp_path / "llm.yaml").warnings[-1]
     (tmp_path / "llama.ckpt").write_bytes(b"")
     settings = resolve({}, tmp_path / "llm.yaml")
-    assert (settings.model_cfg, settings.model) == (path, str(tmp_path / "llama.ckpt"))
+    assert (settings.compat.model_cfg, settings.model) == (path, str(tmp_path / "llama.ckpt"))
     assert settings.warnings == ()
     assert resolve({"model": "org/name"}, tmp_path / "llm.yaml").model == "org/name"

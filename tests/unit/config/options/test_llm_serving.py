@@ -62,6 +62,8 @@ warmup_inputs:
     type: LlamaWarmupInputs
 """
 
+REQUIRED = "model_name: llama_7b, end_token: 2, decode_batch_size: [8]"  # of model_config
+
 
 def serve(folder: Path, text: str, **flags: object) -> Settings:
     path = folder / "llama.yaml"
@@ -111,7 +113,8 @@ def test_a_prefill_batch_does_what_it_did_nothing_under_page_attention(tmp_path:
 
 
 def test_pages_do_what_they_did_nothing_without_page_attention(tmp_path: Path) -> None:
-    text = "model_config: {seq_length: [512]}\npa_config: {num_blocks: 8, block_size: 128, decode_seq_length: 64}"
+    pages = "pa_config: {num_blocks: 8, block_size: 128, decode_seq_length: 64}"
+    text = f"model_config: {{{REQUIRED}, seq_length: [512]}}\n{pages}"
     settings = serve(tmp_path, text, model="org/name")
     assert (settings.num_blocks, settings.block_size, settings.max_model_len) == (None, 16, 512)
     [line] = settings.warnings
@@ -143,7 +146,7 @@ def test_an_existing_vocab_file_is_kept_until_the_model_is_known(tmp_path: Path)
 def test_empty_sections_and_lists_leave_the_defaults(tmp_path: Path) -> None:
     text = "model_config: {seq_length: [], decode_batch_size: []}\nserving_config:\npa_config:\n"
     settings = serve(tmp_path, text, model="org/name")
-    assert replace(settings, compat=LlmServing()) == Settings(model="org/name")
+    assert replace(settings, compat=LlmServing(), warnings=()) == Settings(model="org/name")
 
 
 @pytest.mark.parametrize(
@@ -166,13 +169,13 @@ def test_unknown_keys_are_named_and_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_static_batching_becomes_a_prefill_rule(tmp_path: Path) -> None:
-    settings = serve(tmp_path, "model_config: {batching_strategy: static}", model="org/name")
+    settings = serve(tmp_path, f"model_config: {{{REQUIRED}, batching_strategy: static}}", model="org/name")
     assert (settings.prefill, settings.policy, settings.warnings) == ("static", "fcfs", ())
     assert serve(tmp_path, "model_config: {batching_strategy: static}", prefill="mixed").prefill == "mixed"
 
 
 def test_fastserve_becomes_a_policy_with_its_own_defaults(tmp_path: Path) -> None:
-    settings = serve(tmp_path, "model_config: {fastserve: true}", model="org/name")
+    settings = serve(tmp_path, f"model_config: {{{REQUIRED}, fastserve: true}}", model="org/name")
     assert (settings.policy, settings.warnings) == ("mlfq:rate=1.5,starve=10.0", ())
 
 

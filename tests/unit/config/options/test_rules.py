@@ -19,7 +19,7 @@ from fakes.request_views import drain, view
 from fakes.requests import make_request
 from fakes.world import World
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MAKERS = {"policy": make_policy, "prefill": make_prefill, "admission": make_admission}
 
 

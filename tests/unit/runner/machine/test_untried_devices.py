@@ -48,6 +48,16 @@ assert answers("npu") == here
 assert swapped
 """
 
+ROWS = """
+from fakes.npu import set_up
+kept = set_up()
+import torch
+from chairlift.runner.hooks import LogitsRecorder
+seen = LogitsRecorder(lambda _, position: position == 100)
+seen([1, 2], [99, 100], torch.arange(8.0).reshape(2, 4).to("npu"))
+assert [(found.request, found.row.tolist()) for found in seen.take()] == [(2, [4.0, 5.0, 6.0, 7.0])]
+"""
+
 
 @pytest.fixture
 def xpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +115,9 @@ def test_its_own_memory_counts_where_it_has_some(monkeypatch: pytest.MonkeyPatch
     assert 7 < hardware.free_memory(MPS) <= psutil.virtual_memory().total
 
 
-def test_answers_are_those_of_a_cpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [BOTH, ROWS], ids=["answers", "rows of logits"])
+def test_what_comes_is_what_a_cpu_gives(script: str, tmp_path: Path) -> None:
     search = [str(TESTS), str(TESTS.parent / "src")]
-    code = f"import sys; sys.path[:0] = {search}\n{BOTH}"
+    code = f"import sys; sys.path[:0] = {search}\n{script}"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

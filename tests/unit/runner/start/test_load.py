@@ -11,6 +11,7 @@ from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.machine import hardware
+from chairlift.runner.start import load as start
 from chairlift.runner.start.load import load_runner
 from fakes.gpu import MIB, FakeGpu
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, step
@@ -75,6 +76,21 @@ def test_host_memory_is_cut_into_blocks_where_victims_are_swapped(twin: Twin) ->
     assert (loaded.block_copy_s, loaded.step_times) == (0.0, ())
     with pytest.raises(InvalidConfig, match="host_memory .* does not hold one block"):
         load(twin, preemption="swap", host_memory=block_bytes - 1)
+
+
+def test_on_mindspore_a_failure_names_it_and_our_own_kernels_are_not_missed(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such operation")
+
+    monkeypatch.setattr(start, "start_mindspore", lambda *_: "ascend")
+    monkeypatch.setattr(start, "pick_weight_format", lambda *_: None)
+    monkeypatch.setattr(start, "build_model", fail)
+    monkeypatch.setattr(start, "why_missing", lambda _: "were not built")
+    with pytest.raises(InvalidConfig, match="on mindspore:ascend in float16: no such operation; use --device cpu"):
+        load(twin, device="mindspore", dtype="auto", kernels="auto")
+    assert not caplog.records
 
 
 def test_a_loaded_model_moves_blocks_out_and_back(twin: Twin) -> None:
