@@ -49,7 +49,7 @@ def near(spread: dict[str, float], truth: Sequence[float], error_s: float) -> No
 
 @pytest.mark.parametrize("api", ["completions", "chat", "llm-serving"])
 def test_every_percentile_is_the_servers_own(api: str, tmp_path: Path) -> None:
-    scripts = {n: Script(first_s=0.1 + 0.05 * (n % 7), gap_s=0.1 + 0.03 * (n % 5)) for n in range(3, 15)}
+    scripts = {n: Script(first_s=0.1 + 0.05 * (n % 7), gap_s=0.05 + 0.015 * (n % 5)) for n in range(3, 15)}
     outputs = [3 + (5 * i) % 12 for i in range(24)]
     with serving(ScriptedServer(scripts)) as server:
         code, result = bench(server, tmp_path, "--workload", lengths(tmp_path, outputs, 0.05), api=api)
@@ -169,10 +169,9 @@ def test_requests_that_take_too_long_have_failed(tmp_path: Path) -> None:
 
 def test_goodput_counts_what_was_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(ScriptedServer({3: Script(first_s=2.5), 4: Script(first_s=0.0)})) as server:
-        workload = lengths(tmp_path, [3, 3, 4])
-        code, result = bench(server, tmp_path, "--workload", workload, "--slo", "ttft=2")
+        code, result = bench(server, tmp_path, "--workload", lengths(tmp_path, [3, 3, 4]), "--slo", "ttft=2")
         assert (code, result["figures"]["good"]) == (0, 1)
-        code, result = bench(server, tmp_path, "--workload", workload, "--slo", "ttft=0.0000001")
+        code, result = bench(server, tmp_path, "--workload", lengths(tmp_path, [4, 4]), "--slo", "ttft=0.0000001")
         assert (code, result["figures"]["good"]) == (1, 0)
     assert "no request was answered in full within ttft=1e-07" in capsys.readouterr().err
 

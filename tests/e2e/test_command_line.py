@@ -63,10 +63,10 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
     return check
 
 
-def test_a_model_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_model_folder_that_is_not_there(tmp_path: Path, refused: Callable[..., None]) -> None:
     missing = tmp_path / "missing"
     assert_one_line(chairlift("serve", "--port", "0", "--model", missing), str(missing))
-    assert_one_line(chairlift("generate", "--model", missing, "Hi"), str(missing))
+    refused(missing, str(missing))
 
 
 def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
@@ -141,13 +141,14 @@ def test_a_strategy_that_is_not_built(tmp_path: Path, tiny_model: Path) -> None:
 
 
 @pytest.mark.slow
-def test_generate_answers_in_the_order_of_the_prompts(tiny_model: Path, tmp_path: Path) -> None:
+def test_generate_answers_in_the_order_of_the_prompts(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     prompts = ["Hello", "The quick brown fox", "Paris is"]
     (tmp_path / "prompts").write_text("\n".join(prompts))
-    options = ("--model", tiny_model, "--kernels", "torch", "--kv-memory", "8MiB", "--max-tokens", 5, "--json")
-    done = chairlift("generate", *options, "--file", tmp_path / "prompts")
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    options = ("--model", str(tiny_model), "--kernels", "torch", "--kv-memory", "8MiB", "--max-tokens", "5", "--json")
+    assert main(["generate", *options, "--file", str(tmp_path / "prompts")]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [answer["prompt"] for answer in answers] == prompts
     assert all(1 <= answer["output_tokens"] <= 5 for answer in answers)
 
@@ -162,10 +163,9 @@ def test_a_conversation_reads_its_lines_from_a_pipe(tiny_model: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_doctor_says_what_would_be_used() -> None:
-    done = chairlift("doctor", "--json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+def test_the_doctor_says_what_would_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
     assert {"machine", "instructions", "versions", "model", "would use"} == set(report)
     assert {"device", "dtype", "kernels"} <= set(report["would use"])
 

@@ -17,9 +17,9 @@ YAML = """
 model_config: {{model_name: llama_7b, decode_batch_size: [1], prefill_batch_size: [1], fastserve: {}}}
 serving_config: {{agent_ports: [16002], server_ip: 127.0.0.1, server_port: 8835}}
 pa_config: {{num_blocks: 513, block_size: 16, decode_seq_length: 4096}}
-fa_config: {{time_slice: 0.3, rate: 2, starve_waiting_time: 60}}
+fa_config: {{time_slice: 0.15, rate: 2, starve_waiting_time: 60}}
 """
-LONG, SHORT = 1200, 3
+LONG, SHORT = 600, 3
 
 
 def ask(url: str, num_tokens: int) -> dict[str, object]:
