@@ -36,8 +36,8 @@ pytestmark = [
 
 CPU = torch.device("cpu")
 LIMITS = Limits(vocab_size=VOCAB, max_model_len=MAX_LEN, block_size=4, num_blocks=30, max_running=2, max_step_tokens=9)
-PROMPTS = [[7 * i * place % VOCAB for place in range(length)] for i, length in enumerate((3, 13), 1)]
-NUM_TOKENS = 3
+PROMPTS = [[7 * i * place % VOCAB for place in range(length)] for i, length in enumerate((3, 11), 1)]
+NUM_TOKENS = 2
 
 
 @pytest.mark.parametrize("max_running", [1, 2])

@@ -42,10 +42,15 @@ def source() -> Source:
     return Source("gguf", embedded_path(), EMBEDDED_NAME, is_embedded=True)
 
 
+def load(source: Source, kernels: str) -> Loaded:
+    # A start measures the largest step, so it is one that holds the prompts of `make test` and not much more.
+    settings = Settings(device="cpu", dtype="float32", kernels=kernels, max_model_len=128, max_step_tokens=128)
+    return load_runner(settings, source, load_model_config(source))
+
+
 @pytest.fixture(scope="module")
 def loaded(source: Source) -> Loaded:
-    settings = Settings(device="cpu", dtype="float32", kernels="torch")
-    return load_runner(settings, source, load_model_config(source))
+    return load(source, "torch")
 
 
 @pytest.fixture(scope="module", params=[5, pytest.param(len(QUESTIONS), marks=pytest.mark.nightly)])
@@ -75,8 +80,8 @@ def expected(source: Source, prompts: list[list[int]]) -> list[list[int]]:
         wanted.name: in_order(tensors.read(part.name, part.shape), part.paired_heads) for wanted, part in parts
     }  # fmt: skip
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    reference = transformers.LlamaForCausalLM(reference_config).eval()
-    reference.load_state_dict(weights)
+    # Which draws no numbers for weights that are given.
+    reference = transformers.LlamaForCausalLM.from_pretrained(None, config=reference_config, state_dict=weights).eval()
     texts = []
     for prompt in prompts:
         output = reference.generate(
@@ -122,6 +127,4 @@ def test_native_kernels_in_float32_give_the_text_of_transformers(
     native = pytest.importorskip("chairlift.runner.native.ops")
     if not native.available():
         pytest.skip("the native kernels are not built here")
-    settings = Settings(device="cpu", dtype="float32", kernels="native")
-    loaded = load_runner(settings, source, load_model_config(source))
-    assert generate(loaded, source, prompts) == expected
+    assert generate(load(source, "native"), source, prompts) == expected

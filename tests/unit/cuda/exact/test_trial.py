@@ -39,9 +39,9 @@ SHAPE: dict[str, Any] = {
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stretches, of which the second is not full."""
     for module in (exact_attention, tiling):
-        monkeypatch.setattr(module, "EXACT_SPLIT", 16)
-        monkeypatch.setattr(module, "EXACT_TILE", 8)
-    monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 19)
+        monkeypatch.setattr(module, "EXACT_SPLIT", 8)
+        monkeypatch.setattr(module, "EXACT_TILE", 4)
+    monkeypatch.setattr(exact_trial, "_NUM_TOKENS", 11)
 
 
 def is_fused(**changes: Any) -> bool:
@@ -82,7 +82,7 @@ def test_a_key_that_is_stored_otherwise_counts_too(monkeypatch: pytest.MonkeyPat
         qkv: Tensor, attention: Attention, keys: Tensor, values: Tensor, batch: CudaBatch, counters: Tensor
     ) -> Tensor:
         out = attend(qkv, attention, keys, values, batch, counters)
-        keys[4, 0, 0, 2] += int(batch.positions) == 18  # once all is answered
+        keys[2, 0, 0, 2] += int(batch.positions) == 10  # once all is answered
         return out
 
     monkeypatch.setattr(exact_trial, "attend_one_row", attend_and_spoil)
