@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,6 @@ MAKE = partial(kernels.make_runner, "triton")
 OPS = kernels.make_ops("triton", 1)
 ARGUMENTS = MAKE, CONFIG, OPS, BF16, BF16, WeightFormat(), LIMITS, TARGET
 """
-TELL = WORLD + "import json; json.dump(dry_run.kernels_of_start(*ARGUMENTS), sys.stdout)"
 COMPILE = """
 import json, sys
 from triton.backends.compiler import GPUTarget
@@ -128,19 +129,29 @@ def run(script: str, folder: Path, argument: str = "", order: str = "") -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[list[str]]]:
+    """What a start with so many heads is told and what it launches."""
+    return cache(lambda kv_heads: json.loads(run(START, tmp_path_factory.mktemp("start"), kv_heads)))
+
+
 @pytest.mark.parametrize("kv_heads", ["4", "2"])
-def test_a_start_and_its_first_requests_launch_what_was_told(tmp_path: Path, kv_heads: str) -> None:
-    told, launched = json.loads(run(START, tmp_path, kv_heads))
+def test_a_start_and_its_first_requests_launch_what_was_told(
+    start: Callable[[str], list[list[str]]], kv_heads: str
+) -> None:
+    told, launched = start(kv_heads)
     assert len(launched) > 10 and set(launched) == set(told)
 
 
 @pytest.mark.parametrize("kv_heads", [pytest.param("4", marks=pytest.mark.nightly), "2"])
-def test_a_start_finds_all_of_its_kernels_compiled(tmp_path: Path, kv_heads: str) -> None:
-    told = run(TELL, tmp_path, kv_heads)
-    names = {json.loads(kernel)["name"].rpartition(".")[2] for kernel in json.loads(told)}
+def test_a_start_finds_all_of_its_kernels_compiled(
+    start: Callable[[str], list[list[str]]], tmp_path: Path, kv_heads: str
+) -> None:
+    told, _ = start(kv_heads)
+    names = {json.loads(kernel)["name"].rpartition(".")[2] for kernel in told}
     assert {"draw_kernel", "prefill_kernel", "combine_kernel", "one_row_kernel", "resolve_tokens_kernel"} <= names
-    assert run(COMPILE, tmp_path, order=told).split() == ["False"]
+    assert run(COMPILE, tmp_path, order=json.dumps(told)).split() == ["False"]
     launched, told_again = json.loads(run(LAUNCH, tmp_path, kv_heads))
     assert {name for name, _ in launched} == names
     assert all(is_found for _, is_found in launched)
-    assert told_again == json.loads(told)
+    assert told_again == told
