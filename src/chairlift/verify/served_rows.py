@@ -19,7 +19,7 @@ class ServedRows:
         """Rows that are there already are of other requests."""
         if not (folder / logit_files.FOLDER).is_dir():
             raise InvalidConfig(f"--logits {folder}: no server writes there; start it with --save-logits {folder}")
-        self._folder = folder
+        self.folder = folder
         self._before = frozenset(logit_files.read_index(folder))
         self.num_expected = self.num_missing = 0
 
@@ -30,7 +30,7 @@ class ServedRows:
         for prefix, key, position in wanted:
             self.num_expected += 1
             if files.get(prefix):
-                outputs[key].rows[position] = logit_files.read(self._folder / logit_files.FOLDER / files[prefix].pop(0))
+                outputs[key].rows[position] = logit_files.read(self.folder / logit_files.FOLDER / files[prefix].pop(0))
             else:
                 self.num_missing += 1
 
@@ -38,7 +38,7 @@ class ServedRows:
         """New files by prefix."""
         num_missing, deadline = -1, 0.0
         while True:
-            new = {n: p for n, p in logit_files.read_index(self._folder).items() if n not in self._before}
+            new = {n: p for n, p in logit_files.read_index(self.folder).items() if n not in self._before}
             missing = (wanted - Counter(new.values())).total()  # rows of other requests are no sign of these
             if missing != num_missing:
                 num_missing, deadline = missing, time.monotonic() + _PATIENCE_S

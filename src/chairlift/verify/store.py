@@ -36,7 +36,9 @@ def against_folder(folder: Path, subject: Subject, spec: PromptSpec, watch: Watc
         if other := baselines.mismatches(baseline, subject.model, subject.dtype, subject.version):
             return report.settle(Verdict.NOTHING, f"{folder} is of something else and was not compared: {other}")
         was, now = baseline.about, report.about
-        changed = sorted(f"{k} was {was[k]}, is {now[k]}" for k in was.keys() & now.keys() if was[k] != now[k])
+        changed = sorted(
+            f"{k} was {was[k] or 'off'}, is {now[k] or 'off'}" for k in was.keys() & now.keys() if was[k] != now[k]
+        )
         report.notes += [f"not the same: {', '.join(changed)}"] if changed else []
     elif not any(folder.glob("**/*.npy")):
         raise InvalidConfig(f"{folder}: neither {baselines.FILE} nor .npy files; make a baseline with --save {folder}")

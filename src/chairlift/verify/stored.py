@@ -44,6 +44,12 @@ def compare(folder: Path, baseline: Baseline, outputs: Outputs, report: VerifyRe
         + (f"{sum(agree.digests):,} of {len(agree.digests):,} rows are the same in every bit"
            if agree.digests else "bits were not seen on both sides")
     )  # fmt: skip
+    num_stored = sum(len(stored.files) for stored in baseline.requests)
+    if num_stored and not agree.files:
+        report.notes.append(
+            f"{num_stored} stored rows were not compared, as no logits came: a server writes them with "
+            "--save-logits DIR, and --logits DIR reads them"
+        )
     _judge(report, deviation, agree)
 
 

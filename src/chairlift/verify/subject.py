@@ -50,7 +50,8 @@ class ServedSubject(Served):
         if self._rows is None or not self._rows.num_missing:
             return ""
         missing, expected = self._rows.num_missing, self._rows.num_expected
-        return f"{missing} of {expected} rows of logits were not written by the server; its log says why"
+        told = f"{missing} of {expected} rows of logits were not written by the server; its log says why"
+        return f"{told}, unless it was started without --save-logits {self._rows.folder}"
 
     def about(self) -> dict[str, Any]:
         return {"model": self.model, "url": self.url}

@@ -114,6 +114,12 @@ async def test_the_model_s_name_may_be_anything(name: str) -> None:
     assert response.json()["generated_text"] == "Hello"
 
 
+@pytest.mark.parametrize("path", ["llama2/generate_streams", "llama2/generate_stream/", "a/b/generated"])
+async def test_a_route_that_is_mistyped_is_not_taken_for_a_name(path: str) -> None:
+    response = await HttpWorld("Hello").post(f"/models/{path}", {"inputs": "Hi"})
+    assert response.status_code == 404 and "/models/NAME/generate_stream" in response.json()["detail"]
+
+
 async def test_the_tokens_sampled_are_asked_for_with_their_logit() -> None:
     world = HttpWorld()
     await ask(world, "/models/llama2/generate", do_sample="False", max_new_tokens="9", top_k="5", top_p="0.8", seed=3)

@@ -85,6 +85,25 @@ def test_the_same_settings_give_the_same_bits(stored: Path, tiny_model: Path) ->
     assert "72 of 72 rows are the same in every bit" in report.notes[-1]
 
 
+def test_stored_rows_without_logits_to_compare_with_are_told(
+    stored: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = LocalSubject.outputs
+
+    def without_rows(subject: LocalSubject, cases: Any) -> Any:
+        found = outputs(subject, cases)
+        for output in found.values():
+            output.rows.clear()
+        return found
+
+    monkeypatch.setattr(LocalSubject, "outputs", without_rows)
+    assert "3 stored rows were not compared" in compared(stored, tiny_model).notes[-1]
+
+
+def test_a_setting_that_is_off_is_called_so(stored: Path, tiny_model: Path) -> None:
+    assert "exact was off, is exact" in compared(stored, tiny_model, exact=True).notes[0]
+
+
 def test_other_sums_are_close_but_not_the_same_bits(
     stored: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

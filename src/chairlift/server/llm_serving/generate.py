@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 from msgspec.structs import replace as replace_fields
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -48,6 +49,8 @@ _FAILED = ("predict_failed", "error304: generation task stop abnormally!, please
 
 async def _generate(http: Request, streams: bool | None) -> Response:
     """`streams` None: as the body says."""
+    if streams is None and _is_mistyped(http.path_params["name"]):
+        raise HTTPException(404, "there is POST /models/NAME, /models/NAME/generate and /models/NAME/generate_stream")
     context, time_left = context_of(http), enter(http)
     body = await read_body(http, context.load)
     try:
@@ -73,6 +76,12 @@ async def _generate(http: Request, streams: bool | None) -> Response:
         response = Response(lines.fail(error, has_begun=False))
         response.raw_headers = [*lines.headers]
         return response
+
+
+def _is_mistyped(name: str) -> bool:
+    """Of a name with slashes: it ends as one of the other routes nearly does."""
+    *before, last = name.strip("/").split("/")
+    return bool(before) and last.startswith("generate")
 
 
 by_stream_field, full, streamed = (partial(_generate, streams=streams) for streams in (None, False, True))
