@@ -71,7 +71,10 @@ class LlmServing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     model: str | None = _model(
-        None, text, "MODEL", "folder, .gguf or .ckpt file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"
+        None,
+        text,
+        "MODEL",
+        "folder, .gguf or .ckpt file or hub name, also ORG/NAME:Q4_K_M (default: the embedded SmolLM2-135M-Instruct)",
     )
     model_cfg: Path | None = _model(
         None, existing_path, "FILE", "MindFormers YAML or JSON that describes a model without config.json"
@@ -165,7 +168,7 @@ class Settings:
         None, seconds, "S", "to finish requests when told to stop (default: no limit)"
     )
     escape_special_tokens: bool = _model(True, boolean, "",
-        "control tokens that a chat message spells out, such as <|im_end|>, stay text (default: on)",
+        "control tokens that a chat message spells out, such as <|im_end|>, stay text",
     )  # fmt: skip
     engine_timeout: float = _server(60.0, seconds_or_0, "S", "without a sign of life replace the engine; 0: never")
     llm_serving_logprob: str = _server(

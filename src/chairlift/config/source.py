@@ -87,7 +87,13 @@ def _locate(model: str | None, has_weights: bool, model_cfg: Path | None) -> Sou
     hub_name = _HUB_NAME.fullmatch(model)
     if hub_name is not None and not hub_name[1].lower().endswith(".gguf"):
         return _from_hub(model, hub_name[1], hub_name[2] or "", has_weights)
-    raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name or org/name:Q4_K_M)")
+    hint = "; leave --model out for the embedded model" if _is_embedded_name(model) else ""
+    raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name or org/name:Q4_K_M){hint}")
+
+
+def _is_embedded_name(model: str) -> bool:
+    """Its beginning will do, from the family's name on."""
+    return model.lower().startswith("smollm2") and EMBEDDED_NAME.lower().startswith(model.lower())
 
 
 def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:
