@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--model", metavar="NAME", help="model, as the server names it (default: the server's first)")
     parser.add_argument("--api-key", metavar="KEY", help="key to send (default: the variable OPENAI_API_KEY)")
-    add_request_flags(parser, is_required=False)
+    add_request_flags(parser)
     parser.add_argument(
         "--prompts", choices=("ids", "text"),
         help="kind of synthetic prompts: token ids (default for completions) or text, counted by --tokenizer if given",
@@ -75,8 +75,6 @@ def run(options: argparse.Namespace) -> int:
 
         print(diff(*options.diff))
         return 0
-    if options.workload is None:
-        raise InvalidConfig("--workload is missing: a file, contest, or lengths:prompt=N,output=N,count=N")
     result = _measure(options)
     title = options.title or _title(result)
     print(result.to_json() if options.json else f"{title}\n\n{result.to_text()}", flush=True)

@@ -23,11 +23,14 @@ DESCRIPTION = (
     "--accuracy, put a model through its accuracy check."
 )
 _TASKS = {1: "alpaca_5010.json", 2: "alpaca_521.json"}  # in the contest's folder: for speed, for accuracy
+_PORT = 8835
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-X", "--qps", metavar="RATE", help="rate of requests, per second")
-    parser.add_argument("-P", "--port", default="8835", metavar="N", help="port of the server (default: %(default)s)")
+    parser.add_argument(
+        "-P", "--port", metavar="N", help=f"port of the server (default: that of --config, else {_PORT})"
+    )
     parser.add_argument(
         "-O", "--out_dir", type=Path, default=Path("./"), metavar="DIR",
         help="write the result file to this folder; log and summary go to ./testLog (default: the current folder)",
@@ -130,7 +133,8 @@ def _load(options: argparse.Namespace, settings: "Settings") -> int:
     from chairlift.contest.requests import timed_requests
     from chairlift.contest.route import check_route
 
-    address = Address(options.host, parsed(options, "port", whole(1, 65535)))
+    port = settings.port if options.config is not None else _PORT
+    address = Address(options.host, parsed(options, "port", whole(1, 65535)) or port)
     num = max(1, int(seconds * rate))
     prompts, num_cases = gather(options, settings, num)
     requests = timed_requests(prompts, rate, num, parsed(options, "seed", whole(0)))

@@ -57,12 +57,13 @@ def _choice(*names: str) -> tuple[Parser, str]:
 class LlmServing:
     """What the llm-serving routes show and do beyond the engine's own limits."""
 
+    file: Path | None = None  # that was translated; None: there is none
     model_name: str | None = None  # shown as model_id; None: the served model name
     model_dtype: str | None = None  # shown as model_dtype; None: the engine's
     seq_length: int | None = None  # prompt plus output must stay below this and within the context; None: the context
     end_token: int | None = None  # ends an answer as well as the model's own end tokens do, if the tokenizer agrees
-    vocab_file: Path | None = None  # the tokenizer, if it fits the model
-    model_cfg: Path | None = None  # describes the model, if nothing else does
+    vocab_file: Path | None = None  # the tokenizer, if it is there and fits the model
+    model_cfg: Path | None = None  # describes the model, if it is there and nothing else does
     prompt_template: str = "{}"  # {} stands for the request's inputs
     # The file states the context of the model it was written for; a shorter one of the served model is no mistake.
     can_clip_max_model_len: bool = False
@@ -71,7 +72,10 @@ class LlmServing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     model: str | None = _model(
-        None, text, "MODEL", "folder, .gguf or .ckpt file or hub name, also ORG/NAME:Q4_K_M (default: SmolLM2)"
+        None,
+        text,
+        "MODEL",
+        "folder, .gguf or .ckpt file or hub name, also ORG/NAME:Q4_K_M (default: the embedded SmolLM2-135M-Instruct)",
     )
     model_cfg: Path | None = _model(
         None, existing_path, "FILE", "MindFormers YAML or JSON that describes a model without config.json"
@@ -165,7 +169,7 @@ class Settings:
         None, seconds, "S", "to finish requests when told to stop (default: no limit)"
     )
     escape_special_tokens: bool = _model(True, boolean, "",
-        "control tokens that a chat message spells out, such as <|im_end|>, stay text (default: on)",
+        "control tokens that a chat message spells out, such as <|im_end|>, stay text",
     )  # fmt: skip
     engine_timeout: float = _server(60.0, seconds_or_0, "S", "without a sign of life replace the engine; 0: never")
     llm_serving_logprob: str = _server(

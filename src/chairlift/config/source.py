@@ -48,13 +48,20 @@ class Source:
 def find_source(settings: Settings, has_weights: bool) -> Source:
     """The model that the settings name. The description in an llm-serving file may be of another one, and is used where
     the model has none."""
-    path = settings.compat.model_cfg
+    file, path = settings.compat.file, settings.compat.model_cfg
+    warnings: list[str] = []
     if settings.model_cfg is not None or path is None:
-        return locate(settings.model, has_weights, settings.model_cfg)
-    source = _locate(settings.model, has_weights, path)
-    if source.model_cfg is not None:
-        return source
-    return replace(source, warnings=(f"model_config.model_cfg_path {path} is not used: {_why_unused(source)}",))
+        source = locate(settings.model, has_weights, settings.model_cfg)
+    elif not path.is_file():
+        source = locate(settings.model, has_weights)
+        warnings.append(f"model_config.model_cfg_path {path} does not exist: the model's own configuration is used")
+    else:
+        source = _locate(settings.model, has_weights, path)
+        if source.model_cfg is None:
+            warnings.append(f"model_config.model_cfg_path {path} is not used: {_why_unused(source)}")
+    if file is not None and source.is_embedded:
+        warnings.append(f"{file} names no weights that can be loaded: serving the embedded default (see --model)")
+    return replace(source, warnings=tuple(warnings))
 
 
 def locate(model: str | None, has_weights: bool = True, model_cfg: Path | None = None) -> Source:
@@ -87,7 +94,13 @@ def _locate(model: str | None, has_weights: bool, model_cfg: Path | None) -> Sou
     hub_name = _HUB_NAME.fullmatch(model)
     if hub_name is not None and not hub_name[1].lower().endswith(".gguf"):
         return _from_hub(model, hub_name[1], hub_name[2] or "", has_weights)
-    raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name or org/name:Q4_K_M)")
+    hint = "; leave --model out for the embedded model" if _is_embedded_name(model) else ""
+    raise InvalidConfig(f"{model}: no such file or folder, and not a hub name (org/name or org/name:Q4_K_M){hint}")
+
+
+def _is_embedded_name(model: str) -> bool:
+    """Its beginning will do, from the family's name on."""
+    return model.lower().startswith("smollm2") and EMBEDDED_NAME.lower().startswith(model.lower())
 
 
 def _from_hub(model: str, repo: str, wanted: str, has_weights: bool) -> Source:

@@ -63,6 +63,8 @@ def _why_unfit(path: Path, load: _Load, config: ModelConfig) -> str:
 
 def _file_tokenizer(path: Path, source: Source, load: _Load, config: ModelConfig) -> tuple[Path | None, list[str]]:
     """None: the model's own, and a warning that says why."""
+    if not path.is_file():
+        return None, [f"tokenizer.vocab_file {path} does not exist: using the model's own tokenizer"]
     if source.is_embedded:
         return None, [f"tokenizer.vocab_file {path} is not used: the embedded {source.name} has its own tokenizer"]
     why = _why_unfit(path, load, config)

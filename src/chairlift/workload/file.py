@@ -11,7 +11,9 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from chairlift.config.options.values import did_you_mean
 from chairlift.core.errors import InvalidConfig, InvalidRequest
+from chairlift.workload import lengths
 from chairlift.workload.encoder import no_encoder
 from chairlift.workload.fields import Row
 from chairlift.workload.formats.format import FileFormat, LoadEncoder
@@ -19,7 +21,6 @@ from chairlift.workload.formats.lengths import LENGTHS
 from chairlift.workload.formats.traces import AZURE, BURSTGPT, MOONCAKE
 from chairlift.workload.formats.written import ALPACA, CHATS, PROMPTS, SHAREGPT
 from chairlift.workload.item import Item
-from chairlift.workload.lengths import is_lengths, parse_lengths
 from chairlift.workload.table_rows import bad_row, rows
 
 FORMATS = (LENGTHS, MOONCAKE, AZURE, BURSTGPT, SHAREGPT, ALPACA, CHATS, PROMPTS)
@@ -37,10 +38,13 @@ def load_items(
     load_encoder: LoadEncoder = no_encoder,
 ) -> Iterator[Item]:
     """A workload from the value of --workload."""
-    if not is_lengths(workload):
+    if not lengths.is_lengths(workload):
         path = _CONTEST_FILE if workload == CONTEST else Path(workload)
+        meant = did_you_mean(workload.partition(":")[0], (CONTEST, lengths.NAME))
+        if meant and not path.exists():
+            raise InvalidConfig(f"{workload}: no such file{meant}")
         return read(path, limit, divide_lengths, max_length, load_encoder)
-    drawn = parse_lengths(workload, seed)
+    drawn = lengths.parse_lengths(workload, seed)
     items = drawn if divide_lengths == 1.0 else (divided(item, divide_lengths) for item in drawn)
     longest = math.inf if max_length is None else max_length
     return islice((item for item in items if item.prompt_tokens + item.output_tokens <= longest), limit)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.bench.target import Address
 from chairlift.cli.main import main
+from chairlift.core.errors import InvalidConfig
 from fakes.tiny_model import write_tiny_model
 
 
@@ -68,9 +70,35 @@ def test_a_folder_of_the_contest_s_own_has_no_index(model: Path, data: Path, tmp
         (("--accuracy", "--save", "x", "--logits", "y"), "--logits: is for --url"),
         (("-X", "0", "-P", "1", "-O", "."), "--qps must be a number above 0, got '0'"),
         (("-X", "1", "-P", "1", "-O", ".", "--data", "nowhere.json"), "nowhere.json: cannot be read"),
+        (("-X", "1", "-O", ".", "--data", "contests"), "contests: no such file (did you mean contest?)"),
         (("-X", "1", "-P", "1", "-O", ".", "--tokenizer", "nowhere"), "--tokenizer must be an existing file"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["contest", *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "port"),
+    [(("-P", "7"), 7), (("--config", "llama.yaml"), 9), ((), 8835), (("--config", "llama.yaml", "-P", "7"), 7)],
+)
+def test_the_port_is_the_flag_s_or_the_file_s(
+    arguments: tuple[str, ...],
+    port: int,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(address: Address) -> None:
+        raise InvalidConfig(f"asked {address.host}:{address.port}")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("chairlift.bench.probe.find_peer", refuse)
+    Path("llama.yaml").write_text("serving_config: {server_port: 9}\ntokenizer: {vocab_file: nowhere.model}")
+    assert main(["contest", "-X", "1", "-T", "1", "--data", str(data), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert f"asked 127.0.0.1:{port}\n" in said
+    assert "embedded default" not in said
+    assert ("vocab_file nowhere.model does not exist: counting with another" in said) == ("--config" in arguments)

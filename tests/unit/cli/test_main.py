@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ def test_serve_has_a_flag_for_every_option(capsys: pytest.CaptureFixture[str]) -
         main(["serve", "--help"])
     text = capsys.readouterr().out
     assert [option.flag for option in OPTIONS if option.flag not in text] == []
+    assert re.findall(r"\(default:[^()]*\)\s+\(default:[^()]*\)", text) == []
+    assert "(default: the embedded SmolLM2-135M-Instruct)" in " ".join(text.replace("-\n", "-").split())
 
 
 def test_help_loads_nothing_heavy() -> None:

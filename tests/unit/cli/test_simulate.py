@@ -123,3 +123,29 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_counting_tokenizer_is_not_an_engine_option(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert figures(capsys, "--workload", workload, "--tokenizer", "llama2")["finished"] == 30
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_nothing_is_said_of_a_model_that_is_not_loaded(
+    command: str, workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "llama.yaml"
+    path.write_text("serving_config: {server_port: 1}\ntokenizer: {vocab_file: nowhere.model}")
+    assert main([command, "--workload", workload, "--config", str(path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "--workload is missing: a file, contest, or lengths:"),
+        (("--workload", "contests"), "contests: no such file (did you mean contest?)"),
+        (("--workload", "length:prompt=1,output=1,count=1"), "no such file (did you mean lengths?)"),
+        (("--workload", "nowhere.json"), "nowhere.json: cannot be read"),
+    ],
+)
+def test_a_workload_that_is_not_there_is_one_line(
+    arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *arguments]) == 2
+    assert complaint in capsys.readouterr().err

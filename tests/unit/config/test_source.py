@@ -172,6 +172,15 @@ def test_what_is_neither_a_path_nor_a_hub_name_is_refused(
         locate(model)
 
 
+@pytest.mark.parametrize("model", ["SmolLM2", "smollm2-135m", "SmolLM2-135M-Instruct"])
+def test_the_embedded_model_is_not_named(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfig, match="leave --model out for the embedded model"):
+        locate(model)
+    with pytest.raises(InvalidConfig, match=r"Q4_K_M\)$"):
+        locate("smol")
+
+
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     path.write_bytes(b"")

@@ -52,7 +52,11 @@ def _tokenizer(settings: "Settings", model: "ResolvedModel | None") -> "Tokenize
         return load_tokenizer(model.source, model.settings.tokenizer)
     if settings.tokenizer is None and settings.model is not None:
         return load_tokenizer(find_source(settings, has_weights=False))
-    path = settings.tokenizer or settings.compat.vocab_file or find_llama2()
+    vocab_file = settings.compat.vocab_file
+    if settings.tokenizer is None and vocab_file is not None and not vocab_file.is_file():
+        warn([f"tokenizer.vocab_file {vocab_file} does not exist: counting with another tokenizer"])
+        vocab_file = None
+    path = settings.tokenizer or vocab_file or find_llama2()
     if path is not None:
         return load_tokenizer(Source("folder", path, path.name))
     warn([

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from chairlift.cli.inputs.flags import parsed, positive
 from chairlift.cli.inputs.tokenizer import add_tokenizer_flag, encoder_by, tokenizer_at
 from chairlift.config.options.values import whole
+from chairlift.core.errors import InvalidConfig
 from chairlift.workload.encoder import OUTPUT_TOKENS
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ def add_workload_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="model the profile must be of (default: any)")
 
 
-def add_request_flags(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
+def add_request_flags(parser: argparse.ArgumentParser) -> None:
     """Which requests, and when they arrive."""
     parser.add_argument(
-        "--workload", required=is_required, metavar="FILE",
+        "--workload", metavar="FILE",
         help="requests: lengths (JSON lines), a trace (Azure, BurstGPT, Mooncake), prompts (ShareGPT, Alpaca, own), "
         "contest (the llm-serving contest's lengths) or lengths:prompt=N|LOW-HIGH,output=N|LOW-HIGH,count=N",
     )  # fmt: skip
@@ -51,6 +52,8 @@ def add_request_flags(parser: argparse.ArgumentParser, is_required: bool = True)
 def items_from(options: argparse.Namespace) -> "Iterator[Item]":
     from chairlift.workload.file import load_items
 
+    if options.workload is None:
+        raise InvalidConfig("--workload is missing: a file, contest, or lengths:prompt=N,output=N,count=N")
     return load_items(
         options.workload,
         parsed(options, "limit", whole(1)),

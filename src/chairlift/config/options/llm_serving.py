@@ -2,8 +2,9 @@
 
 Always: a file that started llm-serving starts a server here. A key becomes what it did there, not what its name says:
 `prefill_batch_size` did nothing while `page_attention` was on, `pa_config` nothing while it was off. What has no effect
-is named in warnings. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`. Weights are those
-that its model file names; what it says of tokens is judged when the model is known (`text/agreed.py`).
+or is misspelt is named in warnings. Static batching becomes the prefill rule `static`, FastServe the policy `mlfq`.
+Weights are those that its model file names. Whether files that it names exist, and what it says of tokens, is judged
+when the model is known (`config/source.py`, `text/agreed.py`).
 """
 
 from collections.abc import Mapping
@@ -13,21 +14,28 @@ from typing import Any
 
 from chairlift.config.ckpt.mindformers import named_checkpoint
 from chairlift.config.fields import shown
-from chairlift.config.options.values import Parser, boolean, number, one_of, text, whole
+from chairlift.config.options.values import Parser, boolean, did_you_mean, number, one_of, text, whole
 from chairlift.config.settings import LlmServing
 from chairlift.core.errors import InvalidConfig
 
-_SECTIONS = (
-    "model_path",
-    "model_config",
-    "serving_config",
-    "pa_config",
-    "fa_config",
-    "tokenizer",
-    "basic_inputs",
-    "extra_inputs",
-    "warmup_inputs",
-)
+# The keys of each section, whether they become something here or not; any other is a mistake.
+SECTIONS = {
+    "model_path": ("prefill_model", "decode_model", "argmax_model", "topk_model", "prefill_ini", "decode_ini",
+                   "post_model_ini"),
+    "model_config": ("model_name", "max_generate_length", "end_token", "seq_length", "seq_type", "vocab_size",
+                     "prefill_batch_size", "decode_batch_size", "zactivate_len", "model_type", "batch_waiting_time",
+                     "decode_batch_waiting_time", "batching_strategy", "current_index", "page_attention",
+                     "model_dtype", "pad_token_id", "backend", "model_cfg_path", "fastserve"),
+    "serving_config": ("agent_ports", "agent_ip", "start_device_id", "server_ip", "server_port",
+                       "enable_host_post_sampling", "prefill_batch_waiting_time", "decode_batch_waiting_time"),
+    "pa_config": ("num_blocks", "block_size", "decode_seq_length"),
+    "fa_config": ("time_slice", "rate", "starve_waiting_time", "use_predictor", "predictor_ckpt_path",
+                  "prompt_weight", "decode_weight", "device_target", "device_id"),
+    "tokenizer": ("type", "vocab_file"),
+    "basic_inputs": ("type",),
+    "extra_inputs": ("type", "max_length"),
+    "warmup_inputs": ("type",),
+}  # fmt: skip
 # Keys without which llm-serving did not start, and which are used here.
 _REQUIRED = {
     "model_config": ("model_name", "end_token", "decode_batch_size"),
@@ -51,15 +59,15 @@ class Translation:
 
 
 def is_llm_serving(document: Mapping[str, Any]) -> bool:
-    return "model_config" in document or "serving_config" in document
+    has_map = any(isinstance(document.get(section), dict) for section in SECTIONS)
+    return has_map or "model_config" in document or "serving_config" in document
 
 
 def translate(document: Mapping[str, Any], path: Path) -> Translation:
     file = _File(path, document)
     rules = file.rules()
-    vocab_file, missing = file.existing("tokenizer.vocab_file", "using the model's own tokenizer")
-    model_cfg, no_model_cfg = file.existing("model_config.model_cfg_path", "the model's own configuration is used")
-    checkpoint = None if model_cfg is None else named_checkpoint(model_cfg)
+    model_cfg = file.path("model_config.model_cfg_path")
+    checkpoint = None if model_cfg is None or not model_cfg.is_file() else named_checkpoint(model_cfg)
     seq_length = file.last("model_config.seq_length", whole(2))
     limits = [seq_length, file.get("model_config.max_generate_length", whole(2))]
     name = file.get("model_config.model_name", text)
@@ -79,17 +87,23 @@ def translate(document: Mapping[str, Any], path: Path) -> Translation:
         values["max_step_prompts"] = next(iter(file.every("model_config.prefill_batch_size", whole(1))), None)
     values["max_model_len"] = min((limit for limit in limits if limit is not None), default=None)
     compat = LlmServing(
+        file=path,
         model_name=name,
         model_dtype=file.get("model_config.model_dtype", text),
         seq_length=seq_length,
         end_token=file.get("model_config.end_token", whole(0)),
-        vocab_file=vocab_file,
+        vocab_file=file.path("tokenizer.vocab_file"),
         model_cfg=model_cfg,
         prompt_template=_TEMPLATES.get(name or "", "{}"),
     )
     given = {key: value for key, value in values.items() if value is not None}
-    warnings = (*file.ignored(), *file.unread(), *file.lacking(), *missing, *no_model_cfg)
-    return Translation(given, compat, warnings)
+    return Translation(given, compat, (*file.unknown(), *file.ignored(), *file.unread(), *file.lacking()))
+
+
+def _batching(value: object) -> Any:
+    if value == "fastserve":
+        raise ValueError("must be continuous or static; FastServe is chosen with model_config.fastserve: True")
+    return one_of("continuous", "static")(value)
 
 
 class _File:
@@ -100,13 +114,21 @@ class _File:
         self._read: set[str] = set()
         self._values: dict[str, Any] = {}
         self._sections = [str(section) for section in document]
+        self._unknown: list[str] = []
         for section, content in document.items():
-            if isinstance(content, dict):
-                self._values |= {f"{section}.{key}": value for key, value in content.items()}
-            elif section in _SECTIONS and content is not None:
-                raise InvalidConfig(f"{path}: {section} must be a map")
-            elif section not in _SECTIONS:
-                self._values[str(section)] = content
+            if section not in SECTIONS:
+                self._unknown.append(f"{section}{did_you_mean(str(section), SECTIONS)}")
+            elif content is not None:
+                self._add(section, content)
+
+    def _add(self, section: str, content: object) -> None:
+        if not isinstance(content, dict):
+            raise InvalidConfig(f"{self._path}: {section} must be a map")
+        for key, value in content.items():
+            if key in SECTIONS[section]:
+                self._values[f"{section}.{key}"] = value
+            else:
+                self._unknown.append(f"{section}.{key}{did_you_mean(str(key), SECTIONS[section])}")
 
     def get(self, key: str, parse: Parser) -> Any:
         self._read.add(key)
@@ -135,7 +157,7 @@ class _File:
     def rules(self) -> dict[str, str]:
         """The scheduling rules that the file sets."""
         rules: dict[str, str] = {}
-        if self.get("model_config.batching_strategy", one_of("continuous", "static")) == "static":
+        if self.get("model_config.batching_strategy", _batching) == "static":
             rules["prefill"] = "static"
         if self._is_fastserve():
             values = {key: self.get(key, number) for key in _FASTSERVE}
@@ -148,6 +170,11 @@ class _File:
 
     def _is_fastserve(self) -> bool:
         return bool(self.get("model_config.fastserve", boolean))
+
+    def unknown(self) -> list[str]:
+        """A warning that names sections and keys that llm-serving does not have."""
+        said = f"{self._path}: ignored, since llm-serving has no such keys: {', '.join(self._unknown)}"
+        return [said] if self._unknown else []
 
     def ignored(self) -> list[str]:
         """A warning that names the keys that llm-serving did not use with paging as it is set."""
@@ -178,11 +205,10 @@ class _File:
             dead.append("model_config.page_attention (always on)")
         return [f"{self._path}: these keys have no effect here: {', '.join(dead)}"] if dead else []
 
-    def existing(self, key: str, otherwise: str) -> tuple[Path | None, list[str]]:
-        """A file that it names, from the YAML's folder too, and a warning if that does not exist."""
+    def path(self, key: str) -> Path | None:
+        """A file that it names, from the YAML's folder too; whether it exists is judged where it is used."""
         name = self.get(key, text)
         if name is None:
-            return None, []
-        found = next((path for path in (Path(name).expanduser(), self._path.parent / name) if path.is_file()), None)
-        missing = f"{self._path}: {key} {name} does not exist: {otherwise}"
-        return found, [] if found else [missing]
+            return None
+        given, beside = Path(name).expanduser(), self._path.parent / name
+        return beside if not given.is_file() and beside.is_file() else given

@@ -7,7 +7,7 @@ preset over the default. An unknown name or a bad value is refused with the opti
 know how flags are parsed or files are found.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -61,7 +61,7 @@ def resolve(
     from_environment = {named[key]: value for key, value in environment.items() if key in named and value != ""}
     given = _merge(
         _parse(from_environment, lambda name: _BY_NAME[name].environment),
-        _parse(translation.values if translation else document, lambda name: f"{config}: {name}"),
+        _parse(translation.values if translation else document, lambda name: f"{config}: {name}", llm_serving.SECTIONS),
         _parse(flags, lambda name: _BY_NAME[name].flag if name in _BY_NAME else name),
     )
     preset = given.get("preset", NONE)
@@ -74,8 +74,6 @@ def resolve(
     if translation is None:
         return Settings(**values, warnings=warnings)
     warnings += translation.warnings
-    if "model" not in values:
-        warnings += (f"{config} names no weights that can be loaded: serving the embedded default (see --model)",)
     # A flag that asks for more than the model has stays a mistake.
     can_clip = flags.get("max_model_len") is None
     return Settings(**values, compat=replace(translation.compat, can_clip_max_model_len=can_clip), warnings=warnings)
@@ -92,12 +90,14 @@ def _merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _parse(given: Mapping[str, object], said: Callable[[str], str]) -> dict[str, Any]:
+def _parse(given: Mapping[str, object], said: Callable[[str], str], sections: Iterable[str] = ()) -> dict[str, Any]:
+    """`sections`: names that may have been meant beside the options'."""
     values: dict[str, Any] = {}
     for key, value in given.items():
         name = str(key).replace("-", "_")
         if name not in _BY_NAME:
-            raise InvalidConfig(f"{said(str(key))}: unknown option{did_you_mean(name, _BY_NAME)}")
+            known = [*_BY_NAME, *(section for section in sections if section not in given)]
+            raise InvalidConfig(f"{said(str(key))}: unknown option{did_you_mean(name, known)}")
         if value is None:
             continue
         try:

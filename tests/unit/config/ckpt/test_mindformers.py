@@ -10,6 +10,7 @@ from chairlift.config.ckpt.mindformers import as_config_json, named_checkpoint
 from chairlift.config.hf import load_values
 from chairlift.config.model import ModelConfig, RopeScaling
 from chairlift.config.options.resolve import resolve
+from chairlift.config.source import find_source
 from chairlift.core.errors import InvalidConfig
 from unit.config.options.test_llm_serving import REQUIRED
 
@@ -139,7 +140,9 @@ def test_an_llm_serving_file_leads_to_the_weights_that_its_model_file_names(tmp_
     path = written(tmp_path, checkpoint_name_or_path="llama.ckpt")
     (tmp_path / "llm.yaml").write_text(f"model_config: {{{REQUIRED}, model_cfg_path: model.yaml}}")
     assert named_checkpoint(path) is None
-    assert "names no weights" in resolve({}, tmp_path / "llm.yaml").warnings[-1]
+    without = resolve({}, tmp_path / "llm.yaml")
+    assert without.model is None
+    assert "names no weights" in find_source(without, has_weights=True).warnings[-1]
     (tmp_path / "llama.ckpt").write_bytes(b"")
     settings = resolve({}, tmp_path / "llm.yaml")
     assert (settings.compat.model_cfg, settings.model) == (path, str(tmp_path / "llama.ckpt"))

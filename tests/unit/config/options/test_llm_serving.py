@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.build import find_model
 from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.core.errors import InvalidConfig
@@ -78,22 +79,23 @@ def test_a_full_file_becomes_options(tmp_path: Path) -> None:
     assert (settings.num_blocks, settings.block_size) == (1023, 16)
     assert settings.tokenizer is None
     assert settings.compat == LlmServing(
+        file=tmp_path / "llama.yaml",
         model_name="llama_7b",
         model_dtype="DataType.FLOAT32",
         seq_length=2048,
         end_token=2,
+        vocab_file=Path("/no/such/tokenizer.model"),
+        model_cfg=Path("/models/model.yaml"),
         can_clip_max_model_len=True,
     )
 
 
 def test_dead_keys_are_named_in_one_warning(tmp_path: Path) -> None:
-    _, dead, tokenizer, model_cfg = serve(tmp_path, FULL, model="org/name").warnings
+    _, dead = serve(tmp_path, FULL, model="org/name").warnings
     for key in ("model_path.prefill_model", "model_config.zactivate_len", "serving_config.agent_ports", "fa_config."):
         assert key in dead
     for key in ("decode_batch_size", "server_port", "num_blocks", "page_attention", "fastserve", "batching_strategy"):
         assert key not in dead
-    assert "tokenizer.vocab_file /no/such/tokenizer.model does not exist" in tokenizer
-    assert "model_config.model_cfg_path /models/model.yaml does not exist" in model_cfg
 
 
 def test_a_prefill_batch_does_what_it_did_nothing_under_page_attention(tmp_path: Path) -> None:
@@ -121,10 +123,13 @@ def test_pages_do_what_they_did_nothing_without_page_attention(tmp_path: Path) -
     assert "as llm-serving did with page_attention off: pa_config.num_blocks, pa_config.block_size" in line
 
 
-def test_without_a_model_one_warning_says_what_is_served(tmp_path: Path) -> None:
-    warnings = serve(tmp_path, "serving_config: {server_port: 1}").warnings
-    assert len(warnings) == 1
-    assert "serving the embedded default" in warnings[0]
+def test_what_is_said_of_a_model_is_judged_where_one_is_loaded(tmp_path: Path) -> None:
+    settings = serve(tmp_path, FULL)
+    assert not any("embedded" in line or "does not exist" in line for line in settings.warnings)
+    model_cfg, weights, tokenizer = find_model(settings).config.warnings
+    assert model_cfg.startswith("model_config.model_cfg_path /models/model.yaml does not exist")
+    assert "llama.yaml names no weights that can be loaded: serving the embedded default" in weights
+    assert tokenizer.startswith("tokenizer.vocab_file /no/such/tokenizer.model does not exist")
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
@@ -162,10 +167,28 @@ def test_the_model_name_picks_the_prompt_template(tmp_path: Path, name: str, pro
     assert compat.prompt_template.replace("{}", "hi") == prompt
 
 
-def test_unknown_keys_are_named_and_do_no_harm(tmp_path: Path) -> None:
-    warning = serve(tmp_path, "model_config: {my_key: 1}\nextra: 3", model="org/name").warnings[0]
-    assert "model_config.my_key" in warning
-    assert "extra" in warning
+def test_unknown_keys_are_named_in_a_line_of_their_own_and_do_no_harm(tmp_path: Path) -> None:
+    text = f"""
+model_config: {{{REQUIRED}, decode_batchsize: 1, my_key: 1, vocab_size: 3}}
+pa_conf: {{num_blocks: 3}}
+serving_conf:
+zebra: 3
+"""
+    unknown, dead = serve(tmp_path, text, model="org/name").warnings
+    assert unknown.endswith(
+        ": model_config.decode_batchsize (did you mean decode_batch_size?), model_config.my_key, "
+        "pa_conf (did you mean pa_config?), serving_conf (did you mean serving_config?), zebra"
+    )
+    assert dead.endswith(": model_config.vocab_size")
+
+
+def test_a_section_without_a_known_neighbour_is_not_taken_for_an_option(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"model_confg: unknown option \(did you mean model_config\?\)"):
+        serve(tmp_path, "model_confg: {end_token: 2}\nserving_confg: {server_port: 1}")
+    with pytest.raises(InvalidConfig, match=r"model_path: unknown option \(did you mean (?!model_path)"):
+        serve(tmp_path, "model_path: here")
+    [line] = serve(tmp_path, "fa_config: {rate: 3}\nmodel_confg: {end_token: 2}").warnings[:1]
+    assert line.endswith("model_confg (did you mean model_config?)")
 
 
 def test_static_batching_becomes_a_prefill_rule(tmp_path: Path) -> None:
@@ -196,6 +219,7 @@ def test_switched_off_paging_is_named(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("model_config: {batching_strategy: eager}", "batching_strategy must be one of continuous, static"),
+        ("model_config: {batching_strategy: fastserve}", "FastServe is chosen with model_config.fastserve: True, got"),
         ("model_config: {fastserve: perhaps}", "model_config.fastserve must be true or false"),
         ("model_config: {fastserve: true}\nfa_config: {rate: fast}", "fa_config.rate must be a number, got 'fast'"),
         ("model_config: {fastserve: true}\nfa_config: {rate: 0.5}", "policy mlfq: levels, quantum and rate must be"),

@@ -56,7 +56,7 @@ def test_each_key_becomes_something_or_is_named(name: str) -> None:
     path = FILES / f"{name}.yaml"
     document: dict[str, Any] = yaml.safe_load(path.read_text())
     settings = resolve({}, path)
-    said = "\n".join(settings.warnings)
+    said = "\n".join((*settings.warnings, *find_model(settings).config.warnings))
     is_paged = document["model_config"]["page_attention"]
     read = {
         **READ,
@@ -71,6 +71,7 @@ def test_each_key_becomes_something_or_is_named(name: str) -> None:
     ]
     assert silent == []
     assert "requires" not in said
+    assert "no such keys" not in said
 
 
 def test_a_file_that_is_cut_off_anywhere_is_taken_or_refused_in_one_line(tmp_path: Path) -> None:
