@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fakes.protobuf import bytes_field, number_field
+
 _TYPES = {torch.float16: "Float16", torch.bfloat16: "BFloat16", torch.float32: "Float32", torch.int32: "Int32"}
 _MINDFORMERS = {
     "embed_tokens.weight": "tok_embeddings.embedding_weight",
@@ -22,26 +24,11 @@ _MINDFORMERS = {
 }
 
 
-def varint(number: int) -> bytes:
-    number &= (1 << 64) - 1
-    found = bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def content(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
-
-
 def value(name: str, shape: Iterable[int], type_name: str, data: bytes) -> bytes:
-    tensor = b"".join(number(1, size) for size in shape) + content(2, type_name.encode()) + content(3, data)
-    return content(1, content(1, name.encode()) + content(2, tensor))
+    tensor = (
+        b"".join(number_field(1, size) for size in shape) + bytes_field(2, type_name.encode()) + bytes_field(3, data)
+    )
+    return bytes_field(1, bytes_field(1, name.encode()) + bytes_field(2, tensor))
 
 
 def value_of(name: str, tensor: Tensor) -> bytes:
@@ -65,11 +52,11 @@ def strategy(layouts: dict[str, tuple[Sequence[int], Sequence[int], int, int]]) 
     """Devices, axes, and the optimizer's step and size by name."""
 
     def numbers(values: Sequence[int]) -> bytes:
-        return b"".join(number(1, each) for each in values)
+        return b"".join(number_field(1, each) for each in values)
 
-    return number(1, 0) + b"".join(
-        content(3, content(1, name.encode()) + content(2, b"".join((
-            content(1, numbers(devices)), content(2, numbers(axes)), number(5, 0), number(6, step), number(7, size),
-        ))))
-        for name, (devices, axes, step, size) in layouts.items()
-    )  # fmt: skip
+    def layout(devices: Sequence[int], axes: Sequence[int], step: int, size: int) -> bytes:
+        cut = bytes_field(1, numbers(devices)) + bytes_field(2, numbers(axes))
+        return cut + number_field(5, 0) + number_field(6, step) + number_field(7, size)
+
+    each = (bytes_field(1, name.encode()) + bytes_field(2, layout(*layouts[name])) for name in layouts)
+    return number_field(1, 0) + b"".join(bytes_field(3, one) for one in each)

@@ -60,7 +60,7 @@ def find_source(settings: Settings, has_weights: bool) -> Source:
         if source.model_cfg is None:
             warnings.append(f"model_config.model_cfg_path {path} is not used: {_why_unused(source)}")
     if file is not None and source.is_embedded:
-        warnings.append(f"{file} names no weights that can be loaded: serving the embedded default (see --model)")
+        warnings.append(f"{file} names no weights that can be loaded: the embedded default is used (see --model)")
     return replace(source, warnings=tuple(warnings))
 
 

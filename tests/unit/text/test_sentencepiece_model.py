@@ -5,7 +5,8 @@ import pytest
 
 from chairlift.core.errors import InvalidConfig
 from chairlift.text.sentencepiece_model import read_sentencepiece
-from unit.text.vocabularies import bytes_field, model_file, number_field, piece_list
+from fakes.protobuf import bytes_field, number_field
+from unit.text.vocabularies import model_file, piece_list
 
 
 def read(tmp_path: Path, data: bytes) -> object:

@@ -8,6 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers.models import BPE
 
 from chairlift.text.sentencepiece_model import BYTE, CONTROL, NORMAL, UNKNOWN
+from fakes.protobuf import bytes_field, number_field, varint
 
 LINES = [
     "The quick brown fox jumps over the lazy dog.",
@@ -51,23 +52,6 @@ def piece_list() -> tuple[list[str], list[float], list[int]]:
     types += [NORMAL] * (len(words) + len(letters))
     scores = [0.0] * 259 + [float(-rank) for rank in range(len(words) + len(letters))]
     return pieces, scores, types
-
-
-def varint(number: int) -> bytes:
-    number &= (1 << 64) - 1
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def number_field(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def bytes_field(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
 
 
 def model_file(

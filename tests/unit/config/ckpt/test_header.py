@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from chairlift.config.ckpt.header import is_pickle, read_ckpt
 from chairlift.core.errors import InvalidConfig
-from fakes.ckpt import content, number, value, varint
+from fakes.ckpt import value
+from fakes.protobuf import bytes_field, number_field, varint
 
 WHOLE = Path(__file__).parents[3] / "data/mindspore/whole/llama.ckpt"
 A = value("a", (2, 3), "Float16", bytes(12))
@@ -43,8 +44,14 @@ def test_parts_of_one_tag_are_one_tensor(tmp_path: Path) -> None:
 
 
 def test_fields_that_a_later_release_adds_to_a_tensor_are_skipped(tmp_path: Path) -> None:
-    tensor = number(1, 2) + content(2, b"Float16") + content(3, bytes(4)) + number(9, 5) + content(10, b"more")
-    path = written(tmp_path, content(1, content(1, b"a") + content(2, tensor) + number(7, 1)))
+    tensor = (
+        number_field(1, 2)
+        + bytes_field(2, b"Float16")
+        + bytes_field(3, bytes(4))
+        + number_field(9, 5)
+        + bytes_field(10, b"more")
+    )
+    path = written(tmp_path, bytes_field(1, bytes_field(1, b"a") + bytes_field(2, tensor) + number_field(7, 1)))
     assert read_ckpt(path)["a"].shape == (2,)
 
 
@@ -65,12 +72,12 @@ def test_fields_that_a_later_release_adds_to_a_tensor_are_skipped(tmp_path: Path
         (value("a", (2**40, 2**7), "Float16", bytes(8)), "takes 281474976710656"),
         (value("n" * 2000, (1,), "Float16", b"12"), "longer than 1024 bytes"),
         (value("", (1,), "Float16", b"12"), "has no name"),
-        (content(1, content(1, b"a")), "has no name or no tensor"),
-        (content(1, content(1, b"a") + content(2, number(1, 1))), "has no type or no content"),
-        (content(1, content(1, b"a") + content(3, b"")), "is a map"),
-        (content(1, number(1, 5)), "a number stands at byte 3"),
-        (content(1, content(1, b"\xff") + content(2, b"")), "utf-8"),
-        (content(2, b"strategy"), "field 2 at byte 2 is none of its fields"),
+        (bytes_field(1, bytes_field(1, b"a")), "has no name or no tensor"),
+        (bytes_field(1, bytes_field(1, b"a") + bytes_field(2, number_field(1, 1))), "has no type or no content"),
+        (bytes_field(1, bytes_field(1, b"a") + bytes_field(3, b"")), "is a map"),
+        (bytes_field(1, number_field(1, 5)), "a number stands at byte 3"),
+        (bytes_field(1, bytes_field(1, b"\xff") + bytes_field(2, b"")), "utf-8"),
+        (bytes_field(2, b"strategy"), "field 2 at byte 2 is none of its fields"),
         (b"GGUF" + bytes(40), "not a whole MindSpore checkpoint"),
         (value("a", (100_000,), "Float16", b"1") * 5000, "in more than 4096 parts"),
     ],

@@ -6,7 +6,8 @@ import pytest
 
 from chairlift.config.ckpt.slices import Layout, read_layouts, starts
 from chairlift.core.errors import InvalidConfig
-from fakes.ckpt import content, number, strategy
+from fakes.ckpt import strategy
+from fakes.protobuf import bytes_field, number_field
 
 
 def test_a_whole_tensor_is_taken_from_the_first_rank_that_has_it() -> None:
@@ -67,8 +68,11 @@ def test_strategies_are_read_with_the_names_of_stages_or_without(tmp_path: Path)
         (strategy({"w": ((0,), (0,), 0, 0)}), "impossible matrix"),
         (strategy({"w": ((2**30, 2**30), (0,), 0, 0)}), "impossible matrix"),
         (strategy({"w": ((2,), (0,), 0, 0)}) + strategy({"w": ((4,), (0,), 0, 0)}), "laid out otherwise"),
-        (content(3, content(1, b"w") + content(2, content(1, number(1, 2)))), "several axes of devices at once"),
-        (content(3, b""), "no name"),
+        (
+            bytes_field(3, bytes_field(1, b"w") + bytes_field(2, bytes_field(1, number_field(1, 2)))),
+            "several axes of devices at once",
+        ),
+        (bytes_field(3, b""), "no name"),
         (strategy({"w": ((2,), (0,), 0, 0)})[:-3], "runs past the end"),
     ],
 )

@@ -128,7 +128,7 @@ def test_what_is_said_of_a_model_is_judged_where_one_is_loaded(tmp_path: Path) -
     assert not any("embedded" in line or "does not exist" in line for line in settings.warnings)
     model_cfg, weights, tokenizer = find_model(settings).config.warnings
     assert model_cfg.startswith("model_config.model_cfg_path /models/model.yaml does not exist")
-    assert "llama.yaml names no weights that can be loaded: serving the embedded default" in weights
+    assert "llama.yaml names no weights that can be loaded: the embedded default is used" in weights
     assert tokenizer.startswith("tokenizer.vocab_file /no/such/tokenizer.model does not exist")
 
 
