@@ -17,6 +17,7 @@ from chairlift.core.policies.fcfs import Fcfs
 from chairlift.core.ports import Runner
 from chairlift.core.request import Request
 from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.runner.cuda.flashinfer import planner
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.input import StepInput
@@ -107,8 +108,7 @@ def check_mixed_steps(steps: Steps) -> None:
         plan, step = steps.step(spans, 10 * first_id)
         q = steps.queries(step.num_tokens)
         out = torch.empty(step.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
-        planned = steps.planner.plan(step, None)
-        assert planned is not None
+        planned = steps.planner.plan(step, slice(0, len(spans)), None)
         planned.attend(q, steps.keys, steps.values, out)
         check(out, steps.wanted(plan, q))
 
@@ -122,19 +122,20 @@ def test_a_window_limits_what_is_seen() -> None:
     check_mixed_steps(Steps(kv_heads=2, window=100))
 
 
-def test_long_prompts_between_other_rows_are_answered_alone() -> None:
+def test_decodes_beside_long_prompts_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Steps(kv_heads=2, is_whole=False)
     spans = [(30, 1), (0, 200), (0, 3), (100, 300), (0, 4)]
     assert MAX_ROW_PAIRS < 200 * 200
     plan, step = steps.step(spans)
     q = steps.queries(step.num_tokens)
     out = torch.zeros(step.num_tokens, HEADS * DIM, dtype=DTYPE, device="cuda")
-    planned = steps.planner.plan(step, None)
-    assert planned is not None
-    assert (planned.low, planned.high) == (1, 504)
+    monkeypatch.setattr(planner, "_MIN_PAIRS", 1)
+    chunks = steps.planner.chunks_of(step)
+    assert chunks == slice(1, 5)
+    planned = steps.planner.plan(step, chunks, None)
     planned.attend(q, steps.keys, steps.values, out)
-    check(out[1:504], steps.wanted(plan, q)[1:504])
-    assert not out[0].any() and not out[504:].any()
+    check(out[1:], steps.wanted(plan, q)[1:])
+    assert not out[0].any()
 
 
 @pytest.mark.parametrize("kv_heads", [8, 2])
@@ -148,8 +149,7 @@ def test_a_captured_step_answers_by_its_latest_plan(kv_heads: int, rung: int) ->
     for turn in range(12):
         spans = [(rng.choice([0, 15, 16, 100, 900]), 1) for _ in range(rng.randint(1, min(rung, 20)))]
         plan, step = steps.step(spans, 100 * turn)
-        planned = steps.planner.plan(step, rung)
-        assert planned is not None
+        planned = steps.planner.plan(step, slice(0, len(spans)), rung)
         if turn == 0:
             planned.attend(q, steps.keys, steps.values, out)
             with torch.cuda.graph(graph):

@@ -95,7 +95,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def is_padded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether steps are laid out to be captured."""
     if not request.param:
-        monkeypatch.setattr(GraphKeys, "rung", lambda *_: None)
+        monkeypatch.setattr(GraphKeys, "of", lambda *_: None)
     return bool(request.param)
 
 

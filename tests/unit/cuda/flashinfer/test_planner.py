@@ -54,6 +54,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, module in make_library([]).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(torch.cuda, "Event", Travelling)
+    monkeypatch.setattr(planner, "_MIN_PAIRS", 1)
     monkeypatch.setattr(planner, "on_host", lambda shape, dtype, device: torch.full(shape, -1, dtype=dtype))
     processors = SimpleNamespace(multi_processor_count=4)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: processors)
@@ -120,8 +121,9 @@ class World:
     def check(self, spans: list[Span], first_id: int = 0) -> FlashPlan:
         plan, step = self.step(spans, first_id)
         q = self.queries(step.num_tokens)
-        planned = self.planner.plan(step, None)
-        assert planned is not None
+        chunks = self.planner.chunks_of(step)
+        assert chunks is not None
+        planned = self.planner.plan(step, chunks, None)
         torch.testing.assert_close(self.got(step, planned, q), self.wanted(plan, q), atol=2e-5, rtol=1e-4)
         return planned
 
@@ -133,7 +135,7 @@ def test_the_pages_of_every_request_are_listed_in_order() -> None:
     assert starts.tolist() == [0, 3, 5, 6]
     assert lasts[:3].tolist() == [2, 4, 3]
     assert firsts.tolist() == [0, 1, 5, 8]
-    world.planner.plan(step, None)
+    world.planner.plan(step, slice(0, 3), None)
     assert world.planner._pages[:6].tolist() == [block for chunk in plan.chunks for block in chunk.blocks]
     assert [world.tables[row, 0] for row in table_rows[:3]] == [chunk.blocks[0] for chunk in plan.chunks]
 
@@ -162,8 +164,7 @@ def test_a_captured_step_reads_what_each_plan_leaves_in_place(heads: int, kv_hea
     for first_id, spans in ((0, [(9, 1), (4, 1), (20, 1)]), (5, [(40, 1), (0, 1), (7, 1), (3, 1)])):
         plan, step = world.step(spans, first_id)
         assert world.planner.can_capture(step)
-        planned = world.planner.plan(step, 4)
-        assert planned is not None
+        planned = world.planner.plan(step, slice(0, len(spans)), 4)
         captured = captured or planned  # a graph knows the wrapper it was captured with and nothing later
         q, out = world.queries(4), torch.full((4, heads * DIM), torch.nan)
         captured.attend(q, world.keys, world.values, out)
@@ -172,11 +173,11 @@ def test_a_captured_step_reads_what_each_plan_leaves_in_place(heads: int, kv_hea
         assert out.isfinite().all()
 
 
-def test_a_step_with_a_prompt_is_not_captured_where_all_attention_is_flashinfers() -> None:
+def test_a_step_whose_prompt_it_computes_is_not_captured() -> None:
     world = World(4, 4, is_whole=True)
     _, step = world.step([(9, 1), (0, 2)])
     assert not world.planner.can_capture(step)
-    assert World(4, 4, is_whole=False).planner.can_capture(step)
+    assert not World(4, 4, is_whole=False).planner.can_capture(step)
 
 
 @pytest.mark.parametrize(
@@ -184,19 +185,24 @@ def test_a_step_with_a_prompt_is_not_captured_where_all_attention_is_flashinfers
     [
         ([LONG], (0, 140)),
         ([(9, 1), (4, 1), LONG], (2, 142)),
-        ([(9, 1), (0, 3), LONG, (0, 2), (60, 110), (0, 5)], (4, 256)),
+        ([(9, 1), (0, 3), LONG, (0, 2), (60, 110), (0, 5)], (1, 261)),
     ],
 )
-def test_of_other_steps_it_answers_from_the_first_long_prompt_to_the_last(spans: list[Span], rows: Span) -> None:
+def test_of_other_steps_it_answers_all_that_follow_the_decodes(spans: list[Span], rows: Span) -> None:
     planned = World(4, 2, is_whole=False).check(spans)
     assert (planned.low, planned.high) == rows
 
 
-def test_it_has_no_part_in_steps_without_long_prompts_nor_before_its_kernels_are_compiled() -> None:
+def test_it_has_no_part_in_steps_without_long_prompts_nor_before_its_kernels_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World(4, 2, is_whole=False)
     _, short = world.step([(9, 1), (0, 3)])
     _, long = world.step([LONG], 5)
-    assert world.planner.plan(short, None) is None
-    assert world.planner.plan(long, None) is not None
+    assert world.planner.chunks_of(short) is None
+    assert world.planner.chunks_of(long) == slice(0, 1)
+    monkeypatch.setattr(planner, "_MIN_PAIRS", 2 * LONG[1] ** 2)
+    assert world.planner.chunks_of(long) is None
+    monkeypatch.undo()
     world.kernels.is_ready = False
-    assert world.planner.plan(long, None) is None
+    assert world.planner.chunks_of(long) is None

@@ -2,20 +2,26 @@ import pytest
 
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.step.graph_key import GraphKey, GraphKeys, ladder
+from chairlift.runner.cuda.step.graph_key import GraphKey, GraphKeys, ladder, max_tiles
 
 
-def make_keys(max_running: int, max_model_len: int) -> GraphKeys:
+def make_keys(max_running: int, max_model_len: int, max_step_tokens: int = 4096) -> GraphKeys:
     limits = Limits(
         vocab_size=9, max_model_len=max_model_len, block_size=4, num_blocks=9, max_running=max_running,
-        max_step_tokens=max_running,
+        max_step_tokens=max(max_running, max_step_tokens),
     )  # fmt: skip
     return GraphKeys(limits, has_groups=True, exact=False)
 
 
+def decodes(keys: GraphKeys, count: int, max_context: int = 1) -> GraphKey:
+    key = keys.of(count, count, max_context, 0, count)
+    assert key is not None
+    return key
+
+
 @pytest.mark.parametrize("longest", [3, 48, 64, 65, 300, 512, 5000])
 def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
-    wanted = {(rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), rung)
+    wanted = {(rung, rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), 0, rung)
               for rung in (1, 2, 4, 8) for n in range(1, min(longest, 4096) + 1)}  # fmt: skip
     assert set(make_keys(6, longest).likely) == wanted
 
@@ -23,36 +29,51 @@ def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(lon
 def test_any_number_of_decodes_is_prepared() -> None:
     for max_running in (1, 6, 511, 600, 1024, 3000):
         keys = make_keys(max_running, 100)
-        rungs = {keys.rung(count) for count in range(1, max_running + 1)} - {None}
-        assert {key.num_tokens for key in keys.likely} == rungs
+        assert {decodes(keys, count, 64) for count in range(1, max_running + 1)} <= set(keys.likely)
 
 
 def test_a_step_is_padded_to_the_next_rung_and_not_beyond_the_last() -> None:
-    keys = make_keys(6, 100)
-    assert [keys.rung(count) for count in (1, 3, 17, 512, 513)] == [1, 4, 24, 512, None]
-    assert keys.max_tokens == 512
+    keys = make_keys(6, 100, max_step_tokens=2000)
+    found = [keys.of(count, 1, 1, 1, 1) for count in (1, 3, 17, 512, 513, 1025, 2000, 2049)]
+    assert [key and key.num_tokens for key in found] == [1, 4, 24, 512, 576, 1152, 2048, None]
+    assert keys.max_tokens == 2048
 
 
-def test_samples_are_padded_to_half_of_the_tokens_or_all() -> None:
-    keys, tiling = make_keys(6, 100), choose_tiling(8, 64, True)
-    assert [keys.of(8, num_samples, 40) for num_samples in (0, 4, 5, 8)] == [
-        GraphKey(8, tiling, 4), GraphKey(8, tiling, 4), GraphKey(8, tiling, 8), GraphKey(8, tiling, 8)
-    ]  # fmt: skip
-    assert keys.of(1, 0, 1).num_samples == keys.of(1, 1, 1).num_samples == 1
+def test_samples_are_padded_to_a_power_of_two_and_to_no_more_than_the_tokens() -> None:
+    keys, tiling = make_keys(30, 100), choose_tiling(24, 64, True)
+    found = [keys.of(20, 20, 40, 0, num_samples) for num_samples in (0, 1, 5, 20)]
+    assert found == [GraphKey(24, 24, tiling, 0, num_samples) for num_samples in (1, 1, 8, 24)]
+
+
+def test_rows_without_a_tile_and_samples_of_a_step_with_tiles_are_padded_alike() -> None:
+    keys = make_keys(256, 5000)
+    tiles = max_tiles(1024)
+    assert keys.of(1000, 0, 0, 15, 1) == GraphKey(1024, 16, choose_tiling(16, 1, True), tiles, 16)
+    assert keys.of(1000, 60, 700, 15, 65) == GraphKey(1024, 128, choose_tiling(128, 1024, True), tiles, 128)
+    assert keys.of(3, 1, 700, 1, 1) == GraphKey(4, 4, choose_tiling(4, 1024, True), max_tiles(4), 4)
+
+
+def test_a_step_of_more_tiles_or_samples_than_were_captured_is_not() -> None:
+    keys = make_keys(256, 5000)
+    assert keys.of(1024, 0, 0, max_tiles(1024), 1) is not None
+    assert keys.of(1024, 0, 0, max_tiles(1024) + 1, 1) is None
+    assert keys.of(1024, 1024, 9, 0, 256) is not None
+    assert keys.of(1024, 1024, 9, 0, 257) is None
+
+
+def test_every_number_of_long_chunks_up_to_a_few_finds_its_tiles_captured() -> None:
+    for num_tokens in (64, 500, 1024, 4096):
+        for num_chunks in range(1, 9):
+            each = num_tokens // num_chunks
+            assert num_chunks * -(-each // 64) <= max_tiles(num_tokens)
 
 
 def test_contexts_up_to_a_power_of_two_have_one_key() -> None:
     keys = make_keys(600, 100_000)
-    assert keys.of(1, 1, 513) == keys.of(1, 1, 1024) != keys.of(1, 1, 1025)
+    assert decodes(keys, 1, 513) == decodes(keys, 1, 1024) != decodes(keys, 1, 1025)
 
 
-def test_steps_beyond_512_are_captured_only_where_so_many_decode() -> None:
-    assert ladder(1)[-1] == ladder(512)[-1] == 512
-    assert ladder(513)[-2:] == (512, 576)
-    assert ladder(1000)[-1] == ladder(1024)[-1] == ladder(5000)[-1] == 1024
-
-
-def test_rungs_rise_and_hold_every_number_of_decodes() -> None:
-    for count in range(1, 1025):
+def test_rungs_rise_and_end_with_the_first_that_holds_all_tokens() -> None:
+    for count in range(1, 5000, 7):
         rungs = ladder(count)
-        assert list(rungs) == sorted(set(rungs)) and rungs[-1] >= count
+        assert list(rungs) == sorted(set(rungs)) and [rung >= count for rung in rungs].index(True) == len(rungs) - 1

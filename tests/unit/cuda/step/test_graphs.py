@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from chairlift.runner.cuda.step import graphs
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graphs import Graphs
 from unit.cuda.test_runner import Event_, do, make_runner
@@ -82,11 +83,13 @@ def watch_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_step_is_captured_once_and_then_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     streams, runs = fake(monkeypatch, can_end=True), watch_runs(monkeypatch)
     runner = make_runner()
-    for _ in range(3):
+    for _ in range(4):
         do(runner, (0, 3))
-    assert (runs, streams.num_replayed) == ([4, 4], 3)  # on trial, and captured
+    assert (runs, streams.num_replayed) == ([4, 4, 4], 3)  # at first, the stream's first, and captured
     do(runner, (0, 5))
-    assert (runs, streams.num_replayed) == ([4, 4, 8, 8], 4)
+    assert (runs, streams.num_replayed) == ([4, 4, 4, 8], 3)
+    do(runner, (0, 5))
+    assert (runs, streams.num_replayed) == ([4, 4, 4, 8, 8], 4)
     assert streams.pools == [None, "shared"]
     assert (streams.current, streams.num_made) == ("main", 1)
 
@@ -107,10 +110,26 @@ def test_with_graphs_off_nothing_is_captured_or_replayed(monkeypatch: pytest.Mon
     streams, runs = fake(monkeypatch, can_end=True), watch_runs(monkeypatch)
     runner = make_runner()
     do(runner, (0, 3))
+    do(runner, (0, 3))
     runner.uses_graphs = False
     do(runner, (0, 3))
     do(runner, (0, 5))
-    assert (runs, len(streams.pools), streams.num_replayed) == ([4, 4, 4, 8], 1, 1)
+    assert (runs, len(streams.pools), streams.num_replayed) == ([4, 4, 4, 4, 8], 1, 1)
+
+
+def test_of_many_graphs_those_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams, runs = fake(monkeypatch, can_end=True), watch_runs(monkeypatch)
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 2)
+    runner = make_runner()
+    for count in (2, 2, 3, 3, 2, 5, 5):
+        do(runner, (0, count))
+    assert len(streams.pools) == 3
+    runs.clear()
+    do(runner, (0, 2))
+    do(runner, (0, 5))
+    assert not runs
+    do(runner, (0, 3))
+    assert (runs, len(streams.pools)) == ([4], 4)  # captured again
 
 
 def test_where_a_capture_cannot_be_ended_steps_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +138,8 @@ def test_where_a_capture_cannot_be_ended_steps_go_on_as_before(monkeypatch: pyte
         patch.setattr(Graphs, "_capture", lambda *_: None)
         plain = do(make_runner(), (0, 3), (2, 1))
     runner = make_runner()
-    assert do(runner, (0, 3), (2, 1)) == plain
+    for _ in range(2):
+        assert do(runner, (0, 3), (2, 1)) == plain
     assert (streams.current, streams.num_made) == ("main", 1)
     assert not runner.prepare()
     do(runner, (0, 5))

@@ -97,8 +97,9 @@ def test_rows_behind_the_last_that_no_tile_answers_are_not_walked() -> None:
     assert (both.num_short, both.max_context) == (1, 6)
     alone = HostPart(8, 256, block_size=4).input_of(plan(long))
     assert (alone.num_short, alone.max_context) == (0, 0)
-    behind = HostPart(8, 256, block_size=4).input_of(plan(long, chunk(3, 0, 3, [9])))
-    assert (behind.num_short, behind.max_context) == (count + 3, 3)
+    behind = HostPart(8, 256, block_size=4).input_of(plan(one, long, chunk(3, 0, 3, [9]), chunk(4, 1, 1, [8])))
+    assert (behind.num_short, behind.max_context) == (1, 6)
+    assert behind.tiles.tolist()[-2:] == [[1 + count, 3, 0, 2], [4 + count, 1, 1, 3]]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -24,6 +24,7 @@ from chairlift.runner.machine.to_device import on_host
 
 _ALIGNED = 64  # entries, so that every list begins where any kernel may read it
 _INTS_BYTES = 2**20  # of a plan for a captured step
+_MIN_PAIRS = 2**22  # of queries and keys in prompts, for which FlashInfer pays
 _LISTED = 64  # pages that a program lists in one go
 
 
@@ -54,16 +55,18 @@ class FlashPlanner:
         self._max_padded = max_padded
         self._wrappers: _Wrappers | None = None
 
-    def can_capture(self, step: StepInput) -> bool:
-        return not self._kernels.is_whole or len(step.counts) == step.num_tokens
-
-    def plan(self, step: StepInput, num_padded: int | None) -> FlashPlan | None:
-        """After the step's block tables are sent; None where FlashInfer has no part in it."""
+    def chunks_of(self, step: StepInput) -> slice | None:
+        """The chunks that FlashInfer computes, if any."""
         if not self._kernels.is_ready:
             return None
-        chunks = slice(0, len(step.counts)) if self._kernels.is_whole else _long_chunks(step)
-        if chunks is None:
-            return None
+        return slice(0, len(step.counts)) if self._kernels.is_whole else _long_chunks(step)
+
+    def can_capture(self, step: StepInput) -> bool:
+        """A step with such chunks."""
+        return self._kernels.is_whole and len(step.counts) == step.num_tokens
+
+    def plan(self, step: StepInput, chunks: slice, num_padded: int | None) -> FlashPlan:
+        """After the step's block tables are sent."""
         if self._wrappers is None:
             self._wrappers = _Wrappers(self._kernels, self._pages, self._max_padded)
         lists = page_lists(step, chunks, self._kernels.block_size, num_padded)
@@ -195,8 +198,10 @@ def _space_bytes(kernels: FlashKernels, num_processors: int, max_padded: int) ->
 
 
 def _long_chunks(step: StepInput) -> slice | None:
-    """From the first chunk that is computed in tiles to the last one."""
-    if not len(step.tiles):
+    """From the first chunk that is computed in tiles to the last one, where they are long enough: such a step is not
+    captured."""
+    _, counts, positions, _ = step.tiles.T
+    if counts @ (positions + counts) < _MIN_PAIRS:
         return None
     ends = np.cumsum(step.counts)
     first, last = np.searchsorted(ends, step.tiles[[0, -1], 0], side="right")

@@ -3,8 +3,9 @@
     step input -> block moves -> step memory -> forward, or the graph of its key -> launched step
     launched step -> sampling -> in flight
 
-A step travels in one copy and runs as a captured graph where its shape allows: decodes and short prompts, padded to a
-rung of a ladder. Long prompts run eagerly. Only steps that score a prompt or have a filter without a kernel wait.
+A step travels in one copy and runs as a captured graph, padded to a rung of a ladder, unless it scores a prompt, has
+prompts that FlashInfer computes, or very many short chunks. Only steps that score a prompt or have a filter without a
+kernel wait.
 
 Always: step inputs are carried out in order on one stream. Knows nothing of plans or requests.
 """
@@ -17,7 +18,7 @@ from torch import Tensor
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.exact import scores as exact_scores
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
-from chairlift.runner.cuda.flashinfer.planner import FlashPlan, FlashPlanner
+from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.sampling.sampler import CudaSampler, mask_rows
 from chairlift.runner.cuda.step.columns import Words
@@ -28,7 +29,6 @@ from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_ba
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.cuda.step.memory import StepMemory, pinned_ring
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.machine.to_device import to_device
 from chairlift.runner.model import Decoder
 from chairlift.runner.sampling.scores import measure
 from chairlift.runner.torch.step_result import Scores, score_prompts
@@ -56,7 +56,7 @@ class DevicePart:
         self._memory = memory = StepMemory(self.num_rows + 1, width, most, device)
         self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_tokens)
         self._forward = Forward(self._model, kv, memory)
-        self._graphs = Graphs(self._forward, memory, self._keys.max_tokens, limits.vocab_size)
+        self._graphs = Graphs(self._forward, memory, self._keys.max_samples, limits.vocab_size)
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
         self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens
 
@@ -79,17 +79,21 @@ class DevicePart:
         mask_rows(logits, tokens[:1].int(), tokens.new_empty(1, -(-logits.shape[1] // 32), dtype=torch.int32))
 
     def _compute(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> LaunchedStep:
-        num_padded = self._rung(step)
-        self._memory.send(step, num_padded)
-        planned = self._planner.plan(step, num_padded) if self._planner else None
+        planner = self._planner
+        chunks = planner.chunks_of(step) if planner else None
+        key = None
+        if not len(step.prompt_spans) and (planner is None or chunks is None or planner.can_capture(step)):
+            max_context = step.max_context if chunks is None else 1  # FlashInfer splits as it likes
+            key = self._keys.of(step.num_tokens, step.num_short, max_context, len(step.tiles), step.num_samples)
+        self._memory.send(step, key)
+        planned = planner.plan(step, chunks, key and key.num_tokens) if planner and chunks else None
         prompt_scores: list[Scores] = []
-        if num_padded is None:
-            hidden = self._hidden(step, planned)
+        if key is None:
+            tiling = self._keys.tiling_of(step.num_short, step.max_context)
+            hidden = self._forward.hidden(step.num_tokens, step.num_short, tiling, planned)
             prompt_scores = score_prompts(step.prompt_targets(), hidden, self._model, self._measure)
             logits, tokens = self._forward.choose(hidden, step.num_samples)
         else:
-            # FlashInfer splits as it likes.
-            key = self._keys.of(num_padded, step.num_samples, 1 if planned is not None else step.max_context)
             logits, tokens = (self._graphs if uses_graphs else self._forward).run(key, planned)
         if on_logits is not None:
             on_logits(logits[: step.num_samples])
@@ -103,21 +107,5 @@ class DevicePart:
         """Launches what `capture_one` captures, for each tiling: a step of one token, which has kernels of its own, and
         one of several."""
         for key in {(key.tiling, key.num_tokens == 1): key for key in self._keys.likely}.values():
-            with self._memory.padding(key.num_tokens):
+            with self._memory.padding(key):
                 self._forward.run(key, None)
-
-    def _rung(self, step: StepInput) -> int | None:
-        """The number of tokens with padding of a captured step; None: it is not captured."""
-        if len(step.tiles) or len(step.prompt_spans):
-            return None
-        if self._planner is not None and not self._planner.can_capture(step):
-            return None
-        return self._keys.rung(max(step.num_tokens, step.num_samples))
-
-    def _hidden(self, step: StepInput, planned: FlashPlan | None) -> Tensor:
-        """Of a step that is not captured."""
-        tiles = None
-        if len(step.tiles) and planned is None:  # else FlashInfer computes them
-            tiles = to_device(step.tiles, self._device)
-        tiling = self._keys.tiling_of(step.num_short, step.max_context)
-        return self._forward.hidden(step.num_tokens, step.num_short, tiling, tiles, planned)

@@ -30,13 +30,11 @@ class Forward:
 
     def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """A step that is captured or could be -> (logits, tokens) of its samples."""
-        hidden = self.hidden(key.num_tokens, key.num_tokens, key.tiling, None, planned)
+        hidden = self.hidden(key.num_tokens, key.num_short, key.tiling, planned)
         return self.choose(hidden, key.num_samples)
 
-    def hidden(
-        self, num_tokens: int, num_short: int, tiling: Tiling, tiles: Tensor | None, planned: FlashPlan | None
-    ) -> Tensor:
-        """What the head reads, of every token; num_short: rows up to the last that is computed by itself."""
+    def hidden(self, num_tokens: int, num_short: int, tiling: Tiling, planned: FlashPlan | None) -> Tensor:
+        """What the head reads, of every token; num_short: rows in front that no tile answers."""
         columns, last = self._memory.columns, self._memory.last
         known, refs, positions, slots, table_rows, _, _, short = columns[:, :num_tokens]
         tokens = torch.empty(num_tokens, dtype=torch.int64, device=last.device)
@@ -46,6 +44,7 @@ class Forward:
         if planned is not None and planned.high - planned.low < num_tokens:
             short = positions.clone()
             short[planned.low : planned.high] = -1
+        tiles = self._memory.tiles if planned is None and len(self._memory.tiles) else None
         batch = CudaBatch.of(
             tokens, positions, slots, self._memory.tables, table_rows, tiling, short[:num_short], tiles, planned
         )

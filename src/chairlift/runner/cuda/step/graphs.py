@@ -1,10 +1,14 @@
 """Captured steps: all launches of a step as one.
 
+A step runs kernel by kernel when its key comes first, which loads what it needs, and is captured when it comes again:
+capturing takes as long as launching. Of many graphs the ones that were used last are kept.
+
 Always: a step comes out the same whether it is captured or not. Graphs share their memory, and the logits: they are
 read before the next one runs. Capturing ends for good where memory runs out.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,6 +23,7 @@ from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.torch.runner import failure
 
+MAX_GRAPHS = 384
 _log = logging.getLogger(__name__)
 
 Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and tokens
@@ -28,7 +33,8 @@ class Graphs:
     def __init__(self, forward: Forward, memory: StepMemory, max_samples: int, vocab_size: int) -> None:
         self._forward = forward
         self._memory = memory
-        self._captured: dict[GraphKey, Graph] = {}
+        self._captured: OrderedDict[GraphKey, Graph] = OrderedDict()  # the one used last is last
+        self._tried: set[GraphKey] = set()  # run before
         self._can_capture = True
         self._pool: Any = None  # of memory
         self._side: torch.cuda.Stream | None = None  # on which they are captured
@@ -36,11 +42,13 @@ class Graphs:
         self._logits = torch.empty(max_samples, vocab_size, dtype=torch.float32, device=memory.last.device)
 
     def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
-        """(logits, tokens) of the step that is in the memory. It is captured first if none with this key was."""
-        if key not in self._captured and self._can_capture:
+        """(logits, tokens) of the step that is in the memory."""
+        if key not in self._captured and self._can_capture and key in self._tried:
             self._capture(key, planned)
         if key not in self._captured:
+            self._tried.add(key)
             return self._forward.run(key, planned)
+        self._captured.move_to_end(key)
         graph, logits, tokens = self._captured[key]
         graph.replay()
         return logits, tokens
@@ -61,14 +69,17 @@ class Graphs:
         side = self._side = self._side or torch.cuda.Stream()
         try:
             # Around the capture too: where that cannot be ended, torch would stay on its stream.
-            with self._memory.padding(key.num_tokens), _beside(stream, side):
-                self._forward.run(key, planned)  # on trial: what is made on first use cannot be captured
+            with self._memory.padding(key), _beside(stream, side):
+                if key not in self._tried or not self._captured:
+                    self._forward.run(key, planned)  # what is made on first use, on a stream too, cannot be captured
                 graph = torch.cuda.CUDAGraph()
                 with _capturing(graph, self._pool):
                     logits, tokens = self._forward.run(key, planned)
                     self._logits[: key.num_samples].copy_(logits)
             self._pool = self._pool or graph.pool()
             self._captured[key] = (graph, self._logits[: key.num_samples], tokens)
+            if len(self._captured) > MAX_GRAPHS:
+                self._captured.popitem(last=False)
         except RuntimeError as error:
             self._can_capture = False
             _log.warning("no more steps are captured: %s", failure(error))

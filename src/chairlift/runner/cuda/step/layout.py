@@ -9,7 +9,8 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.runner.cuda.step.columns import NUM_COLUMNS, Columns, Words
 from chairlift.runner.cuda.step.request_rows import Arrivals, RequestRows, Updates
 
-# A prompt chunk with more pairs of queries and keys is computed by tiles of queries, not row by row.
+# Where a prompt chunk has more pairs of queries and keys, it and all that follow the decodes are computed by tiles of
+# queries, not row by row.
 MAX_ROW_PAIRS = 64 * 256
 QUERIES = 64  # of a tile, which is one program's
 _NOTHING = np.zeros(0, np.int32)
@@ -57,6 +58,13 @@ def _decodes(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, notes:
     return [tokens, refs, positions, slots, indices, np.arange(num, dtype=np.int32), indices, np.ones(num, np.int32)]
 
 
+def _num_short(chunks: Sequence[Chunk]) -> int:
+    """Of the chunks those that are computed row by row: all, or the single tokens in front."""
+    if not any(c.count > 1 and c.count * (c.start + c.count) > MAX_ROW_PAIRS for c in chunks):
+        return len(chunks)
+    return next(index for index, chunk in enumerate(chunks) if chunk.count > 1)
+
+
 def _chunks(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, low: int, notes: Notes) -> list[Words]:
     """The same of any chunks; low: the row of the step with which they begin."""
     first = low
@@ -66,7 +74,8 @@ def _chunks(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, low: in
     logit_rows: list[int] = []
     sample_rows: list[int] = []
     blocks: list[int] = []  # of each token
-    for chunk in chunks:
+    num_short = _num_short(chunks)
+    for index, chunk in enumerate(chunks):
         row = rows.of(chunk.request, notes.arrivals)
         rows.fill(row, chunk.blocks, chunk.num_blocks, notes.updates)
         start, count = chunk.start, chunk.count
@@ -79,7 +88,7 @@ def _chunks(chunks: Sequence[Chunk], rows: RequestRows, block_size: int, low: in
             refs += [*[-1] * (count - 1), row]
         table_rows += [row] * count
         blocks += [chunk.blocks[i // block_size] for i in range(start, end)]
-        if count > 1 and count * end > MAX_ROW_PAIRS:
+        if index >= num_short:
             notes.tiles.extend((low + i, min(QUERIES, count - i), start + i, row) for i in range(0, count, QUERIES))
         low += count
         for request in chunk.samples:

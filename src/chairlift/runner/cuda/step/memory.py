@@ -1,7 +1,9 @@
-"""What a step reads on the device: its own columns (columns.py), and block tables and last sampled tokens, which stay.
+"""What a step reads on the device: its own columns (columns.py) and tiles of queries, and block tables and last sampled
+tokens, which stay.
 
-Always: the columns are those of the step that is being launched and travel as one piece. Padding has position -1 and
-slot -1 and touches nothing but the last row of the sampled tokens, which no request has.
+Always: columns and tiles are those of the step that is being launched and travel as one piece; where they lie depends
+on their numbers alone. Padding has position -1 and slot -1 and touches nothing but the last row of the sampled tokens,
+which no request has; a tile of padding has no queries.
 """
 
 from collections.abc import Iterator
@@ -13,10 +15,12 @@ import torch
 from torch import Tensor
 
 from chairlift.runner.cuda.step.columns import FILLERS, NUM_COLUMNS
+from chairlift.runner.cuda.step.graph_key import GraphKey, max_tiles
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import on_host, to_device
 
 _NUM_PIECES = 4  # more than steps in flight
+_TILE_WIDTH = 4  # words of a tile
 
 
 class StepMemory:
@@ -24,43 +28,53 @@ class StepMemory:
         self._device = device
         self.tables = torch.zeros(num_rows, table_width, dtype=torch.int32, device=device)
         self.last = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        size = NUM_COLUMNS * _aligned(max_tokens)
+        size = NUM_COLUMNS * _aligned(max_tokens) + _TILE_WIDTH * max(max_tiles(max_tokens), max_tokens)
         self._space = torch.zeros(size, dtype=torch.int32, device=device)
         self._pinned = pinned_ring(size, torch.int32, device)
-        self.columns = _columns(self._space, max_tokens)  # [NUM_COLUMNS, at least as many as the step has]
+        # [NUM_COLUMNS, at least as many as the step has], [tiles, _TILE_WIDTH]
+        self.columns, self.tiles = _cut(self._space, max_tokens, 0)
 
-    def send(self, step: StepInput, num_padded: int | None) -> None:
-        """num_padded: tokens with padding, in a step that has any."""
-        count = num_padded or max(step.num_tokens, step.num_samples)
-        pinned = _columns(next(self._pinned), count)
-        view = pinned.numpy()
+    def send(self, step: StepInput, key: GraphKey | None) -> None:
+        """key: with which numbers of tokens and tiles, padding included; None: its own."""
+        count = key.num_tokens if key is not None else max(step.num_tokens, step.num_samples)
+        num_tiles = key.num_tiles if key is not None else len(step.tiles)
+        pinned = next(self._pinned)
+        columns, tiles = (part.numpy() for part in _cut(pinned, count, num_tiles))
         for place, (values, filler) in enumerate(zip(step.columns, FILLERS, strict=True)):
-            view[place, : len(values)] = values
-            view[place, len(values) :] = filler
-        self.columns = _columns(self._space, count).copy_(pinned, non_blocking=True)
+            columns[place, : len(values)] = values
+            columns[place, len(values) :] = filler
+        tiles[: len(step.tiles)] = step.tiles
+        tiles[len(step.tiles) :] = 0
+        used = columns.size + tiles.size
+        self._space[:used].copy_(pinned[:used], non_blocking=True)
+        self.columns, self.tiles = _cut(self._space, count, num_tiles)
         if len(step.updates):
             moves = to_device(step.updates.astype(np.int64), self._device)
             self.tables[moves[:, 0], moves[:, 1]] = moves[:, 2].int()
 
     @contextmanager
-    def padding(self, num_tokens: int) -> Iterator[None]:
+    def padding(self, key: GraphKey) -> Iterator[None]:
         """A step of padding alone, in the place of the one that is being launched."""
-        before = self.columns
-        self.columns = _columns(self._space, num_tokens)
-        kept = self.columns.clone()
+        before = self.columns, self.tiles
+        self.columns, self.tiles = _cut(self._space, key.num_tokens, key.num_tiles)
+        space = self._space[: self.columns.numel() + self.tiles.numel()]
+        kept = space.clone()
         for place, filler in enumerate(FILLERS):
             self.columns[place].fill_(filler)
+        self.tiles.fill_(0)
         try:
             yield
         finally:
-            self.columns.copy_(kept)
-            self.columns = before
+            space.copy_(kept)
+            self.columns, self.tiles = before
 
 
-def _columns(memory: Tensor, count: int) -> Tensor:
-    """With at least so many rows."""
+def _cut(memory: Tensor, count: int, num_tiles: int) -> tuple[Tensor, Tensor]:
+    """(columns of at least so many rows, tiles)"""
     count = _aligned(count)
-    return memory[: NUM_COLUMNS * count].view(NUM_COLUMNS, count)
+    low = NUM_COLUMNS * count
+    tiles = memory[low : low + _TILE_WIDTH * num_tiles].view(num_tiles, _TILE_WIDTH)
+    return memory[:low].view(NUM_COLUMNS, count), tiles
 
 
 def _aligned(count: int) -> int:
