@@ -88,7 +88,7 @@ class Event:
     def synchronize(self): ...
 
 def capture(graphs, key, planned):
-    with graphs._memory.padding(key.num_tokens):
+    with graphs._memory.padding(key):
         graphs._captured[key] = Graph, *graphs._forward.run(key, planned)
 
 class Graph:
