@@ -14,6 +14,7 @@ from chairlift.runner.machine import hardware
 
 GIB = 2**30
 MIB = 2**20
+_MOST_CAPTURED = 512  # tokens
 
 
 @dataclass
@@ -43,16 +44,19 @@ class FakeGpu:
 
 @dataclass
 class FakeGpuRunner:
-    """Takes memory as a real one does: its own, of the largest step so far, and of each captured one."""
+    """Takes memory as a real one does: its own, of the largest step so far, and of each captured one. Small steps are
+    captured when they come again."""
 
     gpu: FakeGpu
     limits: Limits
     token_bytes: int = MIB
     sample_bytes: int = 0
-    graph_bytes: int = 0
+    graph_bytes: int = 0  # of decodes
+    mixed_bytes: int = 0  # more with prompts
     depth: int = 1
     plans: list[StepPlan] = field(default_factory=list)
-    graphs: set[int] = field(default_factory=set)
+    tried: set[int] = field(default_factory=set)
+    graphs: dict[int, int] = field(default_factory=dict)  # tokens -> bytes
 
     def submit(self, plan: StepPlan) -> None:
         num_samples = sum(len(chunk.samples) for chunk in plan.chunks)
@@ -62,15 +66,17 @@ class FakeGpuRunner:
             raise RunnerFull("CUDA out of memory")
         self.plans.append(plan)
         self.gpu.cached = max(self.gpu.cached, need)
-        if plan.num_decodes == len(plan.chunks) and plan.num_tokens not in self.graphs:
-            self.graphs.add(plan.num_tokens)
-            self.gpu.taken += self.graph_bytes
+        num_tokens = plan.num_tokens
+        if num_tokens in self.tried and num_tokens <= _MOST_CAPTURED and num_tokens not in self.graphs:
+            self.graphs[num_tokens] = self.graph_bytes + self.mixed_bytes * (plan.num_decodes < len(plan.chunks))
+            self.gpu.taken += self.graphs[num_tokens]
+        self.tried.add(num_tokens)
 
     def collect(self) -> StepResult:
         return StepResult(0, ())
 
     def __del__(self) -> None:
-        self.gpu.taken -= self.graph_bytes * len(self.graphs)
+        self.gpu.taken -= sum(self.graphs.values())
 
 
 def maker(gpu: FakeGpu, made: list[Limits], **sizes: int) -> Callable[[Limits], FakeGpuRunner]:

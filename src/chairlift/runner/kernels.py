@@ -12,6 +12,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels, why_not_flashinfer
 from chairlift.runner.cuda.start.toolchain import why_not_triton_compiles
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.machine import hardware
 from chairlift.runner.machine.instructions import why_not_native
@@ -160,12 +161,13 @@ def make_ops(kernels: str, threads: int, exact: bool = False) -> Ops:
 
 def make_runner(
     kernels: str, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-    exact: bool = False, matchers: Matchers | None = None,
+    exact: bool = False, matchers: Matchers | None = None, max_graphs: int = MAX_GRAPHS,
 ) -> Runner:  # fmt: skip
+    """max_graphs: captured steps that are kept, where steps are captured."""
     if kernels == "triton":
         from chairlift.runner.cuda.runner import CudaRunner
 
-        return CudaRunner(model, kv, device, limits, flash, exact, matchers)
+        return CudaRunner(model, kv, device, limits, flash, exact, matchers, max_graphs)
     if kernels == "native":
         from chairlift.runner.native.ops import NativeOps
         from chairlift.runner.native.tape import TapedDecoder

@@ -31,7 +31,7 @@ from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.sampling.sampler import CudaSampler
 from chairlift.runner.cuda.step.batch import CudaBatch
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import GraphKeys
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.kv_cache import KvCache
@@ -204,9 +204,9 @@ def test_so_it_does_when_memory_runs_out_anywhere_in_a_step(monkeypatch: pytest.
     assert got == want
 
 
-def make_runner(limits: Limits = LIMITS, model: Any = None) -> CudaRunner:
+def make_runner(limits: Limits = LIMITS, model: Any = None, max_graphs: int = MAX_GRAPHS) -> CudaRunner:
     kv = KvCache(CONFIG, limits.num_blocks, limits.block_size, torch.float32, CPU)
-    return CudaRunner(model or Pairs(), kv, CPU, limits)
+    return CudaRunner(model or Pairs(), kv, CPU, limits, max_graphs=max_graphs)
 
 
 def do(runner: CudaRunner, *spans: tuple[int, int]) -> list[int]:

@@ -26,6 +26,7 @@ from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import RunnerFailed
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.step.device import DevicePart, OnLogits
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.cuda.step.host import HostPart
 from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep
 from chairlift.runner.cuda.step.layout import MAX_ROW_PAIRS
@@ -54,12 +55,13 @@ class CudaRunner:
 
     def __init__(
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-        exact: bool = False, matchers: Matchers | None = None,
+        exact: bool = False, matchers: Matchers | None = None, max_graphs: int = MAX_GRAPHS,
     ) -> None:  # fmt: skip
-        """exact: the model's operations are. matchers: for structured answers."""
+        """exact: the model's operations are. matchers: for structured answers. max_graphs: captured steps that are
+        kept."""
         if limits.max_drafts:
             raise InvalidConfig("drafts are not checked on a GPU")
-        self.device = DevicePart(model, kv, device, limits, flash, exact)
+        self.device = DevicePart(model, kv, device, limits, flash, exact, max_graphs)
         self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size)
         self._matchers = matchers
         self._steps: deque[_Step] = deque()

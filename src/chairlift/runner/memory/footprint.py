@@ -13,9 +13,9 @@ tensors from free ones and never joins two. So all pieces count for which no ear
 from chairlift.config.model import ModelConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.step.columns import NUM_COLUMNS
-from chairlift.runner.cuda.step.graph_key import ladder
-from chairlift.runner.memory.measure import NUM_GRAPHS, Footprint, largest_count
+from chairlift.runner.cuda.step.columns import NUM_COLUMNS, TILE_WIDTH
+from chairlift.runner.cuda.step.graph_key import ladder, max_samples, max_tiles
+from chairlift.runner.memory.measure import Footprint, largest_count, num_fitting, with_step
 
 _MIB = 2**20
 _SMALL = 22 * _MIB  # torch's pieces for small tensors
@@ -23,7 +23,7 @@ _SMALL = 22 * _MIB  # torch's pieces for small tensors
 LOADING_CODE = 128 * _MIB
 _STEP_CODE = 100 * _MIB
 _GRAPH_CODE = 100 * _MIB
-_GRAPH_LAYER = 20 * 2**10  # of a captured step, for each layer
+_GRAPH_LAYER = 34 * 2**10  # of a captured step with prompts, for each layer
 
 
 def estimate_footprint(config: ModelConfig, limits: Limits, itemsize: int, room: int) -> Footprint:
@@ -32,7 +32,10 @@ def estimate_footprint(config: ModelConfig, limits: Limits, itemsize: int, room:
     while num_tokens > 1 and activation_bytes(config, limits, num_tokens, itemsize) > room // 2:
         num_tokens //= 2
     activations = activation_bytes(config, limits, num_tokens, itemsize)
-    return Footprint(activations, _graph_bytes(config, limits, num_tokens, itemsize), num_tokens)
+    each = config.num_layers * _GRAPH_LAYER
+    num_graphs = num_fitting(room, each)
+    shared = _shared_bytes(config, with_step(limits, num_tokens), itemsize)
+    return Footprint(activations, shared + num_graphs * each, num_tokens, num_graphs)
 
 
 def activation_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: int) -> int:
@@ -43,10 +46,16 @@ def activation_bytes(config: ModelConfig, limits: Limits, num_tokens: int, items
 def step_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: int) -> int:
     """Of a step at the end of the context with as many samples as may share it."""
     num_samples = min(limits.max_running, num_tokens)
+    return _bytes_with_logits(config, limits, num_tokens, num_samples, itemsize, num_logits=3)
+
+
+def _bytes_with_logits(
+    config: ModelConfig, limits: Limits, num_tokens: int, num_samples: int, itemsize: int, num_logits: int
+) -> int:
     pieces = _layer_pieces(config, limits, num_tokens, num_samples, itemsize)
     logits = _rounded(4 * num_samples * config.vocab_size)
-    num_fitting = sum(piece // logits for piece in pieces)
-    return sum(pieces) + max(0, 3 - num_fitting) * logits
+    num_free = sum(piece // logits for piece in pieces)
+    return sum(pieces) + max(0, num_logits - num_free) * logits
 
 
 def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int) -> list[int]:
@@ -66,17 +75,16 @@ def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_deco
 def _kept_bytes(config: ModelConfig, limits: Limits) -> int:
     """Held by the runner all the time."""
     tables = 4 * (2 * limits.max_running + 16) * -(-limits.max_model_len // limits.block_size)
-    most = ladder(limits.max_running)[-1]  # tokens of a captured step
-    columns = 4 * NUM_COLUMNS * max(limits.max_step_tokens, most)
-    return max(_SMALL, tables + columns) + _rounded(4 * most * config.vocab_size)
+    most = max(limits.max_step_tokens, ladder(limits)[-1])
+    words = NUM_COLUMNS * most + TILE_WIDTH * max(most, max_tiles(most))
+    return max(_SMALL, tables + 4 * words) + _rounded(4 * max_samples(limits) * config.vocab_size)
 
 
-def _graph_bytes(config: ModelConfig, limits: Limits, num_tokens: int, itemsize: int) -> int:
-    """The largest captured step keeps its memory, and the others share it."""
-    count = min(limits.max_running, num_tokens, ladder(limits.max_running)[-1])
-    layer = sum(_layer_pieces(config, limits, count, count, itemsize))
-    logits = 4 * count * config.vocab_size
-    return _GRAPH_CODE + layer + logits + (NUM_GRAPHS + 1) * config.num_layers * _GRAPH_LAYER
+def _shared_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
+    """What captured steps share: the memory of the largest. Its logits are copied to those that the runner keeps."""
+    num_tokens = ladder(limits)[-1]
+    num_samples = min(num_tokens, max_samples(limits))
+    return _GRAPH_CODE + _bytes_with_logits(config, limits, num_tokens, num_samples, itemsize, num_logits=1)
 
 
 def _rounded(num_bytes: int) -> int:

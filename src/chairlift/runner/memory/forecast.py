@@ -20,8 +20,8 @@ from chairlift.runner.machine.devices import DeviceSpec
 from chairlift.runner.memory.budget import Budget, check_weights, gib
 from chairlift.runner.memory.footprint import LOADING_CODE, estimate_footprint, step_bytes
 from chairlift.runner.memory.gpu import SHARE
-from chairlift.runner.memory.measure import largest_count
-from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool, with_step
+from chairlift.runner.memory.measure import largest_count, with_step
+from chairlift.runner.memory.sizing import limits_without_pool, lowered, with_pool
 from chairlift.runner.weights.quantize import kept_bytes, pick_quantize
 
 _BF16, _FP8 = (8, 0), (8, 9)  # the first GPUs that have them

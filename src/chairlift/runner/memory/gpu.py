@@ -13,10 +13,10 @@ from chairlift.config.model import ModelConfig
 from chairlift.config.tensors import weight_bytes
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget, check_weights
-from chairlift.runner.memory.measure import measure_footprint
-from chairlift.runner.memory.sizing import with_step
+from chairlift.runner.memory.measure import measure_footprint, with_step
 
 SHARE = 0.9  # of the memory, by default
 _log = logging.getLogger(__name__)
@@ -38,8 +38,9 @@ class GpuMemory:
         need = weight_bytes(config, dtype.itemsize, 1 if is_rounded else dtype.itemsize)
         check_weights(need, self._total, self._others, self.share, f"{smaller}a smaller model or --device cpu")
 
-    def measure(self, make: Callable[[Limits], Runner], limits: Limits) -> tuple[Budget, Limits]:
-        """After loading: the budget without a cache, and limits with a step that leaves room for one."""
+    def measure(self, make: Callable[[Limits], Runner], limits: Limits) -> tuple[Budget, Limits, int]:
+        """After loading: the budget without a cache, limits with a step that leaves room for one, and the number of
+        captured steps that there is room for."""
         self._release()
         weights = max(0, self._used() - self._others)
         room = int(self.share * self._total) - self._others - weights
@@ -53,7 +54,13 @@ class GpuMemory:
                 "--max-model-len for larger ones",
                 limits.max_step_tokens, limits.max_model_len, fitting.max_step_tokens,
             )  # fmt: skip
-        return budget, fitting
+        if footprint.num_graphs < MAX_GRAPHS:
+            _log.warning(
+                "there is memory for %d captured steps instead of %d: others are launched kernel by kernel and slower; "
+                "raise --memory for more",
+                footprint.num_graphs, MAX_GRAPHS,
+            )  # fmt: skip
+        return budget, fitting, footprint.num_graphs
 
     def _used(self) -> int:
         return self._total - hardware.free_memory(self._device)

@@ -1,21 +1,26 @@
 """The memory that serving takes of a GPU beside weights and KV cache, measured.
 
 Runs the largest step that the limits allow, and some captured ones, on a runner with a cache of one block, and takes
-the difference in use of the device. Knows nothing else of the device.
+the difference in use of the device. The first captured step brings the memory that all of them share. Knows nothing
+else of the device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Runner, RunnerFull
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.start.synthetic_steps import GREEDY, run, synthetic_step
 
 _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)  # samples that take most memory
-_FEW = (1, 2, 4)  # requests of small captured steps: any further one adds as much as each of these
-NUM_GRAPHS = 256  # expected in the end, beside the largest
+# Small captured steps: any further one adds as much as one of these.
+_FEW = (1, 2, 4)  # decodes
+_PROMPTS = (200, 264, 328)  # tokens beside a decode
+_TIMES = 2  # that a step comes until it is captured
+_GRAPHS_PART = 10  # of the room: a tenth
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class Footprint:
     activations: int  # bytes
     graphs: int
     num_tokens: int  # of the largest step that fits
+    num_graphs: int  # captured steps that fit
 
 
 def measure_footprint(
@@ -38,31 +44,55 @@ def measure_footprint(
         if num_tokens == 1:
             raise RunnerFull("not even a step of one token fits")
         num_tokens //= 2
+        del runner
         release()
+        runner = make(with_step(tiny, num_tokens))
     activations = used() - before
     release()  # graphs are measured without spare memory
     bare = used()
-    has_graph = _can_run(runner, _decodes(tiny, min(limits.max_running, num_tokens)))
+    most, *groups = _captured(tiny, num_tokens)
+    has_graph = _can_capture(runner, most)
     release()
-    largest = used()
-    few = [count for count in _FEW if count < min(limits.max_running, num_tokens)]
-    has_graph = has_graph and all(_can_run(runner, _decodes(tiny, count)) for count in few)
-    release()
-    each = (used() - largest) // max(1, len(few))
-    return Footprint(activations, (largest - bare + NUM_GRAPHS * each) * has_graph, num_tokens)
+    shared = used() - bare
+    each = 0
+    for plans in groups:
+        before = used()
+        has_graph = has_graph and _can_capture(runner, plans)
+        release()
+        each = max(each, (used() - before) // max(1, len(plans)))
+    num_graphs = num_fitting(room, each) * has_graph
+    return Footprint(activations, shared * has_graph + num_graphs * each, num_tokens, num_graphs)
+
+
+def num_fitting(room: int, graph_bytes: int) -> int:
+    """Captured steps that take no more than their part of the room."""
+    return min(MAX_GRAPHS, max(0, room) // _GRAPHS_PART // max(1, graph_bytes))
 
 
 def steps(limits: Limits) -> list[StepPlan]:
     """The steps that `measure_footprint` runs where memory is not short."""
     num_tokens = largest_count(limits)
+    return [largest_step(limits, num_tokens), *(plan for plans in _captured(limits, num_tokens) for plan in plans)]
+
+
+def _captured(limits: Limits, num_tokens: int) -> tuple[list[StepPlan], list[StepPlan], list[StepPlan]]:
+    """(the most decodes, few of them, prompts): as far as the limits allow."""
     most = min(limits.max_running, num_tokens)
-    counts = [most, *(count for count in _FEW if count < most)]
-    return [largest_step(limits, num_tokens), *(_decodes(limits, count) for count in counts)]
+    last = [(limits.max_model_len - 1, 1)] * (limits.max_running > 1)
+    lengths = [count for count in _PROMPTS if count < min(num_tokens, limits.max_model_len)]
+    prompts = [synthetic_step([*last, (0, count)], limits, len(last), GREEDY) for count in lengths]
+    return [_decodes(limits, most)], [_decodes(limits, count) for count in _FEW if count < most], prompts
 
 
 def largest_count(limits: Limits) -> int:
     """Tokens of the largest step that the limits allow."""
     return min(limits.max_step_tokens, limits.max_running * limits.max_model_len)
+
+
+def with_step(limits: Limits, num_tokens: int) -> Limits:
+    """With steps of so many tokens, but at least one for each running request."""
+    num_tokens = max(num_tokens, limits.max_running)
+    return limits if num_tokens >= largest_count(limits) else replace(limits, max_step_tokens=num_tokens)
 
 
 def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
@@ -81,6 +111,10 @@ def largest_step(limits: Limits, num_tokens: int) -> StepPlan:
 def _decodes(limits: Limits, count: int) -> StepPlan:
     """One of them at the end of the context."""
     return synthetic_step([(0, 1)] * (count - 1) + [(limits.max_model_len - 1, 1)], limits, count, GREEDY)
+
+
+def _can_capture(runner: Runner, plans: Sequence[StepPlan]) -> bool:
+    return all(_can_run(runner, plan) for plan in plans for _ in range(_TIMES))
 
 
 def _can_run(runner: Runner, plan: StepPlan) -> bool:

@@ -11,7 +11,6 @@ from chairlift.config.source import Source
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.runner.machine import hardware
-from chairlift.runner.memory.measure import largest_count
 
 _MIB = 2**20
 _EMBEDDED_KV_BYTES = 256 * _MIB
@@ -64,12 +63,6 @@ def lowered(limits: Limits, wanted: int) -> str | None:
         f"max_model_len is {limits.max_model_len} instead of {wanted}: the KV cache holds no more; "
         "--kv-memory, --num-blocks or, on a GPU, --memory makes it larger"
     )
-
-
-def with_step(limits: Limits, num_tokens: int) -> Limits:
-    """With steps of so many tokens, but at least one for each running request."""
-    num_tokens = max(num_tokens, limits.max_running)
-    return limits if num_tokens >= largest_count(limits) else replace(limits, max_step_tokens=num_tokens)
 
 
 def num_host_blocks(settings: Settings, limits: Limits, block_bytes: int) -> int:

@@ -18,6 +18,7 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost, Runner, RunnerFailed, RunnerFull
 from chairlift.core.step_times import StepTimes
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.fingerprint import fingerprint
 from chairlift.runner.hooks import ShowsLogits
 from chairlift.runner.kernels import (
@@ -114,17 +115,18 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         del tensors  # unmaps the file
         wait_for_kernels()
 
-        def make(limits: Limits, num_host_blocks: int = 0) -> Runner:
+        def make(limits: Limits, num_host_blocks: int = 0, max_graphs: int = MAX_GRAPHS) -> Runner:
             if target is not None:
                 from chairlift.runner.mindspore.runner import make_runner as make_mindspore_runner
 
                 return make_mindspore_runner(model, target, limits, num_host_blocks, matchers)
             kv = KvCache(config, limits.num_blocks, limits.block_size, kv_dtype, device, num_host_blocks)
-            return make_runner(kernels, model, kv, device, limits, flash, settings.exact, matchers)
+            return make_runner(kernels, model, kv, device, limits, flash, settings.exact, matchers, max_graphs)
 
         budget = num_fitting = None
+        max_graphs = MAX_GRAPHS
         if gpu is not None:
-            budget, limits = gpu.measure(make, limits)
+            budget, limits, max_graphs = gpu.measure(make, limits)
             if settings.num_blocks is None and settings.kv_memory is None:
                 num_fitting = budget.num_blocks_within(
                     gpu.share, block_bytes, limits, num_tensors=2 * config.num_layers
@@ -134,7 +136,7 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig) -> Load
         if (line := lowered(limits, wanted)) is not None:
             _log.warning(line)
         num_host = num_host_blocks(settings, limits, block_bytes)
-        runner = make(limits, num_host)
+        runner = make(limits, num_host, max_graphs)
         warm_up(runner, limits, has_shapes=kernels not in ("native", "mindspore"))
         assert isinstance(runner, ShowsLogits)
         own_fingerprint = fingerprint(runner, limits) if settings.exact else None

@@ -2,15 +2,18 @@ import pytest
 
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import choose_tiling
-from chairlift.runner.cuda.step.graph_key import GraphKey, GraphKeys, ladder, max_tiles
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys, ladder, max_tiles
 
 
-def make_keys(max_running: int, max_model_len: int, max_step_tokens: int = 4096) -> GraphKeys:
-    limits = Limits(
+def make_limits(max_running: int, max_model_len: int, max_step_tokens: int = 4096) -> Limits:
+    return Limits(
         vocab_size=9, max_model_len=max_model_len, block_size=4, num_blocks=9, max_running=max_running,
         max_step_tokens=max(max_running, max_step_tokens),
     )  # fmt: skip
-    return GraphKeys(limits, has_groups=True, exact=False)
+
+
+def make_keys(max_running: int, max_model_len: int, max_step_tokens: int = 4096) -> GraphKeys:
+    return GraphKeys(make_limits(max_running, max_model_len, max_step_tokens), has_groups=True, exact=False)
 
 
 def decodes(keys: GraphKeys, count: int, max_context: int = 1) -> GraphKey:
@@ -23,7 +26,7 @@ def decodes(keys: GraphKeys, count: int, max_context: int = 1) -> GraphKey:
 def test_decodes_in_short_contexts_are_prepared_however_long_contexts_may_be(longest: int) -> None:
     wanted = {(rung, rung, choose_tiling(rung, 1 << (n - 1).bit_length(), True), 0, rung)
               for rung in (1, 2, 4, 8) for n in range(1, min(longest, 4096) + 1)}  # fmt: skip
-    assert set(make_keys(6, longest).likely) == wanted
+    assert {key for key in make_keys(6, longest).likely if not key.num_tiles} == wanted
 
 
 def test_any_number_of_decodes_is_prepared() -> None:
@@ -34,9 +37,17 @@ def test_any_number_of_decodes_is_prepared() -> None:
 
 def test_a_step_is_padded_to_the_next_rung_and_not_beyond_the_last() -> None:
     keys = make_keys(6, 100, max_step_tokens=2000)
-    found = [keys.of(count, 1, 1, 1, 1) for count in (1, 3, 17, 512, 513, 1025, 2000, 2049)]
+    found = [keys.of(count, 1, 1, 0, 1) for count in (1, 3, 17, 512, 513, 1025, 2000, 2049)]
     assert [key and key.num_tokens for key in found] == [1, 4, 24, 512, 576, 1152, 2048, None]
     assert keys.max_tokens == 2048
+
+
+def test_with_tiles_it_is_padded_to_a_whole_number_of_them_or_the_last_rung() -> None:
+    keys = make_keys(6, 100, max_step_tokens=270)
+    found = [keys.of(count, 1, 1, 1, 1) for count in (1, 65, 129, 256, 270, 300)]
+    assert [key and key.num_tokens for key in found] == [64, 128, 192, 256, 288, None]
+    small = make_keys(6, 100, max_step_tokens=6).of(3, 1, 1, 1, 1)
+    assert small is not None and small.num_tokens == 8
 
 
 def test_samples_are_padded_to_a_power_of_two_and_to_no_more_than_the_tokens() -> None:
@@ -48,9 +59,38 @@ def test_samples_are_padded_to_a_power_of_two_and_to_no_more_than_the_tokens() -
 def test_rows_without_a_tile_and_samples_of_a_step_with_tiles_are_padded_alike() -> None:
     keys = make_keys(256, 5000)
     tiles = max_tiles(1024)
-    assert keys.of(1000, 0, 0, 15, 1) == GraphKey(1024, 16, choose_tiling(16, 1, True), tiles, 16)
-    assert keys.of(1000, 60, 700, 15, 65) == GraphKey(1024, 128, choose_tiling(128, 1024, True), tiles, 128)
-    assert keys.of(3, 1, 700, 1, 1) == GraphKey(4, 4, choose_tiling(4, 1024, True), max_tiles(4), 4)
+    found = [keys.of(1000, num_short, 9, 15, num_samples) for num_short, num_samples in
+             ((0, 1), (16, 2), (17, 1), (1, 64), (60, 65), (200, 9))]  # fmt: skip
+    wanted = [16, 16, 64, 64, 128, 256]
+    assert found == [GraphKey(1024, rows, choose_tiling(rows, 1024, True), tiles, rows) for rows in wanted]
+
+
+def test_contexts_beside_tiles_are_padded_to_a_power_of_four_and_no_more_than_the_longest() -> None:
+    keys = make_keys(256, 5000)
+    found = [keys.of(1000, 20, max_context, 15, 1) for max_context in (0, 1024, 1025, 4096, 4097)]
+    wanted = [choose_tiling(64, context, True) for context in (1024, 1024, 4096, 4096, 8192)]
+    assert [key and key.tiling for key in found] == wanted
+
+
+def test_steps_with_prompts_are_prepared_behind_decodes() -> None:
+    keys = make_keys(256, 5000)
+    first = next(index for index, key in enumerate(keys.likely) if key.num_tiles)
+    prompts = keys.likely[first:]
+    assert all(key.num_tiles for key in prompts)
+    for count in range(1, 1025, 31):
+        for num_rows in (0, 16, 64):
+            assert {keys.of(count, min(count, num_rows), context, 1, 1) for context in (0, 4096)} <= set(prompts)
+    assert len(keys.likely) < MAX_GRAPHS
+
+
+def test_no_other_step_takes_more_than_the_largest() -> None:
+    for max_running, max_step_tokens in ((6, 6), (6, 100), (100, 300), (256, 4096), (3000, 4096)):
+        keys = make_keys(max_running, 5000, max_step_tokens)
+        largest = keys.largest
+        assert (largest.num_tokens, largest.num_samples) == (keys.max_tokens, min(keys.max_tokens, keys.max_samples))
+        assert keys.of(keys.max_tokens, max_running, 5000, 1, max_running) in (largest, None)
+        assert all(key.num_tokens <= largest.num_tokens and key.num_tiles <= largest.num_tiles for key in keys.likely)
+        assert keys.max_decodes == max(key.num_tokens for key in keys.likely if not key.num_tiles)
 
 
 def test_a_step_of_more_tiles_or_samples_than_were_captured_is_not() -> None:
@@ -62,7 +102,7 @@ def test_a_step_of_more_tiles_or_samples_than_were_captured_is_not() -> None:
 
 
 def test_every_number_of_long_chunks_up_to_a_few_finds_its_tiles_captured() -> None:
-    for num_tokens in (64, 500, 1024, 4096):
+    for num_tokens in (64, 500, 1024, 2048):
         for num_chunks in range(1, 9):
             each = num_tokens // num_chunks
             assert num_chunks * -(-each // 64) <= max_tiles(num_tokens)
@@ -74,6 +114,11 @@ def test_contexts_up_to_a_power_of_two_have_one_key() -> None:
 
 
 def test_rungs_rise_and_end_with_the_first_that_holds_all_tokens() -> None:
-    for count in range(1, 5000, 7):
-        rungs = ladder(count)
+    for count in range(1, 2049, 7):
+        rungs = ladder(make_limits(1, 100, count))
         assert list(rungs) == sorted(set(rungs)) and [rung >= count for rung in rungs].index(True) == len(rungs) - 1
+
+
+def test_steps_that_compute_for_long_are_not_captured_unless_all_of_it_is_decodes() -> None:
+    assert ladder(make_limits(1, 100, 5000))[-1] == 2048
+    assert ladder(make_limits(3000, 100, 5000))[-1] == 3072

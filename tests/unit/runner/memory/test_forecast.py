@@ -67,7 +67,7 @@ def test_a_gpu_s_cache_is_cut_as_a_load_cuts_it(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "config.json").write_text(json.dumps(ONE_BILLION))
     source = Source("folder", tmp_path, "one")
     config = load_model_config(source)
-    monkeypatch.setattr(module, "estimate_footprint", lambda *_: Footprint(2 * GIB, GIB, 2048))
+    monkeypatch.setattr(module, "estimate_footprint", lambda *_: Footprint(2 * GIB, GIB, 2048, 9))
     device = DeviceSpec("fake", "cuda", 24 * GIB, GIB, (9, 0))
     found = forecast(Settings(memory=0.8), source, config, device)
     budget = found.budget

@@ -8,9 +8,9 @@ import torch
 from chairlift.config.model import uniform_model
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kernels import check_exact, pick_kernels
 from chairlift.runner.memory.gpu import GpuMemory
-from chairlift.runner.memory.measure import NUM_GRAPHS
 from fakes.gpu import GIB, MIB, FakeGpu, maker
 
 CUDA = torch.device("cuda")
@@ -35,10 +35,10 @@ def test_others_weights_and_serving_are_counted_apart(gpu: FakeGpu) -> None:
     memory = GpuMemory(CUDA, 0.9)
     gpu.taken += 13 * GIB  # the weights
     gpu.cached += GIB  # left over from reading them
-    budget, limits = memory.measure(maker(gpu, [], token_bytes=MIB // 2, graph_bytes=2 * MIB), LIMITS)
+    budget, limits, num_graphs = memory.measure(maker(gpu, [], token_bytes=MIB // 2, graph_bytes=2 * MIB), LIMITS)
     assert (budget.total, budget.others, budget.weights) == (24 * GIB, GIB, 13 * GIB)
-    assert (budget.activations, budget.graphs) == (2 * GIB, (1 + NUM_GRAPHS) * 2 * MIB)
-    assert limits is LIMITS
+    assert (budget.activations, budget.graphs) == (2 * GIB, (1 + MAX_GRAPHS) * 2 * MIB)
+    assert limits is LIMITS and num_graphs == MAX_GRAPHS
     assert gpu.free == 10 * GIB, "nothing is held that is not needed"
     num_blocks = budget.num_blocks_within(0.9, BLOCK, limits, num_tensors=64)
     left = 24 * GIB - int(24 * GIB * 0.1) - 16 * GIB - budget.graphs - 128 * MIB
@@ -47,7 +47,7 @@ def test_others_weights_and_serving_are_counted_apart(gpu: FakeGpu) -> None:
 
 def test_memory_of_an_earlier_model_does_not_count(gpu: FakeGpu) -> None:
     gpu.cached = 5 * GIB
-    budget, _ = GpuMemory(CUDA, 0.9).measure(maker(gpu, []), LIMITS)
+    budget, *_ = GpuMemory(CUDA, 0.9).measure(maker(gpu, []), LIMITS)
     assert (budget.others, budget.weights) == (GIB, 0)
 
 
@@ -55,7 +55,7 @@ def test_other_programs_count(gpu: FakeGpu) -> None:
     gpu.taken = 9 * GIB
     memory = GpuMemory(CUDA, 0.9)
     gpu.taken += 10 * GIB
-    budget, limits = memory.measure(maker(gpu, [], token_bytes=MIB // 8), LIMITS)
+    budget, limits, _ = memory.measure(maker(gpu, [], token_bytes=MIB // 8), LIMITS)
     assert budget.others == 9 * GIB
     assert budget.num_blocks_within(0.9, BLOCK, limits, 0) * BLOCK <= (0.9 * 24 - 19 - 0.5) * GIB
 
@@ -64,9 +64,20 @@ def test_a_step_that_takes_too_much_is_made_smaller_with_a_warning(
     gpu: FakeGpu, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory = GpuMemory(CUDA, 0.9)
-    _, limits = memory.measure(maker(gpu, [], token_bytes=8 * MIB), LIMITS)
+    _, limits, _ = memory.measure(maker(gpu, [], token_bytes=8 * MIB), LIMITS)
     assert limits == replace(LIMITS, max_step_tokens=1024)
     assert "max_step_tokens is 1024; lower --max-model-len" in caplog.text
+
+
+def test_where_there_is_room_for_few_graphs_it_is_said(gpu: FakeGpu, caplog: pytest.LogCaptureFixture) -> None:
+    memory = GpuMemory(CUDA, 0.9)
+    gpu.taken += 20 * GIB
+    make = maker(gpu, [], token_bytes=MIB // 16, graph_bytes=MIB)
+    budget, _, num_graphs = memory.measure(make, LIMITS)
+    assert num_graphs == int(0.6 * 1024) // 10
+    assert budget.graphs == (1 + num_graphs) * MIB
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "memory for 61 captured steps instead of 256" in line and "--memory" in line
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,8 +6,9 @@ import torch
 
 from chairlift.core.limits import Limits
 from chairlift.core.ports import RunnerFull
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.kv_cache import KvCache
-from chairlift.runner.memory.measure import NUM_GRAPHS, largest_step, measure_footprint
+from chairlift.runner.memory.measure import largest_step, measure_footprint
 from chairlift.runner.torch.runner import TorchRunner
 from fakes.gpu import GIB, MIB, FakeGpu, FakeGpuRunner, maker
 from unit.runner.twins import CPU, make_twin
@@ -45,11 +47,33 @@ def test_activations_are_those_of_the_largest_step_and_samples_count() -> None:
     assert [limits.num_blocks for limits in made] == [1]
 
 
-def test_every_further_graph_costs_what_a_small_one_did() -> None:
+def test_every_further_graph_costs_what_a_small_one_with_a_prompt_did() -> None:
     gpu = FakeGpu()
-    found = measure_footprint(maker(gpu, [], graph_bytes=3 * MIB), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert found.graphs == (1 + NUM_GRAPHS) * 3 * MIB
+    make = maker(gpu, [], graph_bytes=3 * MIB, mixed_bytes=MIB)
+    found = measure_footprint(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
+    assert (found.graphs, found.num_graphs) == ((3 + 4 * MAX_GRAPHS) * MIB, MAX_GRAPHS)
     assert gpu.taken == GIB, "the runner is gone, and its graphs with it"
+
+
+def test_without_room_for_prompts_every_further_graph_costs_what_one_of_decodes_did() -> None:
+    gpu = FakeGpu()
+    make = maker(gpu, [], graph_bytes=3 * MIB, mixed_bytes=MIB)
+    limits = replace(LIMITS, max_model_len=150)
+    found = measure_footprint(make, limits, 20 * GIB, lambda: used(gpu), gpu.release)
+    assert found.graphs == (1 + MAX_GRAPHS) * 3 * MIB
+
+
+def test_graphs_take_no_more_than_a_tenth_of_the_room() -> None:
+    gpu = FakeGpu()
+    make = maker(gpu, [], graph_bytes=3 * MIB, mixed_bytes=MIB)
+    found = measure_footprint(make, LIMITS, 5 * GIB, lambda: used(gpu), gpu.release)
+    assert (found.graphs, found.num_graphs) == ((3 + 4 * 128) * MIB, 128)
+
+
+def test_captured_steps_are_those_of_a_runner_for_the_step_that_fits() -> None:
+    gpu, made = FakeGpu(), []
+    measure_footprint(maker(gpu, made), LIMITS, 3 * GIB, lambda: used(gpu), gpu.release)
+    assert [limits.max_step_tokens for limits in made] == [2048, 1024]
 
 
 def test_what_capturing_gives_back_is_not_taken_from_the_graphs() -> None:
@@ -65,7 +89,7 @@ def test_what_capturing_gives_back_is_not_taken_from_the_graphs() -> None:
         return Tidy(gpu, limits, token_bytes=MIB, graph_bytes=3 * MIB)
 
     found = measure_footprint(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert (found.activations, found.graphs) == (2048 * MIB, (1 + NUM_GRAPHS) * 3 * MIB)
+    assert (found.activations, found.graphs) == (2048 * MIB, (1 + MAX_GRAPHS) * 3 * MIB)
 
 
 def test_a_step_that_leaves_less_than_half_of_the_room_is_too_large() -> None:
@@ -110,7 +134,7 @@ def test_graphs_that_cannot_be_captured_are_not_counted_on() -> None:
             super().submit(plan)
 
     found = measure_footprint(lambda limits: NoGraphs(gpu, limits), LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert found.graphs == 0
+    assert (found.graphs, found.num_graphs) == (0, 0)
 
 
 def test_short_contexts_bound_a_step() -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Words = NDArray[np.int32]
 
 NUM_COLUMNS = 8
+TILE_WIDTH = 4  # words of a tile of queries
 FILLERS = (0, -1, -1, -1, 0, 0, -1, -1)  # of padding
 
 

@@ -3,9 +3,9 @@
     step input -> block moves -> step memory -> forward, or the graph of its key -> launched step
     launched step -> sampling -> in flight
 
-A step travels in one copy and runs as a captured graph, padded to a rung of a ladder, unless it scores a prompt, has
-prompts that FlashInfer computes, or very many short chunks. Only steps that score a prompt or have a filter without a
-kernel wait.
+A step travels in one copy and runs as a captured graph, padded to a rung of a ladder, unless it is large, scores a
+prompt, has prompts that FlashInfer computes, or very many short chunks. Only steps that score a prompt or have a filter
+without a kernel wait.
 
 Always: step inputs are carried out in order on one stream. Knows nothing of plans or requests.
 """
@@ -23,7 +23,7 @@ from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.sampling.sampler import CudaSampler, mask_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import GraphKeys
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKeys
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.cuda.step.in_flight import InFlight, LaunchedStep, read_back
 from chairlift.runner.cuda.step.input import StepInput
@@ -39,9 +39,9 @@ OnLogits = Callable[[Tensor], None]  # gets logits, a row for each sample, befor
 class DevicePart:
     def __init__(
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
-        exact: bool = False,
+        exact: bool = False, max_graphs: int = MAX_GRAPHS,
     ) -> None:  # fmt: skip
-        """exact: the model's operations are."""
+        """exact: the model's operations are. max_graphs: captured steps that are kept."""
         width = -(-limits.max_model_len // kv.block_size)
         self._model = model
         if isinstance(model.ops, CudaOps):
@@ -54,9 +54,9 @@ class DevicePart:
         most = max(limits.max_step_tokens, self._keys.max_tokens)
         self.num_rows, self.table_width = 2 * limits.max_running + 15, width  # for requests
         self._memory = memory = StepMemory(self.num_rows + 1, width, most, device)
-        self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_tokens)
+        self._planner = None if flash is None else FlashPlanner(flash, memory.tables, most, self._keys.max_decodes)
         self._forward = Forward(self._model, kv, memory)
-        self._graphs = Graphs(self._forward, memory, self._keys.max_samples, limits.vocab_size)
+        self._graphs = Graphs(self._forward, memory, self._keys, limits.vocab_size, max_graphs)
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
         self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens
 
@@ -101,11 +101,12 @@ class DevicePart:
 
     def capture_one(self) -> bool:
         """Captures one more of the likely steps; False when there is none."""
-        return self._planner is None and self._graphs.capture_one(self._keys.likely)
+        return self._planner is None and self._graphs.capture_one()
 
     def dry_run_likely(self) -> None:
-        """Launches what `capture_one` captures, for each tiling: a step of one token, which has kernels of its own, and
-        one of several."""
-        for key in {(key.tiling, key.num_tokens == 1): key for key in self._keys.likely}.values():
+        """Launches what `capture_one` captures, for each tiling: a step of one token, which has kernels of its own, one
+        of several, and one with prompts."""
+        keys = (self._keys.largest, *self._keys.likely)
+        for key in {(key.tiling, key.num_tokens == 1, key.num_tiles > 0): key for key in keys}.values():
             with self._memory.padding(key):
                 self._forward.run(key, None)

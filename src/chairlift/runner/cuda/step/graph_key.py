@@ -2,37 +2,47 @@
 queries and of its samples, and the tiling of contexts.
 
 Always: what is captured for a key computes every step that has it. Each key is a graph to capture, so there are few:
-tokens are padded to a rung of the ladder, tiles to what as many tokens may have, all else to powers of two. Without
-torch.
+tokens are padded to a rung of the ladder, tiles to what as many tokens may have, all else to powers of two, and more
+coarsely where prompts are computed, whose products outweigh the padding. Without torch.
 """
 
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import pairwise, product
 from typing import NamedTuple
 
 from chairlift.core.limits import Limits
 from chairlift.runner.cuda.attention.tiling import Tiling, choose_tiling
 from chairlift.runner.cuda.step.layout import QUERIES
 
+MAX_GRAPHS = 256  # kept at once
 _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
 _SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
 # Products are computed in tiles of 128 rows or so, so padding costs little.
 _MIDDLE, _LARGE = 64, 128  # between rungs
 _MIDDLE_END = 1024
+_LARGE_END = 2048  # a larger step computes for longer than its launches take, one by one
 _FEWEST = 16  # rows, and samples, of a step with tiles
 _MORE_TILES = 16  # than those of a single chunk with all tokens
+_CONTEXTS = tuple(4**power for power in range(5, 16))  # of rows beside tiles
 
 
-def ladder(max_tokens: int) -> tuple[int, ...]:
-    """Numbers of tokens; the last is the first that holds so many."""
+def ladder(limits: Limits) -> tuple[int, ...]:
+    """Numbers of tokens; the last is the first that holds the largest step that is captured."""
+    most = max(min(limits.max_step_tokens, _LARGE_END), limits.max_running)
     middle = range(_SMALL[-1] + _MIDDLE, _MIDDLE_END + 1, _MIDDLE)
-    large = range(_MIDDLE_END + _LARGE, max_tokens + _LARGE, _LARGE)
+    large = range(_MIDDLE_END + _LARGE, most + _LARGE, _LARGE)
     rungs = (*_SMALL, *middle, *large)
-    return rungs[: next(index for index, rung in enumerate(rungs) if rung >= max_tokens) + 1]
+    return rungs[: next(index for index, rung in enumerate(rungs) if rung >= most) + 1]
 
 
 def max_tiles(num_tokens: int) -> int:
     """Of a captured step with so many tokens."""
     return num_tokens // QUERIES + _MORE_TILES
+
+
+def max_samples(limits: Limits) -> int:
+    """Of a captured step."""
+    return _power_of_two(max(limits.max_running, _FEWEST))
 
 
 class GraphKey(NamedTuple):
@@ -48,17 +58,15 @@ class GraphKeys:
         """has_groups: several query heads share keys and values."""
         self._has_groups = has_groups
         self._exact = exact
-        self._ladder = ladder(max(limits.max_step_tokens, limits.max_running))
+        self._ladder = ladder(limits)
         self.max_tokens = self._ladder[-1]
-        self.max_samples = _power_of_two(max(limits.max_running, _FEWEST))
-        rungs = [rung for last, rung in pairwise((0, *self._ladder)) if last < limits.max_running]
-        longest = _power_of_two(min(limits.max_model_len, _LIKELY_CONTEXT))
-        contexts = [1 << power for power in range(longest.bit_length())]
-        # Decodes of any number, short contexts first.
-        decodes = (
-            GraphKey(rung, rung, self.tiling_of(rung, context), 0, rung) for context in contexts for rung in rungs
-        )
-        self.likely = list(dict.fromkeys(decodes))
+        self._with_tiles = [rung for rung in self._ladder if rung % QUERIES == 0 or rung == self.max_tokens]
+        self.max_decodes = next(rung for rung in self._ladder if rung >= limits.max_running)
+        self._longest = _power_of_two(limits.max_model_len)  # context
+        self.max_samples = max_samples(limits)
+        # Captured first, its memory holds all others.
+        self.largest = self._mixed(self.max_tokens, self.max_samples, self._longest)
+        self.likely = list(dict.fromkeys((*self._decodes(limits.max_running), *self._prompts())))
 
     def tiling_of(self, num_rows: int, max_context: int) -> Tiling:
         """For other steps too: each tiling is a kernel to compile."""
@@ -68,13 +76,31 @@ class GraphKeys:
         self, num_tokens: int, num_short: int, max_context: int, num_tiles: int, num_samples: int
     ) -> GraphKey | None:
         """max_context: of the short rows. None: such a step is not captured."""
-        rung = next((rung for rung in self._ladder if rung >= max(num_tokens, num_samples)), None)
+        rungs = self._with_tiles if num_tiles else self._ladder
+        rung = next((rung for rung in rungs if rung >= max(num_tokens, num_samples)), None)
         if rung is None or num_tiles > max_tiles(rung) or num_samples > self.max_samples:
             return None
-        if not num_tiles:
-            return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, min(rung, _power_of_two(num_samples)))
-        rows = min(rung, _power_of_two(max(_FEWEST, num_short, num_samples)))
-        return GraphKey(rung, rows, self.tiling_of(rows, max_context), max_tiles(rung), rows)
+        if num_tiles:
+            return self._mixed(rung, max(num_short, num_samples), max_context)
+        return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, min(rung, _power_of_two(num_samples)))
+
+    def _mixed(self, rung: int, num_rows: int, max_context: int) -> GraphKey:
+        """With tiles. Rows and stretches of contexts that are padding end at once."""
+        rows = min(rung, _FEWEST if num_rows <= _FEWEST else max(4 * _FEWEST, _power_of_two(num_rows)))
+        context = min(self._longest, next(each for each in _CONTEXTS if each >= max_context))
+        return GraphKey(rung, rows, self.tiling_of(rows, context), max_tiles(rung), rows)
+
+    def _decodes(self, max_running: int) -> Iterable[GraphKey]:
+        """Of any number, short contexts first."""
+        rungs = [rung for last, rung in pairwise((0, *self._ladder)) if last < max_running]
+        contexts = [1 << power for power in range(min(self._longest, _LIKELY_CONTEXT).bit_length())]
+        return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for each in contexts for rung in rungs)
+
+    def _prompts(self) -> Iterable[GraphKey]:
+        """Beside few decodes and some."""
+        rungs = [rung for rung in self._with_tiles if rung <= _MIDDLE_END]
+        contexts = [each for each in _CONTEXTS if each <= _LIKELY_CONTEXT]
+        return (self._mixed(*each) for each in product(rungs, (_FEWEST, 4 * _FEWEST), contexts))
 
 
 def _power_of_two(count: int) -> int:

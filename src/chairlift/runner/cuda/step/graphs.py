@@ -4,12 +4,14 @@ A step runs kernel by kernel when its key comes first, which loads what it needs
 capturing takes as long as launching. Of many graphs the ones that were used last are kept.
 
 Always: a step comes out the same whether it is captured or not. Graphs share their memory, and the logits: they are
-read before the next one runs. Capturing ends for good where memory runs out.
+read before the next one runs. The largest is captured first: torch cuts tensors from pieces of memory and never joins
+two, so the memory of steps that came in the order of their sizes would add up. Capturing ends for good where it fails,
+as it does without memory.
 """
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,27 +21,31 @@ from torch import Tensor
 
 from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import GraphKey
+from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys
 from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.torch.runner import failure
 
-MAX_GRAPHS = 384
 _log = logging.getLogger(__name__)
 
 Graph = tuple[torch.cuda.CUDAGraph, Tensor, Tensor]  # with its logits and tokens
 
 
 class Graphs:
-    def __init__(self, forward: Forward, memory: StepMemory, max_samples: int, vocab_size: int) -> None:
+    def __init__(
+        self, forward: Forward, memory: StepMemory, keys: GraphKeys, vocab_size: int, max_graphs: int = MAX_GRAPHS
+    ) -> None:
+        """max_graphs: kept at once."""
+        self._keys = keys
+        self._max_graphs = max_graphs
         self._forward = forward
         self._memory = memory
         self._captured: OrderedDict[GraphKey, Graph] = OrderedDict()  # the one used last is last
         self._tried: set[GraphKey] = set()  # run before
-        self._can_capture = True
+        self._can_capture = max_graphs > 0
         self._pool: Any = None  # of memory
         self._side: torch.cuda.Stream | None = None  # on which they are captured
         # If each kept its own, they would take gigabytes.
-        self._logits = torch.empty(max_samples, vocab_size, dtype=torch.float32, device=memory.last.device)
+        self._logits = torch.empty(keys.max_samples, vocab_size, dtype=torch.float32, device=memory.last.device)
 
     def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """(logits, tokens) of the step that is in the memory."""
@@ -53,17 +59,21 @@ class Graphs:
         graph.replay()
         return logits, tokens
 
-    def capture_one(self, keys: Iterable[GraphKey]) -> bool:
-        """The first that is not captured; False where there is none or it fails."""
-        key = next((key for key in keys if key not in self._captured), None)
-        if key is None or not self._can_capture:
+    def capture_one(self) -> bool:
+        """The first likely one that is not captured; False where there is none, no room for it, or it fails."""
+        key = next((key for key in self._keys.likely if key not in self._captured), None)
+        if key is None or not self._can_capture or len(self._captured) >= self._max_graphs:
             return False
         with suppress(RuntimeError, triton.TritonError):  # no step waits for it
             self._capture(key, None)
         return key in self._captured
 
     def _capture(self, key: GraphKey, planned: FlashPlan | None) -> None:
-        """Where memory runs out nothing is captured, now or later: steps run eagerly."""
+        """Where it fails nothing is captured, now or later: steps run eagerly."""
+        if planned is None and not self._captured and key != self._keys.largest:
+            self._capture(self._keys.largest, None)
+            if not self._can_capture:
+                return
         stream = torch.cuda.current_stream()
         # Always the same stream: libraries keep memory for each.
         side = self._side = self._side or torch.cuda.Stream()
@@ -78,7 +88,7 @@ class Graphs:
                     self._logits[: key.num_samples].copy_(logits)
             self._pool = self._pool or graph.pool()
             self._captured[key] = (graph, self._logits[: key.num_samples], tokens)
-            if len(self._captured) > MAX_GRAPHS:
+            if len(self._captured) > self._max_graphs:
                 self._captured.popitem(last=False)
         except RuntimeError as error:
             self._can_capture = False

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.runner.cuda.step.columns import FILLERS, NUM_COLUMNS
+from chairlift.runner.cuda.step.columns import FILLERS, NUM_COLUMNS, TILE_WIDTH
 from chairlift.runner.cuda.step.graph_key import GraphKey, max_tiles
 from chairlift.runner.cuda.step.input import StepInput
 from chairlift.runner.machine.to_device import on_host, to_device
 
 _NUM_PIECES = 4  # more than steps in flight
-_TILE_WIDTH = 4  # words of a tile
 
 
 class StepMemory:
@@ -28,10 +27,10 @@ class StepMemory:
         self._device = device
         self.tables = torch.zeros(num_rows, table_width, dtype=torch.int32, device=device)
         self.last = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        size = NUM_COLUMNS * _aligned(max_tokens) + _TILE_WIDTH * max(max_tiles(max_tokens), max_tokens)
+        size = NUM_COLUMNS * _aligned(max_tokens) + TILE_WIDTH * max(max_tiles(max_tokens), max_tokens)
         self._space = torch.zeros(size, dtype=torch.int32, device=device)
         self._pinned = pinned_ring(size, torch.int32, device)
-        # [NUM_COLUMNS, at least as many as the step has], [tiles, _TILE_WIDTH]
+        # [NUM_COLUMNS, at least as many as the step has], [tiles, TILE_WIDTH]
         self.columns, self.tiles = _cut(self._space, max_tokens, 0)
 
     def send(self, step: StepInput, key: GraphKey | None) -> None:
@@ -73,7 +72,7 @@ def _cut(memory: Tensor, count: int, num_tiles: int) -> tuple[Tensor, Tensor]:
     """(columns of at least so many rows, tiles)"""
     count = _aligned(count)
     low = NUM_COLUMNS * count
-    tiles = memory[low : low + _TILE_WIDTH * num_tiles].view(num_tiles, _TILE_WIDTH)
+    tiles = memory[low : low + TILE_WIDTH * num_tiles].view(num_tiles, TILE_WIDTH)
     return memory[:low].view(NUM_COLUMNS, count), tiles
 
 
