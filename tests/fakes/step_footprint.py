@@ -1,11 +1,13 @@
-"""The bytes that torch would take of a GPU for the largest step: `python -m fakes.step_footprint SHAPES`.
+"""The bytes that torch would take of a GPU for steps: `python -m fakes.step_footprint SHAPES`.
 
-SHAPES is JSON: a list of [fields of a model, fields of limits]. The step is launched without a GPU, so not in Triton's
-interpreter: in a process of its own.
+SHAPES is JSON: a list of [fields of a model, fields of limits]. For each: the largest step, with what the runner keeps;
+the first captured one, and many captured ones in the order of their sizes behind it. Steps are launched without a GPU,
+so not in Triton's interpreter: in a process of its own.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from chairlift.core.limits import Limits
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.start import dry_run
+from chairlift.runner.cuda.step.graph_key import GraphKey
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory import measure
 from chairlift.runner.weights.assemble import PLAIN, Assembly
@@ -25,8 +28,7 @@ _CPU = torch.device("cpu")
 
 
 @torch.inference_mode()
-def taken(model: ModelConfig, limits: Limits) -> int:
-    """With what the runner keeps."""
+def taken(model: ModelConfig, limits: Limits) -> list[int]:
     ops, watched = CudaOps(), Watched()
     with dry_run._noting(GPUTarget("cuda", 90, 32)), dry_run._ShapesOnly():
         empty, nowhere = dry_run._EmptyWeights(torch.bfloat16), dry_run._NoTransfer(list)
@@ -36,6 +38,16 @@ def taken(model: ModelConfig, limits: Limits) -> int:
         with watched:
             runner = CudaRunner(decoder, kv, _CPU, limits)
             runner.dry_run(measure.largest_step(limits, measure.largest_count(limits)))
+        keys = runner.device._keys
+        orders = [keys.largest], [keys.largest, *sorted(keys.likely)[::4]]
+        return [watched.allocator.taken, *(_captured(runner, order) for order in orders)]
+
+
+def _captured(runner: CudaRunner, keys: Sequence[GraphKey]) -> int:
+    watched = Watched()
+    for key in keys:
+        with runner.device._memory.padding(key), watched:
+            runner.device._forward.run(key, None)
     return watched.allocator.taken
 
 

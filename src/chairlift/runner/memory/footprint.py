@@ -8,6 +8,7 @@ tensors from free ones and never joins two. So all pieces count for which no ear
     inner x 2    gate and up, and
     inner        their product, each if it is larger than qkv, whose piece is free by then
     logits x 3   with a copy for scores, and log-probabilities: each that fits none of the free pieces
+    logits       as the head's product gives them, if they fit no piece
 """
 
 from chairlift.config.model import ModelConfig
@@ -55,7 +56,8 @@ def _bytes_with_logits(
     pieces = _layer_pieces(config, limits, num_tokens, num_samples, itemsize)
     logits = _rounded(4 * num_samples * config.vocab_size)
     num_free = sum(piece // logits for piece in pieces)
-    return sum(pieces) + max(0, num_logits - num_free) * logits
+    product = _rounded(itemsize * num_samples * config.vocab_size)
+    return sum(pieces) + max(0, num_logits - num_free) * logits + product * (product > max(pieces))
 
 
 def _layer_pieces(config: ModelConfig, limits: Limits, num_tokens: int, num_decodes: int, itemsize: int) -> list[int]:
