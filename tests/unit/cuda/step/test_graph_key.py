@@ -90,6 +90,7 @@ def test_no_other_step_takes_more_than_the_largest() -> None:
         assert (largest.num_tokens, largest.num_samples) == (keys.max_tokens, min(keys.max_tokens, keys.max_samples))
         assert keys.of(keys.max_tokens, max_running, 5000, 1, max_running) in (largest, None)
         assert all(key.num_tokens <= largest.num_tokens and key.num_tiles <= largest.num_tiles for key in keys.likely)
+        assert all(key.num_samples <= keys.max_samples for key in (largest, *keys.likely))
         assert keys.max_decodes == max(key.num_tokens for key in keys.likely if not key.num_tiles)
 
 
@@ -99,6 +100,7 @@ def test_a_step_of_more_tiles_or_samples_than_were_captured_is_not() -> None:
     assert keys.of(1024, 0, 0, max_tiles(1024) + 1, 1) is None
     assert keys.of(1024, 1024, 9, 0, 256) is not None
     assert keys.of(1024, 1024, 9, 0, 257) is None
+    assert keys.of(1024, 257, 9, 1, 1) is None
 
 
 def test_every_number_of_long_chunks_up_to_a_few_finds_its_tiles_captured() -> None:

@@ -81,12 +81,14 @@ class GraphKeys:
         if rung is None or num_tiles > max_tiles(rung) or num_samples > self.max_samples:
             return None
         if num_tiles:
-            return self._mixed(rung, max(num_short, num_samples), max_context)
+            num_rows = max(num_short, num_samples)
+            return self._mixed(rung, num_rows, max_context) if num_rows <= self.max_samples else None
         return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, min(rung, _power_of_two(num_samples)))
 
     def _mixed(self, rung: int, num_rows: int, max_context: int) -> GraphKey:
         """With tiles. Rows and stretches of contexts that are padding end at once."""
-        rows = min(rung, _FEWEST if num_rows <= _FEWEST else max(4 * _FEWEST, _power_of_two(num_rows)))
+        rows = _FEWEST if num_rows <= _FEWEST else max(4 * _FEWEST, _power_of_two(num_rows))
+        rows = min(rows, rung, self.max_samples)
         context = min(self._longest, next(each for each in _CONTEXTS if each >= max_context))
         return GraphKey(rung, rows, self.tiling_of(rows, context), max_tiles(rung), rows)
 
