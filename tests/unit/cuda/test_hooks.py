@@ -41,7 +41,7 @@ def test_both_runners_show_the_same_rows(monkeypatch: pytest.MonkeyPatch, is_pad
     monkeypatch.setattr(torch.cuda, "Event", Event_)
     monkeypatch.setattr(Graphs, "_capture", lambda *_: None)
     if not is_padded:
-        monkeypatch.setattr(GraphKeys, "rung", lambda *_: None)
+        monkeypatch.setattr(GraphKeys, "of", lambda *_: None)
     expected, found = rows_of(TorchRunner), rows_of(CudaRunner)
     assert expected.keys() <= found.keys()  # a step that is in flight when its request ends is shown too
     assert len(expected) > 50
