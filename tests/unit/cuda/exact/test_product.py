@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import ACTIVATIONS
+from chairlift.core.limits import Limits
 from chairlift.runner.cuda.exact import product as exact_product
 from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials, Tile, first_equal, gated, padded, product
 from chairlift.runner.cuda.ops import CudaOps
@@ -51,7 +52,10 @@ def test_no_rows_give_no_rows() -> None:
 
 
 def test_captured_steps_are_not_padded_and_few_row_counts_are_tried() -> None:
-    assert all(padded(rung) == rung for rung in ladder(1024))
+    limits = Limits(
+        vocab_size=9, max_model_len=100, block_size=4, num_blocks=9, max_running=512, max_step_tokens=4096
+    )  # fmt: skip
+    assert all(padded(rung) == rung for rung in ladder(limits))
     assert all(padded(count) >= count for count in range(1, 3000))
     assert len({padded(count) for count in range(1, 2049)}) < 130
 
