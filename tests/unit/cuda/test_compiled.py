@@ -62,9 +62,9 @@ heads = {"HEADS": 32, "DIM": 128, "SIZE": 16}
 dependent = {"IS_DEPENDENT": int(sys.argv[1]) >= 90}
 for is_split in (False, True):
     split_options = {"SPLIT": 128, "IS_SPLIT": is_split, "HAS_CAP": is_split}
-    check(single_kernel, **heads, **split_options, TILE=8)
-    check(partial_kernel, **heads, **split_options, KV_HEADS=8, GROUP=16, TILE=64)
-check(combine_kernel, HEADS=32, DIM=128, SPLIT=128)
+    check(single_kernel, **heads, **split_options, TILE=8, **dependent)
+    check(partial_kernel, **heads, **split_options, KV_HEADS=8, GROUP=16, TILE=64, **dependent)
+check(combine_kernel, HEADS=32, DIM=128, SPLIT=128, **dependent)
 for has_cap in (False, True):
     check(prefill_kernel, **heads, KV_HEADS=8, QUERIES=64, TILE=64, HAS_CAP=has_cap)
 check(list_pages_kernel, BLOCK=64)
@@ -76,7 +76,7 @@ for activation in ACTIVATIONS:
 check(cap_kernel, BLOCK=1024)
 for has_norm in (False, True):
     gains = {} if has_norm else {"q_gain": None, "k_gain": None}
-    check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains)
+    check(rotate_store_kernel, **heads, KV_HEADS=8, Q_ROWS=32, KV_ROWS=8, HAS_NORM=has_norm, **gains, **dependent)
 row = {"WIDTH": 5000, "OUTPUTS": 4, "STRETCH": 1024, **dependent}
 check(one_row_kernel, **row, scales=None, bias=None, HAS_SCALES=False, HAS_BIAS=False)
 check(one_row_kernel, **row, HAS_SCALES=True, HAS_BIAS=True)

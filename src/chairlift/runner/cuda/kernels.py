@@ -98,7 +98,7 @@ def capped(x, cap):
 def rotate_store_kernel(
     qkv, out, rotation, positions, slots, keys, values, q_gain, k_gain, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, DIM: tl.constexpr,
-    SIZE: tl.constexpr, HAS_NORM: tl.constexpr,
+    SIZE: tl.constexpr, HAS_NORM: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One token a program: queries are rotated into `out`, keys rotated into the cache, values copied there.
 
@@ -111,6 +111,8 @@ def rotate_store_kernel(
     place = rotation + tl.maximum(tl.load(positions + token), 0) * DIM
     cos = tl.load(place + low)[None, :]
     sin = tl.load(place + HALF + low)[None, :]
+    launch_dependents(IS_DEPENDENT)
+    wait_for_previous(IS_DEPENDENT)
     source = qkv + token * (HEADS + 2 * KV_HEADS) * DIM
 
     heads = tl.arange(0, Q_ROWS)

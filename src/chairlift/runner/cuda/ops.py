@@ -13,6 +13,7 @@ from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact import attention as exact_attention
 from chairlift.runner.cuda.exact.product import ExactWeight, ProductTrials
 from chairlift.runner.cuda.exact.trial import can_fuse
+from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.kernels import (
     activate_kernel,
     add_rms_norm_kernel,
@@ -22,6 +23,7 @@ from chairlift.runner.cuda.kernels import (
 )
 from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
+from chairlift.runner.cuda.side_stream import SideStream
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention, Batch, Weight
@@ -29,27 +31,38 @@ from chairlift.runner.torch.ops import TorchOps
 
 _TILE = 64  # keys at a time, of a tile of queries
 _STRETCH = 1024  # of a row: one program's share of an activation
+_FEW = 16  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
 
 
 class CudaWeight:
-    def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, matrix: Tensor, bias: Tensor | None, hopper: Hopper) -> None:
         self._matrix = matrix.contiguous()
         self._bias = bias
+        self._hopper = hopper
 
     def linear(self, x: Tensor) -> Tensor:
         if is_one_row(x):
             return one_row(x, self._matrix, self._bias, x.dtype)
+        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self._matrix):
+            return few_rows.multiply(x, self._matrix, self._bias, x.dtype)
         return torch.nn.functional.linear(x, self._matrix, self._bias)
 
-    def gated(self, x: Tensor, activation: str) -> Tensor:
-        """Of a single row: activation(first half of the product) * second half."""
-        assert self._bias is None
-        return gated(x, self._matrix, activation)
+    def gated(self, x: Tensor, activation: str) -> Tensor | None:
+        """activation(first half of the product) * second half; None: no kernel does both."""
+        if is_one_row(x):
+            assert self._bias is None
+            return gated(x, self._matrix, activation)
+        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self._matrix):
+            assert self._bias is None
+            return few_rows.multiply(x, self._matrix, None, x.dtype, activation)
+        return None
 
     def logits(self, x: Tensor) -> Tensor:
         # Not rounded to 16 bits: close logits would become equal and the wrong one win.
         if is_one_row(x):
             return one_row(x, self._matrix, self._bias, torch.float32)
+        if (few_rows := self._hopper.few_rows) and few_rows.takes(x, self._matrix):
+            return few_rows.multiply(x, self._matrix, self._bias, torch.float32)
         if not x.is_cuda or x.dtype is torch.float32:
             return self.linear(x).float()
         out = torch.mm(x, self._matrix.t(), out_dtype=torch.float32)
@@ -65,13 +78,17 @@ class CudaOps:
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
         self._trials = ProductTrials()
+        self._hopper = Hopper()
+        self._side = SideStream()
         self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row
         self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
 
     def choose_kernels(
         self, attentions: Sequence[Attention], dtype: torch.dtype, block_size: int, width: int, device: torch.device
     ) -> None:
-        """Of single rows, for these layers, before any step; width: of block tables."""
+        """For these layers, before any step; width: of block tables."""
+        if not self._exact:
+            self._hopper.begin(device)
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
@@ -83,7 +100,7 @@ class CudaOps:
                 self._fused[spec] = not spec.has_qk_norm
 
     def weight(self, matrix: Tensor, bias: Tensor | None = None) -> Weight:
-        return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias)
+        return ExactWeight(matrix, bias, self._trials) if self._exact else CudaWeight(matrix, bias, self._hopper)
 
     def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         return self._norm(x, None, gain, torch.empty_like(x), eps, 1.0)
@@ -101,7 +118,8 @@ class CudaOps:
         width = x.shape[-1]
         add_rms_norm_kernel[(len(x),)](
             x, residual, gain, out, width, eps, factor,
-            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, **whole_row(width), **dependent(len(x) == 1),
+            HAS_RESIDUAL=residual is not None, HAS_GAIN=gain is not None, **whole_row(width),
+            **dependent(len(x) <= _FEW),
         )  # fmt: skip
         return out
 
@@ -127,6 +145,7 @@ class CudaOps:
             KV_ROWS=triton.next_power_of_2(kv_heads), DIM=head_dim, SIZE=block_size,
             HAS_NORM=attention.q_norm is not None,
             num_warps=8, enable_fp_fusion=not self._exact,  # as the kernel of a single row has it
+            **dependent(len(qkv) <= _FEW),
         )  # fmt: skip
         return out
 
@@ -134,7 +153,6 @@ class CudaOps:
         """Causal attention of each row over its own context. -> [T, heads * head_dim]"""
         assert isinstance(batch, CudaBatch)
         num_rows, heads, head_dim = q.shape
-        _, kv_heads, block_size, _ = keys.shape
         out = torch.empty(num_rows, heads * head_dim, dtype=q.dtype, device=q.device)
         if self._exact:
             exact_attention.attend_prompts(q, spec, keys, values, batch, out)
@@ -144,16 +162,28 @@ class CudaOps:
             batch.planned.attend(q, keys, values, out)
             if batch.planned.high - batch.planned.low == num_rows:
                 return out
+        fork = None
         if batch.tiles is not None:
-            prefill_kernel[(heads, len(batch.tiles))](
-                q, keys, values, batch.tables, batch.tiles, out, spec.scale, spec.cap, spec.window,
-                batch.tables.shape[1],
-                HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=_TILE,
-                HAS_CAP=spec.cap > 0, num_warps=4, num_stages=2,
-            )  # fmt: skip
+            fork = self._side.fork()
+            self._attend_prompts(q, spec, keys, values, batch.tables, batch.tiles, out)
         if len(batch.short_positions):
-            self._attend_by_row(q, spec, keys, values, batch, out)
+            with self._side.beside(fork):
+                self._attend_by_row(q, spec, keys, values, batch, out)
         return out
+
+    def _attend_prompts(
+        self, q: Tensor, spec: AttentionSpec, keys: Tensor, values: Tensor, tables: Tensor, tiles: Tensor, out: Tensor
+    ) -> None:
+        if (prompts := self._hopper.prompts) and prompts.takes(q, spec, keys):
+            prompts.attend(q, spec, keys, values, tables, tiles, out)
+            return
+        _, heads, head_dim = q.shape
+        _, kv_heads, block_size, _ = keys.shape
+        prefill_kernel[(heads, len(tiles))](
+            q, keys, values, tables, tiles, out, spec.scale, spec.cap, spec.window, tables.shape[1],
+            HEADS=heads, KV_HEADS=kv_heads, DIM=head_dim, SIZE=block_size, QUERIES=QUERIES, TILE=_TILE,
+            HAS_CAP=spec.cap > 0, num_warps=4, num_stages=2,
+        )  # fmt: skip
 
     @staticmethod
     def _attend_by_row(
@@ -164,6 +194,7 @@ class CudaOps:
         positions = batch.short_positions
         num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
+        is_dependent = len(q) <= _FEW and batch.tiles is None
         partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
         inputs = (
             q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, spec.scale, spec.cap,
@@ -171,7 +202,7 @@ class CudaOps:
         )  # fmt: skip
         options = {
             "HEADS": heads, "DIM": head_dim, "SIZE": block_size, "SPLIT": split, "IS_SPLIT": splits > 1, "TILE": tile,
-            "HAS_CAP": spec.cap > 0, "num_warps": warps,
+            "HAS_CAP": spec.cap > 0, "num_warps": warps, **dependent(is_dependent),
         }  # fmt: skip
         if heads == kv_heads:
             single_kernel[(num_rows, heads, splits)](*inputs, **options)
@@ -183,14 +214,14 @@ class CudaOps:
         if splits > 1:
             combine_kernel[(num_rows, heads)](
                 partials, stats, positions, out, spec.window, splits, HEADS=heads, DIM=head_dim, SPLIT=split,
-                num_warps=2,
+                num_warps=2, **dependent(is_dependent),
             )  # fmt: skip
 
     def gated(self, weight: Weight, x: Tensor, activation: str) -> Tensor:
         if isinstance(weight, ExactWeight):
             return weight.gated(x, activation, self.activate)
-        if isinstance(weight, CudaWeight) and is_one_row(x):
-            return weight.gated(x, activation)
+        if isinstance(weight, CudaWeight) and (out := weight.gated(x, activation)) is not None:
+            return out
         return self.activate(weight.linear(x), activation)
 
     def activate(self, gate_up: Tensor, activation: str) -> Tensor:

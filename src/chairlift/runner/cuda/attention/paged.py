@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from chairlift.runner.cuda.attention.pages import first_key
+from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import capped
 
 _FEWEST = 16  # rows that tensor cores take
@@ -28,16 +29,18 @@ def group(heads: int, kv_heads: int) -> int:
 def partial_kernel(
     q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
+    launch_dependents(IS_DEPENDENT)
     position = tl.load(positions + row)
     start = split * SPLIT
     first = first_key(position, window)
     if position < start or position < 0 or start + SPLIT <= first:
         return
+    wait_for_previous(IS_DEPENDENT)
     members = tl.arange(0, GROUP)
     num_members: tl.constexpr = HEADS // KV_HEADS
     dims = tl.arange(0, DIM)
@@ -83,18 +86,20 @@ def partial_kernel(
 def single_kernel(
     q, keys, values, tables, table_rows, positions, partials, stats, out, scale, cap, window, width, num_splits,
     HEADS: tl.constexpr, DIM: tl.constexpr, SIZE: tl.constexpr,
-    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr,
+    SPLIT: tl.constexpr, IS_SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_CAP: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """The same where every query head has keys of its own: there is nothing for the tensor cores to share."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     split = tl.program_id(2)
+    launch_dependents(IS_DEPENDENT)
     position = tl.load(positions + row)
     table = tables + tl.load(table_rows + row).to(tl.int64) * width
     start = split * SPLIT
     first = first_key(position, window)
     if position < start or position < 0 or start + SPLIT <= first:
         return
+    wait_for_previous(IS_DEPENDENT)
     dims = tl.arange(0, DIM)
     query = tl.load(q + (row * HEADS + head) * DIM + dims).to(tl.float32) * scale
     top = float("-inf")
@@ -129,15 +134,18 @@ def single_kernel(
 
 @triton.jit(do_not_specialize=["num_splits"])
 def combine_kernel(
-    partials, stats, positions, out, window, num_splits, HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr
+    partials, stats, positions, out, window, num_splits,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SPLIT: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     dims = tl.arange(0, DIM)
+    launch_dependents(IS_DEPENDENT)
     position = tl.load(positions + row)
     first = first_key(position, window) // SPLIT
     if position < 0 or first == position // SPLIT:  # of one stretch: its result is there
         return
+    wait_for_previous(IS_DEPENDENT)
     top = float("-inf")
     total = 0.0
     summed = tl.zeros([DIM], dtype=tl.float32)

@@ -1,0 +1,18 @@
+"""What the kernels for Hopper share in Gluon, Triton's lower language, in which a kernel itself says what lies in
+shared memory and which warps do what.
+
+Without torch: kernels are compiled by processes that do not wait for it.
+"""
+
+from typing import Any
+
+from triton.experimental.gluon import language as gl
+
+LINE = gl.constexpr(64)  # numbers of 16 bits that one line of a tile has in shared memory: 128 bytes
+# Its name differs from version to version.
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # of the warps that run the same function
+
+
+def lines(rank: int = 2) -> Any:
+    """The layout of lines that tensor cores and the copy engine agree on."""
+    return gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank)

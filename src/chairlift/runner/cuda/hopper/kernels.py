@@ -1,0 +1,84 @@
+"""The kernels for Hopper, where they can be used: they take one kind of GPU, and a language that differs between
+versions of Triton. So they are tried when a runner is made, on random numbers; where they fail, the plain kernels
+compute everything.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+from torch import Tensor
+from triton import knobs
+
+from chairlift.config.model import AttentionSpec
+from chairlift.runner.cuda.target import arch
+
+if TYPE_CHECKING:
+    from chairlift.runner.cuda.hopper.few_rows import FewRows
+    from chairlift.runner.cuda.hopper.prompts import HopperPrompts
+
+_HOPPER = 90
+_PROCESSORS = 132  # of a GPU that is not there
+_ROWS, _WIDTH, _OUTPUTS = 5, 1024, 320  # of the product that is tried
+_BLOCK_SIZE, _NUM_BLOCKS = 16, 8
+_TOLERANCE = 1e-2
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Hopper:
+    """None: the plain kernels are used."""
+
+    few_rows: "FewRows | None" = None
+    prompts: "HopperPrompts | None" = None
+
+    def begin(self, device: torch.device) -> None:
+        if knobs.runtime.interpret or arch() != _HOPPER:
+            return
+        try:
+            from chairlift.runner.cuda.hopper.few_rows import FewRows
+            from chairlift.runner.cuda.hopper.prompts import HopperPrompts
+
+            is_there = device.type == "cuda"  # else kernels are noted to be compiled
+            num = torch.cuda.get_device_properties(device).multi_processor_count if is_there else _PROCESSORS
+            few_rows, prompts = FewRows(device, num), HopperPrompts()
+            errors = _product_error(few_rows, device), _attention_error(prompts, device)
+            if is_there and not max(errors) < _TOLERANCE:
+                raise RuntimeError(f"they are {max(errors):.2g} off")
+        except (ImportError, AttributeError, RuntimeError, triton.TritonError) as error:
+            _log.warning("the kernels for Hopper are not used: %s", (str(error).splitlines() or [repr(error)])[-1])
+            return
+        self.few_rows, self.prompts = few_rows, prompts
+
+
+def _product_error(few_rows: "FewRows", device: torch.device) -> float:
+    source = torch.Generator(device).manual_seed(0)
+    x, matrix = (torch.randn(count, _WIDTH, generator=source, device=device).bfloat16() for count in (_ROWS, _OUTPUTS))
+    return _error(few_rows.multiply(x, matrix, None, torch.float32), x.float() @ matrix.float().t())
+
+
+def _attention_error(prompts: "HopperPrompts", device: torch.device) -> float:
+    """Of one chunk at the end of a context, by two heads that share their keys."""
+    source = torch.Generator(device).manual_seed(1)
+    spec = AttentionSpec(num_heads=2, num_kv_heads=1, head_dim=128, scale=128**-0.5, rotation=None)
+    count, context = 70, _BLOCK_SIZE * _NUM_BLOCKS - 3
+    shape = _NUM_BLOCKS, 1, _BLOCK_SIZE, spec.head_dim
+    keys, values = (torch.randn(shape, generator=source, device=device).bfloat16() for _ in range(2))
+    q = torch.randn(count, 2, spec.head_dim, generator=source, device=device).bfloat16()
+    tables = torch.arange(_NUM_BLOCKS, dtype=torch.int32, device=device)[None].contiguous()
+    first = context - count
+    tiles = torch.tensor([(0, 64, first, 0), (64, count - 64, first + 64, 0)], dtype=torch.int32, device=device)
+    out = torch.empty(count, 2 * spec.head_dim, dtype=q.dtype, device=device)
+    prompts.attend(q, spec, keys, values, tables, tiles, out)
+    k, v = (cache.view(-1, spec.head_dim)[:context].float() for cache in (keys, values))
+    scores = torch.einsum("thd,kd->thk", q.float(), k) * spec.scale
+    places = torch.arange(context, device=device)
+    is_hidden = places[None, :] > first + torch.arange(count, device=device)[:, None]
+    shares = scores.masked_fill(is_hidden[:, None, :], float("-inf")).softmax(2)
+    return _error(out.view(count, 2, -1), torch.einsum("thk,kd->thd", shares, v))
+
+
+def _error(got: Tensor, want: Tensor) -> float:
+    return float((got.float() - want).norm() / want.norm())
