@@ -45,6 +45,11 @@ SHAPES = {
         architecture="LlamaForCausalLM", hidden_size=4096, num_layers=32, num_heads=32, num_kv_heads=8, head_dim=128,
         intermediate_size=14336, vocab_size=128256, max_model_len=MAX_LEN, rms_norm_eps=1e-5, rope_theta=500000.0,
     ),
+    "qwen3-8b": uniform_model(
+        architecture="Qwen3ForCausalLM", hidden_size=4096, num_layers=36, num_heads=32, num_kv_heads=8, head_dim=128,
+        intermediate_size=12288, vocab_size=151936, max_model_len=MAX_LEN, rms_norm_eps=1e-6, rope_theta=1000000.0,
+        has_qk_norm=True,
+    ),
 }  # fmt: skip
 
 
@@ -55,15 +60,15 @@ def plain_scheduler(limits: Limits, policy: Policy) -> Scheduler:
 class GpuEngine:
     """One model and one runner, for as many engines as are asked for, one after the other."""
 
-    def __init__(self, config: ModelConfig, max_running: int, max_step_tokens: int) -> None:
+    def __init__(self, config: ModelConfig, max_running: int, max_step_tokens: int, exact: bool = False) -> None:
         self.limits = Limits(
             vocab_size=config.vocab_size, max_model_len=MAX_LEN, block_size=BLOCK_SIZE,
             num_blocks=_KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE),
             max_running=max_running, max_step_tokens=max_step_tokens,
         )  # fmt: skip
-        model = build_model(config, CudaOps(), DummyTensors(config, DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
+        model = build_model(config, CudaOps(exact), DummyTensors(config, DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
         kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE)
-        self.runner = CudaRunner(model, kv, DEVICE, self.limits)
+        self.runner = CudaRunner(model, kv, DEVICE, self.limits, exact=exact)
 
     def engine(
         self, policy: Policy, lengths: Lengths, runner: Runner | None = None, scheduler: MakeScheduler = plain_scheduler
