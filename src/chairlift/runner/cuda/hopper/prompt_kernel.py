@@ -185,7 +185,8 @@ def _walk(
     stage = tile % STAGES
     before = (tile - 1) % STAGES
     mbarrier.wait(full.index(2 * stage), (tile // STAGES) & 1)
-    scores = gl.zeros([QUERIES, TILE], gl.float32, top.type.layout.parent)
+    SCORES: gl.constexpr = top.type.layout.parent
+    scores = gl.zeros([QUERIES, TILE], gl.float32, SCORES)
     scores = warpgroup_mma(queries, kv.index(2 * stage).permute((1, 0)), scores, use_acc=False, is_async=True)
     mbarrier.wait(full.index(2 * before + 1), ((tile - 1) // STAGES) & 1)
     summed = warpgroup_mma(shares, kv.index(2 * before + 1), summed, is_async=True)
