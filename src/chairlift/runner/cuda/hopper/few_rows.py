@@ -5,14 +5,15 @@ import triton
 from torch import Tensor
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from chairlift.runner.cuda.hopper.few_rows_kernel import OUTPUTS, STRETCH, few_rows_kernel
+from chairlift.runner.cuda.hopper.few_rows_kernel import OUTPUTS, few_rows_kernel
 from chairlift.runner.cuda.hopper.gluon import LINE, lines
 
 MAX_ROWS = 16
 _FEWEST_ROWS = 8  # that tensor cores take
 _PROGRAMS = 2  # of a processor: their shared memory fits
+_STRETCH = 128  # columns that are copied at once
 _STAGES = 5  # stretches of a program that are on their way
-_FEWEST_STRETCHES = 4  # of a task
+_FEWEST_STRETCHES = 4  # of a program
 _DTYPES = (torch.bfloat16, torch.float16)
 
 
@@ -26,7 +27,7 @@ class FewRows:
 
     @staticmethod
     def takes(x: Tensor, matrix: Tensor) -> bool:
-        return 1 < len(x) <= MAX_ROWS and x.dtype is matrix.dtype in _DTYPES and matrix.shape[1] % STRETCH.value == 0
+        return 1 < len(x) <= MAX_ROWS and x.dtype is matrix.dtype in _DTYPES and matrix.shape[1] % _STRETCH == 0
 
     def multiply(
         self, x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str = ""
@@ -37,14 +38,14 @@ class FewRows:
         num_outputs, each = len(matrix), OUTPUTS.value
         if activation:
             num_outputs, each = num_outputs // 2, each // 2
-        num_tiles, num_stretches = triton.cdiv(num_outputs, each), width // STRETCH.value
+        num_tiles, num_stretches = triton.cdiv(num_outputs, each), width // _STRETCH
         splits = 1 if activation else self._splits(num_tiles, num_stretches)
         rows = _FEWEST_ROWS if num_rows <= _FEWEST_ROWS else MAX_ROWS
         out = torch.empty(num_rows, num_outputs, dtype=dtype, device=x.device)
-        few_rows_kernel[(min(num_tiles * splits, self._num_programs),)](
+        few_rows_kernel[(num_tiles, splits)](
             _descriptor(x.contiguous(), rows), self._weight(matrix, each), bias, out, self._partials, self._counters,
-            num_rows, num_outputs,
-            ROWS=rows, NUM_STRETCHES=num_stretches // splits, SPLITS=splits, STAGES=_STAGES, ACTIVATION=activation,
+            num_rows, num_outputs, num_stretches // splits,
+            ROWS=rows, STRETCH=_STRETCH, SPLITS=splits, STAGES=_STAGES, ACTIVATION=activation,
             HAS_BIAS=bias is not None, num_warps=4, launch_pdl=True,
         )  # fmt: skip
         return out

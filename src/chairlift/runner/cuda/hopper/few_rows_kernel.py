@@ -1,9 +1,9 @@
 """The matrix product of up to 16 rows on Hopper, in Gluon: as fast as the weight can be read.
 
 The copy engine brings stretches of the weight to shared memory, some ahead of the tensor cores. The first ones are on
-their way before the kernels ahead have finished, as a weight waits for nobody, and so the memory is never idle. A
-program takes tasks in turn: 64 lines of the weight, or a part of their columns where there are too few lines for all
-processors. Whoever finishes the last part of a task joins them, in order.
+their way before the kernels ahead have finished, as a weight waits for nobody: the memory is never idle. A program has
+64 lines of the weight, or a part of their columns where there are too few lines for all processors. Whoever finishes
+the last part of some lines joins them, in order.
 
 Always: a row's bits do not depend on the others. `counters` is all 0 between launches.
 """
@@ -22,24 +22,24 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from chairlift.runner.cuda.hopper.gluon import LINE, barrier
 
 OUTPUTS = gl.constexpr(64)  # lines of the weight that tensor cores take at once
-STRETCH = gl.constexpr(128)  # columns that are copied at once
 
 
 @gluon.jit
 def few_rows_kernel(
-    x, weight, bias, out, partials, counters, num_rows, num_outputs,
-    ROWS: gl.constexpr, NUM_STRETCHES: gl.constexpr, SPLITS: gl.constexpr, STAGES: gl.constexpr,
-    ACTIVATION: gl.constexpr, HAS_BIAS: gl.constexpr,
+    x, weight, bias, out, partials, counters, num_rows, num_outputs, num_stretches,
+    ROWS: gl.constexpr, STRETCH: gl.constexpr, SPLITS: gl.constexpr, STAGES: gl.constexpr, ACTIVATION: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
 ):  # fmt: skip
     """x, weight: descriptors of [num_rows, width] and [num_outputs, width] -> out [num_rows, num_outputs]
 
-    ROWS: 8 or 16. NUM_STRETCHES: of a task. ACTIVATION, unless it is empty: weight [2 * num_outputs, width] ->
-    activation(first half of the product) * second half; half of a task's lines are of either.
+    ROWS: 8 or 16. num_stretches: of a program, each of STRETCH columns. ACTIVATION, unless it is empty: weight [2 *
+    num_outputs, width] -> activation(first half of the product) * second half; half of a program's lines are of either.
     """
+    PARTS: gl.constexpr = STRETCH // LINE
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     SUMS: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, ROWS, 16])
-    lines = gl.allocate_shared_memory(weight.dtype, [2 * STAGES, OUTPUTS, LINE], LAYOUT)
-    rows = gl.allocate_shared_memory(weight.dtype, [2 * STAGES, ROWS, LINE], LAYOUT)
+    lines = gl.allocate_shared_memory(weight.dtype, [STAGES * PARTS, OUTPUTS, LINE], LAYOUT)
+    rows = gl.allocate_shared_memory(weight.dtype, [STAGES * PARTS, ROWS, LINE], LAYOUT)
     lines_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     rows_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for ahead in gl.static_range(STAGES):
@@ -48,57 +48,47 @@ def few_rows_kernel(
     fence_async_shared()
     barrier()
     EACH: gl.constexpr = OUTPUTS if ACTIVATION == "" else OUTPUTS // 2
-    num_tiles = (num_outputs + EACH - 1) // EACH
-    first = gl.program_id(0)
-    step = gl.num_programs(0)
-    num = (num_tiles * SPLITS - first + step - 1) // step * NUM_STRETCHES
+    tile = gl.program_id(0)
+    first = gl.program_id(1) * num_stretches * STRETCH
     gdc_launch_dependents()
     for ahead in gl.static_range(STAGES):
-        task, column = _stretch(ahead, first, step, num_tiles, NUM_STRETCHES)
-        _copy_lines(weight, lines, lines_full, ahead, task, column, num_outputs, EACH, ahead < num)
+        is_wanted = ahead < num_stretches
+        _copy_lines(
+            weight, lines, lines_full, ahead, tile, first + ahead * STRETCH, num_outputs, EACH, PARTS, is_wanted
+        )
     gdc_wait()
     for ahead in gl.static_range(STAGES):
-        task, column = _stretch(ahead, first, step, num_tiles, NUM_STRETCHES)
-        _copy_rows(x, rows, rows_full, ahead, column, ROWS, ahead < num)
+        _copy_rows(x, rows, rows_full, ahead, first + ahead * STRETCH, ROWS, PARTS, ahead < num_stretches)
     sums = gl.zeros([OUTPUTS, ROWS], gl.float32, SUMS)
-    for done in range(num):
+    for done in range(num_stretches):
         stage = done % STAGES
         phase = (done // STAGES) & 1
         mbarrier.wait(lines_full.index(stage), phase)
         mbarrier.wait(rows_full.index(stage), phase)
-        for half in gl.static_range(2):
-            part = rows.index(2 * stage + half).permute((1, 0))
-            sums = warpgroup_mma(lines.index(2 * stage + half), part, sums, is_async=True)
+        for part in gl.static_range(PARTS):
+            spot = stage * PARTS + part
+            sums = warpgroup_mma(lines.index(spot), rows.index(spot).permute((1, 0)), sums, is_async=True)
         sums = warpgroup_mma_wait(0, deps=(sums,))
         barrier()
-        task, column = _stretch(done + STAGES, first, step, num_tiles, NUM_STRETCHES)
-        _copy_lines(weight, lines, lines_full, stage, task, column, num_outputs, EACH, done + STAGES < num)
-        _copy_rows(x, rows, rows_full, stage, column, ROWS, done + STAGES < num)
-        if done % NUM_STRETCHES == NUM_STRETCHES - 1:
-            task = first + done // NUM_STRETCHES * step
-            if SPLITS == 1:
-                _store(sums, bias, out, task, num_rows, num_outputs, ROWS, ACTIVATION, HAS_BIAS)
-            else:
-                _join(
-                    sums, bias, out, partials, counters, task, num_tiles, num_rows, num_outputs, ROWS, SPLITS, HAS_BIAS
-                )
-            sums = gl.zeros([OUTPUTS, ROWS], gl.float32, SUMS)
+        column = first + (done + STAGES) * STRETCH
+        is_wanted = done + STAGES < num_stretches
+        _copy_lines(weight, lines, lines_full, stage, tile, column, num_outputs, EACH, PARTS, is_wanted)
+        _copy_rows(x, rows, rows_full, stage, column, ROWS, PARTS, is_wanted)
+    if SPLITS == 1:
+        _store(sums, bias, out, tile, num_rows, num_outputs, ROWS, ACTIVATION, HAS_BIAS)
+    else:
+        _join(sums, bias, out, partials, counters, tile, num_rows, num_outputs, ROWS, SPLITS, HAS_BIAS)
 
 
 @gluon.jit
-def _stretch(number, first, step, num_tiles, NUM_STRETCHES: gl.constexpr):
-    """(the tile, the first column) of a program's stretch: parts of columns come one after the other, as tasks do."""
-    task = first + number // NUM_STRETCHES * step
-    return task % num_tiles, (task // num_tiles * NUM_STRETCHES + number % NUM_STRETCHES) * STRETCH
-
-
-@gluon.jit
-def _copy_lines(weight, lines, full, stage, tile, column, num_outputs, EACH: gl.constexpr, is_wanted):
+def _copy_lines(
+    weight, lines, full, stage, tile, column, num_outputs, EACH: gl.constexpr, PARTS: gl.constexpr, is_wanted
+):
     ready = full.index(stage)
-    mbarrier.expect(ready, OUTPUTS * STRETCH * 2, pred=is_wanted)
-    for half in gl.static_range(2):
-        target = lines.index(2 * stage + half)
-        source = column + half * LINE
+    mbarrier.expect(ready, OUTPUTS * PARTS * LINE * 2, pred=is_wanted)
+    for part in gl.static_range(PARTS):
+        target = lines.index(stage * PARTS + part)
+        source = column + part * LINE
         if EACH == OUTPUTS:
             tma.async_copy_global_to_shared(weight, [tile * EACH, source], ready, target, pred=is_wanted)
         else:
@@ -109,25 +99,24 @@ def _copy_lines(weight, lines, full, stage, tile, column, num_outputs, EACH: gl.
 
 
 @gluon.jit
-def _copy_rows(x, rows, full, stage, column, ROWS: gl.constexpr, is_wanted):
+def _copy_rows(x, rows, full, stage, column, ROWS: gl.constexpr, PARTS: gl.constexpr, is_wanted):
     ready = full.index(stage)
-    mbarrier.expect(ready, ROWS * STRETCH * 2, pred=is_wanted)
-    for half in gl.static_range(2):
-        target = rows.index(2 * stage + half)
-        tma.async_copy_global_to_shared(x, [0, column + half * LINE], ready, target, pred=is_wanted)
+    mbarrier.expect(ready, ROWS * PARTS * LINE * 2, pred=is_wanted)
+    for part in gl.static_range(PARTS):
+        target = rows.index(stage * PARTS + part)
+        tma.async_copy_global_to_shared(x, [0, column + part * LINE], ready, target, pred=is_wanted)
 
 
 @gluon.jit
 def _join(
-    sums, bias, out, partials, counters, task, num_tiles, num_rows, num_outputs,
+    sums, bias, out, partials, counters, tile, num_rows, num_outputs,
     ROWS: gl.constexpr, SPLITS: gl.constexpr, HAS_BIAS: gl.constexpr,
 ):  # fmt: skip
-    tile = task % num_tiles
     lines = gl.arange(0, OUTPUTS, gl.SliceLayout(1, sums.type.layout))
     rows = gl.arange(0, ROWS, gl.SliceLayout(0, sums.type.layout))
     places = partials + (tile * OUTPUTS + lines)[:, None] * ROWS + rows[None, :]
-    size = num_tiles * OUTPUTS * ROWS
-    gl.store(places + task // num_tiles * size, sums)
+    size = gl.num_programs(0) * OUTPUTS * ROWS
+    gl.store(places + gl.program_id(1) * size, sums)
     barrier()  # all of the program's stores come before it is counted
     if gl.atomic_add(counters + tile, 1, sem="acq_rel") == SPLITS - 1:
         gl.store(counters + tile, 0)
