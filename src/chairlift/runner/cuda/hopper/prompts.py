@@ -47,6 +47,7 @@ class HopperPrompts:
     def _descriptor(self, cache: Tensor) -> TensorDescriptor:
         key = cache.data_ptr()
         if key not in self._caches:
-            flat = cache.view(-1, cache.shape[-1])
-            self._caches[key] = TensorDescriptor.from_tensor(flat, [cache.shape[2], LINE.value], lines())
+            _, _, block_size, head_dim = cache.shape
+            shape, strides = [cache.numel() // head_dim, head_dim], [head_dim, 1]
+            self._caches[key] = TensorDescriptor(cache, shape, strides, [block_size, LINE.value], lines())
         return self._caches[key]

@@ -16,22 +16,21 @@ from chairlift.runner.cuda.step.layout import QUERIES
 
 MAX_GRAPHS = 256  # kept at once
 _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
-_SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
-# Products are computed in tiles of 128 rows or so, so padding costs little.
-_MIDDLE, _LARGE = 64, 128  # between rungs
-_MIDDLE_END = 1024
-_LARGE_END = 2048  # a larger step computes for longer than its launches take, one by one
-_FEWEST = 16  # rows, and samples, of a step with tiles
+# Where cuBLAS multiplies well, by measuring on an H200: 448 rows take a third longer than 456 there.
+_SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136, 152, 184, 200, 216, 256, 280, 320, 344, 384, 408, 456, 512)
+_MIDDLE = (568, 640, 768, 864, 1024)
+_LARGE = 128  # between further rungs
+_WITH_TILES = frozenset((64, 104, 152, 200, 256, 280, 320, 384, 456, 512))  # of the small ones
+_FEWEST = 16  # rows of a step with tiles
+_MORE_SAMPLES = 16  # than rows: of prompts that end
 _MORE_TILES = 16  # than those of a single chunk with all tokens
 _CONTEXTS = tuple(4**power for power in range(5, 16))  # of rows beside tiles
 
 
 def ladder(limits: Limits) -> tuple[int, ...]:
     """Numbers of tokens; the last is the first that holds the largest step that is captured."""
-    most = max(min(limits.max_step_tokens, _LARGE_END), limits.max_running)
-    middle = range(_SMALL[-1] + _MIDDLE, _MIDDLE_END + 1, _MIDDLE)
-    large = range(_MIDDLE_END + _LARGE, most + _LARGE, _LARGE)
-    rungs = (*_SMALL, *middle, *large)
+    most = max(limits.max_step_tokens, limits.max_running)
+    rungs = (*_SMALL, *_MIDDLE, *range(_MIDDLE[-1] + _LARGE, most + _LARGE, _LARGE))
     return rungs[: next(index for index, rung in enumerate(rungs) if rung >= most) + 1]
 
 
@@ -42,7 +41,7 @@ def max_tiles(num_tokens: int) -> int:
 
 def max_samples(limits: Limits) -> int:
     """Of a captured step."""
-    return _power_of_two(max(limits.max_running, _FEWEST))
+    return _power_of_two(max(limits.max_running, _FEWEST)) + _MORE_SAMPLES
 
 
 class GraphKey(NamedTuple):
@@ -60,12 +59,14 @@ class GraphKeys:
         self._exact = exact
         self._ladder = ladder(limits)
         self.max_tokens = self._ladder[-1]
-        self._with_tiles = [rung for rung in self._ladder if rung % QUERIES == 0 or rung == self.max_tokens]
+        self._with_tiles = [
+            rung for rung in self._ladder if rung in _WITH_TILES or rung > _SMALL[-1] or rung == self.max_tokens
+        ]
         self.max_decodes = next(rung for rung in self._ladder if rung >= limits.max_running)
         self._longest = _power_of_two(limits.max_model_len)  # context
         self.max_samples = max_samples(limits)
         # Captured first, its memory holds all others.
-        self.largest = self._mixed(self.max_tokens, self.max_samples, self._longest)
+        self.largest = self._mixed(self.max_tokens, limits.max_running, self._longest)
         self.likely = list(dict.fromkeys((*self._decodes(limits.max_running), *self._prompts())))
 
     def tiling_of(self, num_rows: int, max_context: int) -> Tiling:
@@ -81,16 +82,18 @@ class GraphKeys:
         if rung is None or num_tiles > max_tiles(rung) or num_samples > self.max_samples:
             return None
         if num_tiles:
-            num_rows = max(num_short, num_samples)
-            return self._mixed(rung, num_rows, max_context) if num_rows <= self.max_samples else None
-        return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, min(rung, _power_of_two(num_samples)))
+            num_rows = max(num_short, num_samples - _MORE_SAMPLES)
+            return self._mixed(rung, num_rows, max_context) if num_rows <= self.max_samples - _MORE_SAMPLES else None
+        num_samples = rung if 2 * num_samples > rung else _power_of_two(num_samples)
+        return GraphKey(rung, rung, self.tiling_of(rung, max_context), 0, num_samples)
 
     def _mixed(self, rung: int, num_rows: int, max_context: int) -> GraphKey:
         """With tiles. Rows and stretches of contexts that are padding end at once."""
         rows = _FEWEST if num_rows <= _FEWEST else max(4 * _FEWEST, _power_of_two(num_rows))
-        rows = min(rows, rung, self.max_samples)
+        rows = min(rows, rung, self.max_samples - _MORE_SAMPLES)
         context = min(self._longest, next(each for each in _CONTEXTS if each >= max_context))
-        return GraphKey(rung, rows, self.tiling_of(rows, context), max_tiles(rung), rows)
+        num_samples = min(rows + _MORE_SAMPLES, rung)
+        return GraphKey(rung, rows, self.tiling_of(rows, context), max_tiles(rung), num_samples)
 
     def _decodes(self, max_running: int) -> Iterable[GraphKey]:
         """Of any number, short contexts first."""
@@ -100,7 +103,7 @@ class GraphKeys:
 
     def _prompts(self) -> Iterable[GraphKey]:
         """Beside few decodes and some."""
-        rungs = [rung for rung in self._with_tiles if rung <= _MIDDLE_END]
+        rungs = [rung for rung in self._with_tiles if rung <= _MIDDLE[-1]]
         contexts = [each for each in _CONTEXTS if each <= _LIKELY_CONTEXT]
         return (self._mixed(*each) for each in product(rungs, (_FEWEST, 4 * _FEWEST), contexts))
 
