@@ -61,7 +61,8 @@ class RunningSet:
         progress = self.preempted[returning] if returning is not None else self.rules.first(now)
         if progress is None or 1 + len(progress.siblings) > self.num_free or progress.awaits_result:
             return None
-        num_new, pool = self.tables.num_needed(progress), self.tables.pool
+        found, pool = self.tables.find(progress), self.tables.pool
+        num_new = self.tables.num_needed(progress, found)
         if num_new > pool.num_free:
             return None
         if self.running and not is_urgent:
@@ -70,7 +71,7 @@ class RunningSet:
                 return None
         else:
             self.rules.look_again()
-        self.tables.admit(progress)
+        self.tables.admit(progress, found)
         self._leave_queue(progress, now)
         self.num_admitted += progress.state is State.WAITING
         progress.state = State.RUNNING
