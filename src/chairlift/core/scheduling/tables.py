@@ -46,6 +46,11 @@ class Tables:
         """Known tokens that need not be computed, in whole blocks."""
         return len(self.find(progress).blocks) * self.pool.block_size
 
+    def num_left(self, progress: Progress, found: Prefix) -> int:
+        """Known tokens that are to be computed after admission."""
+        num_found = progress.num_saved if progress.host_blocks else len(found.blocks) * self.pool.block_size
+        return len(progress.tokens) - num_found
+
     def num_needed(self, progress: Progress, found: Prefix) -> int:
         """Free blocks that admitting a request takes, cached ones included."""
         num_all = -(-len(progress.tokens) // self.pool.block_size)
