@@ -14,6 +14,7 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policy import Allowance, StepView
 from chairlift.core.ports import Drafter
 from chairlift.core.request import Progress, Request
+from chairlift.core.scheduling.prompt_room import PromptRoom
 from chairlift.core.scheduling.running_set import RunningSet
 from chairlift.core.scheduling.step_budget import StepBudget
 from chairlift.core.scheduling.step_pace import StepPace
@@ -25,27 +26,6 @@ class Runnable(NamedTuple):
     decodes: list[Progress]  # one token behind
     prompts: list[Progress]  # further behind
     num_growing: int  # decodes that need a block
-
-
-class PromptRoom:
-    """Prompt tokens that a step has room for. After the first prompt there may be less, for whole prompts only; a step
-    that is smaller by itself is filled."""
-
-    def __init__(self, num_tokens: int, num_more: int) -> None:
-        self.left = num_tokens
-        self.num_taken = 0
-        self.is_whole = False
-        self._num_more = num_more
-
-    def takes(self, num_tokens: int) -> bool:
-        return not self.is_whole or num_tokens <= self.left
-
-    def take(self, num_tokens: int) -> None:
-        is_first = self.num_taken == 0
-        self.left -= num_tokens
-        self.num_taken += num_tokens
-        if is_first and self._num_more < self.left:
-            self.left, self.is_whole = self._num_more, True
 
 
 class Planner:
@@ -178,13 +158,20 @@ class Planner:
             self._rules.decoded([p for p in decodes if p not in leads] if leads else decodes, now)
 
     def _plan_prompts(
-        self, prompts: list[Progress], allowance: Allowance, budget: int, chunks: list[Chunk], is_urgent: bool, now: float
+        self,
+        prompts: list[Progress],
+        allowance: Allowance,
+        budget: int,
+        chunks: list[Chunk],
+        is_urgent: bool,
+        now: float,
     ) -> int:
         """Go on with prompts, then admit new ones; the number of their tokens."""
         num_chunks = len(chunks) + (self._limits.max_step_prompts or self._limits.max_running)
         room = PromptRoom(min(budget, allowance.num_tokens), allowance.num_more)
         for progress in prompts if allowance.prompts else ():
-            if room.left == 0 or len(chunks) == num_chunks or not room.takes(progress.num_known - progress.num_computed):
+            num_left = progress.num_known - progress.num_computed
+            if len(chunks) == num_chunks or not room.takes(num_left):
                 break
             room.take(self._add_chunk(progress, room.left, chunks, now))
         num_new = allowance.num_new if self._rules.waiting or self._running_set.preempted else 0
