@@ -80,3 +80,16 @@ def test_the_times_of_prompts_have_all_parts() -> None:
     assert cost.prompt_times(7) == (
         (1, 110.25), (2, 110.75), (3, 116.0), (4, 130.0), (6, 161.0),
     )  # fmt: skip
+
+
+def test_rows_are_padded_to_the_next_rung() -> None:
+    cost = CostModel(linear=((64, 1.0), (128, 2.0), (256, 3.0)), rungs=(64, 128))
+    assert [cost.linear_s(rows) for rows in (1, 64, 65, 128)] == [1.0, 1.0, 2.0, 2.0]
+    assert cost.linear_s(192) == 2.5  # above the last rung nothing is padded
+
+
+def test_a_step_of_decodes_and_prompts_costs_more_than_both() -> None:
+    cost = CostModel(linear=((1, 1.0),), mixed_s=0.5)
+    decodes, prompts = StepShape(2, 2, 2, 10, 0, 0), StepShape(4, 1, 1, 0, 4, 10)
+    assert (cost.seconds(decodes), cost.seconds(prompts)) == (1.0, 1.0)
+    assert cost.seconds(StepShape(6, 3, 3, 10, 4, 10)) == 1.5

@@ -54,7 +54,7 @@ class RunningSet:
         self.rules.push(lead, now)
 
     def admit(self, is_urgent: bool, now: float, max_tokens: int | None = None) -> Progress | None:
-        """Admit the next request if the running set and memory have room and no more than `max_tokens` of it are left to
+        """Admit the next request if the running set and memory have room and at most `max_tokens` of it are left to
         compute; if urgent, the rule is not asked."""
         if self.num_free == 0:
             return None
