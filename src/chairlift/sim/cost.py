@@ -6,7 +6,7 @@
          + chunk_s x requests in the step
          + kv_token_s x context of the decodes      keys and values read
          + max(pair_s x query-key pairs of prompt chunks, kv_token_s x context of prompt chunks)
-         + mixed_s, with both decodes and prompt chunks
+         + prompt_s, with prompt chunks
          + copy_token_s x slots copied + swap_token_s x slots moved out or in
          at least launch_s, with prompt chunks
          + start_s, where the device was idle       what the host needs before the step begins; else it is hidden
@@ -39,10 +39,6 @@ class StepShape(NamedTuple):
     prompt_pairs: int  # query-key pairs of prompt chunks
     num_copied: int = 0  # slots of the copied blocks, full or not
     num_swapped: int = 0
-
-    @property
-    def is_mixed(self) -> bool:
-        return self.decode_context > 0 and self.prompt_pairs > 0
 
 
 def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0, min_prompt_rows: int = 0) -> StepShape:
@@ -90,7 +86,7 @@ class CostModel:
     copy_token_s: float = 0.0  # inside the cache
     swap_token_s: float = 0.0  # between cache and host, one way
     launch_s: float = 0.0  # what the host needs to launch a step that is not captured
-    mixed_s: float = 0.0  # what decodes and prompt chunks cost more in one step
+    prompt_s: float = 0.0  # what a step with prompt chunks costs more, beside decodes or alone
     start_s: float = 0.0  # between the plan and the beginning of a step that finds the device idle
     max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
     min_prompt_rows: int = 0  # tokens that shorter prompt chunks are padded to
@@ -104,7 +100,7 @@ class CostModel:
             + self.chunk_s * shape.num_chunks
             + self.kv_token_s * shape.decode_context
             + max(self.pair_s * shape.prompt_pairs, self.kv_token_s * shape.prompt_context)
-            + self.mixed_s * shape.is_mixed
+            + self.prompt_s * (shape.prompt_pairs > 0)
             + self.copy_token_s * shape.num_copied
             + self.swap_token_s * shape.num_swapped
         )
@@ -116,9 +112,9 @@ class CostModel:
     def prompt_times(self, longest: int) -> StepTimes:
         """Seconds of steps that compute one prompt, by its length; closer together where the table of rows is."""
         lengths = {1 << power for power in range(longest.bit_length())} | {rows for rows, _ in self.linear}
-        return tuple((length, self.prompt_s(length)) for length in sorted(lengths))
+        return tuple((length, self.alone_s(length)) for length in sorted(lengths))
 
-    def prompt_s(self, length: int) -> float:
+    def alone_s(self, length: int) -> float:
         """A step that computes one prompt."""
         return self.seconds(self._prompt(length))
 

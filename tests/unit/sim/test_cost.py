@@ -88,8 +88,7 @@ def test_rows_are_padded_to_the_next_rung() -> None:
     assert cost.linear_s(192) == 2.5  # above the last rung nothing is padded
 
 
-def test_a_step_of_decodes_and_prompts_costs_more_than_both() -> None:
-    cost = CostModel(linear=((1, 1.0),), mixed_s=0.5)
-    decodes, prompts = StepShape(2, 2, 2, 10, 0, 0), StepShape(4, 1, 1, 0, 4, 10)
-    assert (cost.seconds(decodes), cost.seconds(prompts)) == (1.0, 1.0)
-    assert cost.seconds(StepShape(6, 3, 3, 10, 4, 10)) == 1.5
+def test_a_step_with_prompts_costs_more_however_many_they_are() -> None:
+    cost = CostModel(linear=((1, 1.0),), prompt_s=0.5)
+    decodes, prompts, both = (2, 2, 2, 10, 0, 0), (4, 1, 1, 0, 4, 10), (6, 3, 3, 10, 4, 10)
+    assert [cost.seconds(StepShape(*shape)) for shape in (decodes, prompts, both)] == [1.0, 1.5, 1.5]

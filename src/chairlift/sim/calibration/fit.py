@@ -65,22 +65,22 @@ def _fit(
 ) -> CostModel:
     _, chunks, samples, decodes, prompts, pairs = np.array([shape[:6] for shape in shapes], dtype=float).T
     rows = np.array([padded(shape.num_rows, rungs) for shape in shapes], dtype=float)
-    mixed = np.array([shape.is_mixed for shape in shapes], dtype=float)
+    has_prompt = np.array([shape.prompt_pairs > 0 for shape in shapes], dtype=float)
     nodes = np.unique(rows)
     rises = [np.ones(len(rows))]
     rises += [np.clip((rows - low) / (high - low), 0.0, 1.0) for low, high in pairwise(nodes)]
-    device = np.column_stack([*rises, samples, chunks, decodes + prompts * is_read, pairs * ~is_read, mixed])
+    device = np.column_stack([*rises, samples, chunks, decodes + prompts * is_read, pairs * ~is_read, has_prompt])
     columns = np.column_stack([device * ~is_launch[:, None], is_launch])
     found = non_negative_least_squares(columns * (weights / measured)[:, None], weights)
     table, rates = np.cumsum(found[: len(nodes)]), found[len(nodes) :]
-    sample_s, chunk_s, kv_token_s, pair_s, mixed_s, launch_s = (float(rate) for rate in rates)
+    sample_s, chunk_s, kv_token_s, pair_s, prompt_s, launch_s = (float(rate) for rate in rates)
     return CostModel(
         linear=tuple((int(node), float(value)) for node, value in zip(nodes, table, strict=True)),
         sample_s=sample_s,
         chunk_s=chunk_s,
         kv_token_s=kv_token_s,
         pair_s=pair_s,
-        mixed_s=mixed_s,
+        prompt_s=prompt_s,
         launch_s=launch_s,
         rungs=rungs,
     )

@@ -57,7 +57,7 @@ def arrival_of(profile: Profile, found: FirstTokens) -> tuple[float, float]:
     times = [(length, seconds) for length, seconds in found if length <= profile.max_step_tokens]
     if not times:
         return 0.0, 0.0
-    outside = [seconds - cost.start_s - cost.prompt_s(length) for length, seconds in times]
+    outside = [seconds - cost.start_s - cost.alone_s(length) for length, seconds in times]
     columns = np.array([[1.0, length] for length, _ in times])
     fixed_s, token_s = non_negative_least_squares(columns, np.maximum(np.array(outside), 0.0))
     return float(fixed_s), float(token_s)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -16,7 +17,7 @@ from chairlift.sim.profile import load_profile
 
 
 class Answering(BaseHTTPRequestHandler):
-    lengths: list[int] = []
+    lengths: ClassVar[list[int]] = []
     slow = 1024  # tokens of a prompt that takes long
 
     def do_GET(self) -> None:
@@ -42,7 +43,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    Answering.lengths = []
+    Answering.lengths.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -65,7 +66,7 @@ def test_a_server_that_does_not_start_is_told_in_its_own_words() -> None:
 def test_what_steps_do_not_explain_lies_outside() -> None:
     cost = CostModel(linear=((1, 0.010), (1024, 0.030)), start_s=0.001)
     profile = replace(load_profile("h200-llama2-7b"), cost=cost)
-    found = [(length, cost.prompt_s(length) + 0.001 + 0.004 + 2e-6 * length) for length in (16, 256, 1024)]
+    found = [(length, cost.alone_s(length) + 0.001 + 0.004 + 2e-6 * length) for length in (16, 256, 1024)]
     assert arrival_of(profile, found) == (pytest.approx(0.004), pytest.approx(2e-6))
     assert arrival_of(profile, ()) == (0.0, 0.0)
     assert arrival_of(profile, [(16, 0.001)]) == (0.0, 0.0)
