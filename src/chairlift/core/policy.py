@@ -125,12 +125,16 @@ class StepView(NamedTuple):
     num_admissible: int  # requests that the running set has room for
     last_prompt_s: float  # how long the last step took that computed prompts; 0 before the first
     has_preempted: bool  # in this very step
+    fixed_s: float = 0.0  # how long a step takes lately without prompts
+    token_s: float = 0.0  # and for each prompt token; 0 while not known
 
 
 class Allowance(NamedTuple):
     decodes: bool = True  # running requests may decode
     prompts: bool = True  # prompts in progress may go on
     num_new: int = 1 << 30  # how many requests may be admitted
+    num_tokens: int = 1 << 30  # prompt tokens that may be computed
+    num_more: int = 1 << 30  # of these: tokens of prompts after the first, which then have to be completed
 
 
 class Prefill(ABC):

@@ -6,16 +6,21 @@
          + chunk_s x requests in the step
          + kv_token_s x context of the decodes      keys and values read
          + max(pair_s x query-key pairs of prompt chunks, kv_token_s x context of prompt chunks)
+         + prompt_s, with prompt chunks
          + copy_token_s x slots copied + swap_token_s x slots moved out or in
          at least launch_s, with prompt chunks
+         + start_s, where the device was idle       what the host needs before the step begins; else it is hidden
 
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
 is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,
-so they count as decodes there. Where min_prompt_rows is set, the runner pads each prompt chunk to so many tokens.
+so they count as decodes there. Where min_prompt_rows is set, the runner pads each prompt chunk to so many tokens. Where
+there are rungs, it pads the rows of a step to the next of them.
 
 Knows nothing of clocks, devices or files.
 """
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,6 +70,11 @@ def shape_of(plan: StepPlan, block_size: int, max_row_pairs: int = 0, min_prompt
     )
 
 
+def padded(num_rows: int, rungs: Sequence[int]) -> int:
+    above = bisect_left(rungs, num_rows)
+    return rungs[above] if above < len(rungs) else num_rows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
     linear: StepTimes  # by rows
@@ -76,8 +86,11 @@ class CostModel:
     copy_token_s: float = 0.0  # inside the cache
     swap_token_s: float = 0.0  # between cache and host, one way
     launch_s: float = 0.0  # what the host needs to launch a step that is not captured
+    prompt_s: float = 0.0  # what a step with prompt chunks costs more, beside decodes or alone
+    start_s: float = 0.0  # between the plan and the beginning of a step that finds the device idle
     max_row_pairs: int = 0  # tokens x context of the longest chunk that is computed row by row
     min_prompt_rows: int = 0  # tokens that shorter prompt chunks are padded to
+    rungs: tuple[int, ...] = ()  # rows that steps are padded to, rising; more than the last are not padded
 
     def seconds(self, shape: StepShape) -> float:
         seconds = (
@@ -87,18 +100,23 @@ class CostModel:
             + self.chunk_s * shape.num_chunks
             + self.kv_token_s * shape.decode_context
             + max(self.pair_s * shape.prompt_pairs, self.kv_token_s * shape.prompt_context)
+            + self.prompt_s * (shape.prompt_pairs > 0)
             + self.copy_token_s * shape.num_copied
             + self.swap_token_s * shape.num_swapped
         )
         return max(seconds, self.launch_s) if shape.prompt_pairs else seconds
 
     def linear_s(self, num_rows: int) -> float:
-        return seconds_at(self.linear, num_rows)
+        return seconds_at(self.linear, padded(num_rows, self.rungs))
 
     def prompt_times(self, longest: int) -> StepTimes:
         """Seconds of steps that compute one prompt, by its length; closer together where the table of rows is."""
         lengths = {1 << power for power in range(longest.bit_length())} | {rows for rows, _ in self.linear}
-        return tuple((length, self.seconds(self._prompt(length))) for length in sorted(lengths))
+        return tuple((length, self.alone_s(length)) for length in sorted(lengths))
+
+    def alone_s(self, length: int) -> float:
+        """A step that computes one prompt."""
+        return self.seconds(self._prompt(length))
 
     def _prompt(self, length: int) -> StepShape:
         length = max(length, self.min_prompt_rows)

@@ -12,6 +12,11 @@ from chairlift.core.ports import Clock
 from chairlift.core.request import Request
 
 Arriving = Iterable[tuple[float, Request]]  # in order of arrival
+Delay = Callable[[Request], float]  # seconds
+
+
+def at_once(request: Request) -> float:
+    return 0.0
 
 
 class WaitingClock(Clock, Protocol):
@@ -26,13 +31,16 @@ def drive(
     arriving: Arriving,
     concurrency: int = 0,
     watch: Callable[[float], None] | None = None,
+    delay: Delay = at_once,
 ) -> None:
     """`watch` gets the time after each step. `concurrency`: 0, or a closed loop of so many live requests, whatever the
-    arrivals."""
+    arrivals. `delay`: between an arrival and when the engine sees it, in an open loop."""
     live, feed = engine.scheduler.live, iter(arriving)
     following = next(feed, None)
     while following is not None or engine.has_work:
-        while following is not None and (len(live) < concurrency if concurrency else following[0] <= clock.now()):
+        while following is not None and (
+            len(live) < concurrency if concurrency else _seen(following, delay) <= clock.now()
+        ):
             arrive(engine, (following[1],), clock.now() if concurrency else following[0])
             following = next(feed, None)
         if engine.has_work:
@@ -40,7 +48,11 @@ def drive(
             if watch is not None:
                 watch(clock.now())
         elif following is not None:
-            clock.advance_to(following[0])
+            clock.advance_to(_seen(following, delay))
+
+
+def _seen(arriving: tuple[float, Request], delay: Delay) -> float:
+    return arriving[0] + delay(arriving[1])
 
 
 def arrive(engine: Engine, samples: tuple[Request, ...], arrival: float) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from chairlift.config.fields import Fields
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.limits import Limits
+from chairlift.core.request import Request
 from chairlift.sim.cost import CostModel
 
 FORMAT = "chairlift-profile"
@@ -39,6 +41,9 @@ class Profile:
     kv_memory: int  # bytes
     cost: CostModel
     depth: int = 1  # plans that its runner takes before the first is collected
+    # Outside the steps: a request over HTTP reaches the scheduler, and its first token the client, so much later.
+    arrival_s: float = 0.0
+    arrival_token_s: float = 0.0  # and for each prompt token
     note: str = ""  # where the numbers come from
     measured: tuple[Mapping[str, float], ...] = ()  # what they were fitted to, for the record
 
@@ -61,6 +66,10 @@ class Profile:
             max_step_tokens=steps or max(self.max_step_tokens, running),
             max_step_prompts=settings.max_step_prompts,
         )
+
+    def arrival_delay(self, request: Request) -> float:
+        """Between a client's sending and the scheduler's seeing it, with the way back of its first token."""
+        return self.arrival_s + self.arrival_token_s * len(request.prompt)
 
     def check_model(self, model: str) -> None:
         if model != self.model:
@@ -105,6 +114,8 @@ def parse_profile(text: str, origin: str) -> Profile:
         kv_memory=round(known.positive("kv_memory")),
         cost=_cost(Fields(f"profile {origin}: cost", cost)),
         depth=known.size("depth", 1),
+        arrival_s=known.number("arrival_s", 0.0),
+        arrival_token_s=known.number("arrival_token_s", 0.0),
         note=str(values.get("note", "")),
         measured=tuple(measured),
     )
@@ -143,4 +154,12 @@ def _cost(known: Fields) -> CostModel:
         linear.append((entry[0], seconds))
     rates = {rate: known.number(rate, 0.0) for rate in _RATES}
     pairs, rows = (round(known.number(count, 0.0)) for count in ("max_row_pairs", "min_prompt_rows"))
-    return CostModel(linear=tuple(linear), max_row_pairs=pairs, min_prompt_rows=rows, **rates)
+    return CostModel(linear=tuple(linear), max_row_pairs=pairs, min_prompt_rows=rows, rungs=_rungs(known), **rates)
+
+
+def _rungs(known: Fields) -> tuple[int, ...]:
+    rungs = known.values.get("rungs", [])
+    is_list = isinstance(rungs, list) and all(type(rung) is int and rung > 0 for rung in rungs)
+    if not is_list or any(low >= high for low, high in pairwise(rungs)):
+        raise known.bad("rungs", "must be a list of rising row counts")
+    return tuple(rungs)

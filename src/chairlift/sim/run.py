@@ -39,5 +39,6 @@ def run(
         if trace is not None:
             recorder = Recorder(trace, scheduler, rules, profile.model, "virtual", profile.depth)
             observer = Observers(timeline, files.enter_context(closing(recorder)))
-        simulate(arriving, scheduler, profile.cost, observer, arrivals.concurrency, profile.depth, watch)
+        concurrency, delay = arrivals.concurrency, profile.arrival_delay
+        simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, delay=delay)
     return timeline.report(slo)

@@ -25,7 +25,9 @@ class SimRunner:
 
     def submit(self, plan: StepPlan) -> None:
         shape = shape_of(plan, self._block_size, self._cost.max_row_pairs, self._cost.min_prompt_rows)
-        self._ready = max(self._ready, self._clock.now()) + self._cost.seconds(shape)
+        now = self._clock.now()
+        begins = self._ready if self._ready > now else now + self._cost.start_s
+        self._ready = begins + self._cost.seconds(shape)
         result = StepResult(plan.step, [TOKEN] * shape.num_samples)
         if self._drafts is not None:
             result = _with_drafts(plan, self._drafts)

@@ -8,7 +8,7 @@ from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.clock import VirtualClock
 from chairlift.sim.cost import CostModel
 from chairlift.sim.drafts import SimDrafts
-from chairlift.sim.drive import Arriving, drive
+from chairlift.sim.drive import Arriving, Delay, at_once, drive
 from chairlift.sim.runner import SimRunner
 
 
@@ -21,8 +21,10 @@ def simulate(
     depth: int = 1,
     watch: Callable[[float], None] | None = None,
     drafts: SimDrafts | None = None,
+    delay: Delay = at_once,
 ) -> None:
-    """Runs until every request has ended. `drafts`: the scheduler's drafter, if it has one."""
+    """Runs until every request has ended. `drafts`: the scheduler's drafter, if any. `delay`: between a request's
+    arrival and when the scheduler sees it."""
     clock = VirtualClock()
     runner = SimRunner(cost, scheduler.limits.block_size, clock, depth, drafts)
-    drive(Engine(scheduler, runner, clock, observer), clock, arriving, concurrency, watch)
+    drive(Engine(scheduler, runner, clock, observer), clock, arriving, concurrency, watch, delay)

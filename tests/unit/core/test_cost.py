@@ -101,3 +101,22 @@ def test_a_step_costs_the_same_per_request_however_many_run(kind: str, name: str
 @pytest.mark.parametrize(("kind", "name"), RULES)
 def test_a_step_costs_the_same_per_request_however_many_wait(kind: str, name: str) -> None:
     assert cost(kind, name, 32, 3200) < 1.3 * cost(kind, name, 32, 32)
+
+
+def test_admitting_a_cached_prompt_costs_a_dozen_lines_a_block() -> None:
+    num_blocks, size = 200, 16
+    limits = Limits(
+        vocab_size=100_000, max_model_len=4096, block_size=size, num_blocks=1000, max_running=4, max_step_tokens=4096
+    )
+    scheduler, lines = Scheduler(limits, POLICIES["fcfs"]()), Lines()
+    for number in (1, 2):
+        prompt, params = (7,) * (num_blocks * size + 1), SamplingParams(max_tokens=1)
+        scheduler.add((Request(id=RequestId(number), prompt=prompt, params=params, max_output=1, seed=0),), 0.0)
+        with lines:
+            plan = scheduler.schedule(0.0)
+        assert plan is not None
+        scheduler.commit(plan, StepResult(plan.step, [7]), 0.0)
+        if number == 1:
+            lines.count = 0
+    assert plan.num_tokens == 1
+    assert lines.count < 12 * num_blocks  # each is looked up once

@@ -15,6 +15,7 @@ from chairlift.core.prefill.delay import Delay
 from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.prefill.prefill_first import PrefillFirst
 from chairlift.core.prefill.static import Static
+from chairlift.core.prefill.timed import Timed
 from fakes.requests import make_request
 from fakes.world import World
 
@@ -194,3 +195,45 @@ def test_the_wrapped_rule_decides_in_a_step_without_preemption() -> None:
 def test_a_senseless_parameter_is_refused(make: Any) -> None:
     with pytest.raises(ValueError, match="must be|must not be"):
         make()
+
+
+def test_timed_allows_everything_until_times_are_known() -> None:
+    assert Timed().allow(step(num_waiting=3, num_decodes=2)) == Allowance()
+
+
+def test_timed_sizes_a_step_by_its_fixed_time_and_the_requests_that_wait() -> None:
+    # A step takes as long by itself as 300 prompt tokens.
+    known: dict[str, Any] = {"fixed_s": 0.006, "token_s": 2e-5}
+    rule = Timed(share=10.0, least=512)
+    assert rule.allow(step(num_decodes=8, num_waiting=1, **known)) == Allowance(num_tokens=3600, num_more=600)
+    assert rule.allow(step(num_decodes=8, num_prompts=1, **known)) == Allowance(num_tokens=3000, num_more=0)
+    assert rule.allow(step(num_prompts=2, num_preempted=1, **known)) == Allowance(num_more=1200)
+    assert Timed(share=1.0).allow(step(num_decodes=8, **known)).num_tokens == 512
+
+
+class Tight(Prefill):
+    def allow(self, step: StepView) -> Allowance:
+        return Allowance(num_tokens=10, num_more=4)
+
+
+def test_prompts_after_the_first_enter_whole_or_not_at_all() -> None:
+    assert shapes(run(Tight(), (0, 5, 1), (0, 4, 1), (0, 12, 1), (0, 3, 1))) == [
+        [(1, 5), (2, 4)],
+        [(3, 10)],
+        [(3, 2), (4, 3)],
+    ]
+    assert shapes(run(Tight(), (0, 5, 1), (0, 6, 1)))[0] == [(1, 5)]
+
+
+def test_a_step_without_room_for_more_is_filled() -> None:
+    assert shapes(run(Tight(), (0, 8, 1), (0, 5, 1))) == [[(1, 8), (2, 2)], [(2, 3)]]
+
+
+def test_cached_tokens_do_not_keep_a_prompt_out() -> None:
+    world = World(LIMITS, prefill=Tight())
+    world.arrivals = {
+        0: [(make_request(1, range(20), 1),)],
+        9: [(make_request(2, range(30, 35), 1),), (make_request(3, range(20), 1),)],
+    }
+    world.run()
+    assert shapes(world)[-1] == [(2, 5), (3, 4)]

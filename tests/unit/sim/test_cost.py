@@ -80,3 +80,15 @@ def test_the_times_of_prompts_have_all_parts() -> None:
     assert cost.prompt_times(7) == (
         (1, 110.25), (2, 110.75), (3, 116.0), (4, 130.0), (6, 161.0),
     )  # fmt: skip
+
+
+def test_rows_are_padded_to_the_next_rung() -> None:
+    cost = CostModel(linear=((64, 1.0), (128, 2.0), (256, 3.0)), rungs=(64, 128))
+    assert [cost.linear_s(rows) for rows in (1, 64, 65, 128)] == [1.0, 1.0, 2.0, 2.0]
+    assert cost.linear_s(192) == 2.5  # above the last rung nothing is padded
+
+
+def test_a_step_with_prompts_costs_more_however_many_they_are() -> None:
+    cost = CostModel(linear=((1, 1.0),), prompt_s=0.5)
+    decodes, prompts, both = (2, 2, 2, 10, 0, 0), (4, 1, 1, 0, 4, 10), (6, 3, 3, 10, 4, 10)
+    assert [cost.seconds(StepShape(*shape)) for shape in (decodes, prompts, both)] == [1.0, 1.5, 1.5]

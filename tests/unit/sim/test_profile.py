@@ -7,6 +7,7 @@ import pytest
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.sim.profile import DEFAULT, Profile, built_in, load_profile, parse_profile
+from fakes.requests import make_request
 
 GIVEN: dict[str, Any] = {
     "format": "chairlift-profile", "version": 1, "name": "small", "model": "m", "device": "d", "dtype": "float32",
@@ -34,6 +35,17 @@ def test_padding_is_read_as_a_whole_number() -> None:
     assert small(cost=GIVEN["cost"] | {"min_prompt_rows": 64}).cost.min_prompt_rows == 64
     with pytest.raises(InvalidConfig, match="min_prompt_rows must be a number between 0 and inf, got '64'"):
         small(cost=GIVEN["cost"] | {"min_prompt_rows": "64"})
+
+
+def test_rungs_and_the_time_outside_the_steps_are_read(tmp_path: Path) -> None:
+    profile = small(cost=GIVEN["cost"] | {"rungs": [8, 16], "prompt_s": 0.1}, arrival_s=0.004, arrival_token_s=1e-6)
+    assert (profile.cost.rungs, profile.cost.prompt_s) == ((8, 16), 0.1)
+    assert profile.arrival_delay(make_request(1, range(1000))) == pytest.approx(0.005)
+    profile.write(tmp_path / "p.json")
+    assert load_profile(str(tmp_path / "p.json")) == profile
+    for bad in ([16, 8], [0, 8], [8, 8], 8, ["8"]):
+        with pytest.raises(InvalidConfig, match="rungs must be a list of rising row counts"):
+            small(cost=GIVEN["cost"] | {"rungs": bad})
 
 
 def test_every_built_in_profile_can_be_read_and_has_its_own_name() -> None:

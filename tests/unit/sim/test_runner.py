@@ -70,3 +70,14 @@ def test_the_clock_never_goes_back() -> None:
     clock.advance_to(3.0)
     clock.advance_to(1.0)
     assert clock.now() == 3.0
+
+
+def test_an_idle_device_waits_for_the_host_and_a_busy_one_does_not() -> None:
+    clock = VirtualClock()
+    runner = SimRunner(CostModel(linear=((1, 1.0),), start_s=0.25), 4, clock, depth=2)
+    runner.submit(plan(1))
+    runner.submit(plan(2))
+    assert [runner.collect().step, clock.now()] == [1, 1.25]
+    assert [runner.collect().step, clock.now()] == [2, 2.25]
+    runner.submit(plan(3))
+    assert [runner.collect().step, clock.now()] == [3, 3.5]

@@ -15,7 +15,7 @@ from chairlift.sim.cost import CostModel
 from chairlift.sim.drafts import SimDrafts
 from chairlift.sim.profile import load_profile
 from chairlift.sim.simulate import simulate
-from chairlift.telemetry.report import Report
+from chairlift.telemetry.report import Report, Spread
 from chairlift.telemetry.timeline import Timeline
 from chairlift.workload.item import Item
 from chairlift.workload.requests import requests_of
@@ -48,6 +48,14 @@ def test_a_request_that_comes_during_a_step_counts_from_its_arrival() -> None:
     report = run([item(3), item(1, arrival=0.25)])
     assert report.ttft_s.max == 1.75
     assert report.steps == 3
+
+
+def test_a_request_on_its_way_to_the_scheduler_counts_from_its_arrival() -> None:
+    timeline, items = Timeline(), [item(2), item(1, arrival=10.0)]
+    arriving = requests_of(items, LIMITS, 0)
+    simulate(arriving, Scheduler(LIMITS, POLICIES["fcfs"]()), SECOND, timeline, delay=lambda request: 0.5)
+    assert timeline.report().ttft_s == Spread.of([1.5, 1.5])
+    assert timeline.report().tpot_s.p50 == 1.0
 
 
 def test_a_closed_loop_keeps_so_many_in_flight() -> None:

@@ -19,6 +19,7 @@ from chairlift.core.prefill.delay import Delay
 from chairlift.core.prefill.mixed import Mixed
 from chairlift.core.prefill.prefill_first import PrefillFirst
 from chairlift.core.prefill.static import Static
+from chairlift.core.prefill.timed import Timed
 
 POLICIES: dict[str, type[Policy]] = {
     "fcfs": Fcfs,
@@ -33,6 +34,7 @@ POLICIES: dict[str, type[Policy]] = {
 }
 PREFILLS: dict[str, type[Prefill]] = {
     "mixed": Mixed,
+    "timed": Timed,
     "prefill-first": PrefillFirst,
     "decode-first": DecodeFirst,
     "delay": Delay,

@@ -85,7 +85,7 @@ class Guard:
     def allow(self, step: StepView) -> Allowance:
         try:
             allowance = self._prefill.allow(step)
-            if not (isinstance(allowance, Allowance) and isinstance(allowance.num_new, int)):
+            if not (isinstance(allowance, Allowance) and all(isinstance(count, int) for count in allowance)):
                 raise TypeError(f"allow() answered {allowance!r}, which is no Allowance")
             return allowance
         except Exception as error:

@@ -14,8 +14,10 @@ from chairlift.core.plan import Chunk, StepPlan
 from chairlift.core.policy import Allowance, StepView
 from chairlift.core.ports import Drafter
 from chairlift.core.request import Progress, Request
+from chairlift.core.scheduling.prompt_room import PromptRoom
 from chairlift.core.scheduling.running_set import RunningSet
 from chairlift.core.scheduling.step_budget import StepBudget
+from chairlift.core.scheduling.step_pace import StepPace
 
 _new = tuple.__new__  # a named tuple made without the call of its own constructor takes half the time
 
@@ -31,6 +33,8 @@ class Planner:
         self.issued: dict[int, float] = {}  # steps not committed yet, and when they were planned
         self.budget = StepBudget(running_set.limits.max_step_tokens)
         self.last_prompt_s = 0.0  # how long the last step took that computed prompts
+        self.pace = StepPace()
+        self._committed = 0.0  # when a step was last
         self._running_set = running_set
         self._drafter = drafter
         self._rules = running_set.rules
@@ -51,6 +55,17 @@ class Planner:
                 self._running_set.preempt(now)
         return plan
 
+    def learn(self, plan: StepPlan, now: float) -> None:
+        """A step was committed."""
+        planned = self.issued.pop(plan.step)
+        if plan.num_decodes < len(plan.chunks):
+            self.last_prompt_s = now - planned
+        # A step planned while another was in flight began when that one ended.
+        num_tokens = sum([chunk.count for chunk in plan.chunks[plan.num_decoding :]])
+        self.pace.learn(num_tokens, now - max(planned, self._committed))
+        self._committed = now
+        self.budget.grow()
+
     def _allow(self, runnable: Runnable, has_preempted: bool, now: float) -> Allowance:
         waiting = self._rules.waiting
         view = StepView(
@@ -64,6 +79,8 @@ class Planner:
             self._running_set.num_free,
             self.last_prompt_s,
             has_preempted,
+            self.pace.fixed_s,
+            self.pace.token_s,
         )
         return self._rules.allow(view)
 
@@ -99,18 +116,7 @@ class Planner:
             self._plan_decodes(runnable.decodes[: self.budget.num_tokens], chunks, now)
         num_decodes = len(chunks)
         budget = self.budget.num_tokens - num_decodes
-        num_prompts = self._limits.max_step_prompts or self._limits.max_running
-        for progress in runnable.prompts[:num_prompts] if allowance.prompts else ():
-            if budget == 0:
-                break
-            budget -= self._add_chunk(progress, budget, chunks, now)
-        num_new = allowance.num_new if self._rules.waiting or self._running_set.preempted else 0
-        while budget > 0 and num_new > 0 and len(chunks) - num_decodes < num_prompts:
-            admitted = self._running_set.admit(is_urgent and not chunks, now)
-            if admitted is None:
-                break
-            budget -= self._add_chunk(admitted, budget, chunks, now)
-            num_new -= 1
+        budget -= self._plan_prompts(runnable.prompts, allowance, budget, chunks, is_urgent, now)
         if not chunks:
             return None
         num_drafting = 0
@@ -150,6 +156,32 @@ class Planner:
             progress.num_pending += 1
         if self._rules.is_serving:
             self._rules.decoded([p for p in decodes if p not in leads] if leads else decodes, now)
+
+    def _plan_prompts(
+        self,
+        prompts: list[Progress],
+        allowance: Allowance,
+        budget: int,
+        chunks: list[Chunk],
+        is_urgent: bool,
+        now: float,
+    ) -> int:
+        """Go on with prompts, then admit new ones; the number of their tokens."""
+        num_chunks = len(chunks) + (self._limits.max_step_prompts or self._limits.max_running)
+        room = PromptRoom(min(budget, allowance.num_tokens), allowance.num_more)
+        for progress in prompts if allowance.prompts else ():
+            num_left = progress.num_known - progress.num_computed
+            if len(chunks) == num_chunks or not room.takes(num_left):
+                break
+            room.take(self._add_chunk(progress, room.left, chunks, now))
+        num_new = allowance.num_new if self._rules.waiting or self._running_set.preempted else 0
+        while room.left > 0 and num_new > 0 and len(chunks) < num_chunks:
+            admitted = self._running_set.admit(is_urgent and not chunks, now, room.left if room.is_whole else None)
+            if admitted is None:
+                break
+            room.take(self._add_chunk(admitted, room.left, chunks, now))
+            num_new -= 1
+        return room.num_taken
 
     def _draft(self, drafter: Drafter, chunks: list[Chunk], num_decodes: int, budget: int) -> tuple[list[Chunk], int]:
         """Add drafts to decodes and move those that have some behind the others; the rest of the budget."""

@@ -26,6 +26,13 @@ class Indexed(NamedTuple):
     content: int
 
 
+class Prefix(NamedTuple):
+    """The longest indexed prefix of some tokens, in whole blocks."""
+
+    blocks: list[BlockId]
+    content: Content  # the index's name for what they hold
+
+
 class BlockPool:
     def __init__(self, num_blocks: int, block_size: int, has_prefix_index: bool = True) -> None:
         self.num_blocks = num_blocks
@@ -92,8 +99,8 @@ class BlockPool:
             else:
                 self._blank.append(block)
 
-    def find(self, root: Content, tokens: Sequence[int], limit: int) -> tuple[list[BlockId], Content]:
-        """The longest indexed prefix in whole blocks of at most `limit` tokens; the caller shares what it uses."""
+    def find(self, root: Content, tokens: Sequence[int], limit: int) -> Prefix:
+        """The longest indexed prefix of at most `limit` tokens; the caller shares what it uses."""
         blocks: list[BlockId] = []
         content = root
         if self.has_prefix_index:
@@ -104,7 +111,7 @@ class BlockPool:
                     break
                 blocks.append(found.block)
                 content = found.content
-        return blocks, content
+        return Prefix(blocks, content)
 
     def publish(self, block: BlockId, before: Content, tokens: tuple[int, ...]) -> int:
         """Index a full, held block; the name of the content up to its end."""

@@ -53,15 +53,19 @@ class RunningSet:
             sibling.state, sibling.lead = State.PENDING_FORK, lead
         self.rules.push(lead, now)
 
-    def admit(self, is_urgent: bool, now: float) -> Progress | None:
-        """Admit the next request if the running set and memory have room; if urgent, the rule is not asked."""
+    def admit(self, is_urgent: bool, now: float, max_tokens: int | None = None) -> Progress | None:
+        """Admit the next request if the running set and memory have room and at most `max_tokens` of it are left to
+        compute; if urgent, the rule is not asked."""
         if self.num_free == 0:
             return None
         returning = self._returning.first()
         progress = self.preempted[returning] if returning is not None else self.rules.first(now)
         if progress is None or 1 + len(progress.siblings) > self.num_free or progress.awaits_result:
             return None
-        num_new, pool = self.tables.num_needed(progress), self.tables.pool
+        found, pool = self.tables.find(progress), self.tables.pool
+        if max_tokens is not None and self.tables.num_left(progress, found) > max_tokens:
+            return None
+        num_new = self.tables.num_needed(progress, found)
         if num_new > pool.num_free:
             return None
         if self.running and not is_urgent:
@@ -70,7 +74,7 @@ class RunningSet:
                 return None
         else:
             self.rules.look_again()
-        self.tables.admit(progress)
+        self.tables.admit(progress, found)
         self._leave_queue(progress, now)
         self.num_admitted += progress.state is State.WAITING
         progress.state = State.RUNNING

@@ -99,10 +99,7 @@ class Scheduler:
 
     def commit(self, plan: StepPlan, result: StepResult, now: float) -> None:
         """Take in a step's result. Plans are committed in the order they were issued."""
-        planned = self._planner.issued.pop(plan.step)
-        if plan.num_decodes < len(plan.chunks):
-            self._planner.last_prompt_s = now - planned
-        self._planner.budget.grow()
+        self._planner.learn(plan, now)
         self._results.commit(plan, result, now)
 
     def roll_back(self, plan: StepPlan, message: str, now: float) -> None:

@@ -5,11 +5,11 @@ collected here until `seal`. A runner does swap-outs first, then swap-ins, then 
 released and taken again within one plan. A host block that a swap-in reads is free only from the next plan on.
 """
 
-from chairlift.core.ids import BlockId, Content, RequestId
+from chairlift.core.ids import BlockId, RequestId
 from chairlift.core.limits import Limits
 from chairlift.core.plan import BlockCopy, Chunk, StepPlan
 from chairlift.core.request import Progress
-from chairlift.core.scheduling.pool import BlockPool
+from chairlift.core.scheduling.pool import BlockPool, Prefix
 from chairlift.core.scheduling.preemption import Preemption
 
 _MEMORY = 8  # returns of preempted requests that count
@@ -44,23 +44,27 @@ class Tables:
 
     def num_cached(self, progress: Progress) -> int:
         """Known tokens that need not be computed, in whole blocks."""
-        blocks, _ = self._find(progress)
-        return len(blocks) * self.pool.block_size
+        return len(self.find(progress).blocks) * self.pool.block_size
 
-    def num_needed(self, progress: Progress) -> int:
+    def num_left(self, progress: Progress, found: Prefix) -> int:
+        """Known tokens that are to be computed after admission."""
+        num_found = progress.num_saved if progress.host_blocks else len(found.blocks) * self.pool.block_size
+        return len(progress.tokens) - num_found
+
+    def num_needed(self, progress: Progress, found: Prefix) -> int:
         """Free blocks that admitting a request takes, cached ones included."""
         num_all = -(-len(progress.tokens) // self.pool.block_size)
         if progress.host_blocks:
             return num_all
-        blocks, _ = self._find(progress)
-        return num_all - sum(self.pool.counts[block] > 0 for block in blocks)
+        counts = self.pool.counts
+        return num_all - sum([counts[block] > 0 for block in found.blocks])
 
-    def admit(self, progress: Progress) -> None:
+    def admit(self, progress: Progress, found: Prefix) -> None:
         """Give a request blocks for all its known tokens: cached ones as they are, or those on the host, swapped in."""
         size = self.pool.block_size
         num_all = -(-len(progress.tokens) // size)
         if progress.num_preempted and self.preemption.mode == "auto":
-            self._learn(progress)
+            self._learn(len(found.blocks) * size / len(progress.tokens))
         if progress.host_blocks:
             self.replace(progress, self.pool.take(num_all))
             self.swap_ins += map(BlockCopy, progress.host_blocks, progress.blocks)
@@ -68,15 +72,14 @@ class Tables:
             progress.host_blocks = []
             progress.num_computed, progress.num_saved = progress.num_saved, 0
             return
-        blocks, content = self._find(progress)
+        blocks, content = found
         self.pool.share(blocks)
         progress.num_computed = len(blocks) * size
         progress.num_published, progress.content = len(blocks), content
         self.replace(progress, blocks + self.pool.take(num_all - len(blocks)))
 
-    def _learn(self, progress: Progress) -> None:
+    def _learn(self, share: float) -> None:
         """Blocks that were released stay in the cache until others take them, whether swapped out or dropped."""
-        share = self.num_cached(progress) / len(progress.tokens)
         self._found_share += (share - self._found_share) / _MEMORY
 
     def replace(self, progress: Progress, blocks: list[BlockId]) -> None:
@@ -84,7 +87,8 @@ class Tables:
         progress.blocks, progress.table_step = blocks, self._step
         self.new_tables.append(progress.request.id)
 
-    def _find(self, progress: Progress) -> tuple[list[BlockId], Content]:
+    def find(self, progress: Progress) -> Prefix:
+        """What the cache holds of a request that does not run; costs a look-up for each block found."""
         request = progress.request
         # The last known token is always computed: the next one is sampled from its logits. Cached prompt tokens are
         # not computed, so a prompt that is still to be scored cannot use them.

@@ -1,15 +1,17 @@
 """Times a runner over a grid of steps and fits the cost model that predicts them.
 
-Every shape is run once to warm up and then timed several times, all shapes in turn, so that drifting speed affects all
-alike; the median counts. Up and down by size: a device that throttles under heavy steps meets them after their like, as
-in a run. The engine's own time per scheduled request is measured on a simulated run and added, unless the runner takes
-the next plan while a step is in flight.
+Every shape is run to warm up, as often as a runner needs to capture it, and then timed several times, all shapes in
+turn, so that drifting speed affects all alike; the median counts. Up and down by size: a device that throttles under
+heavy steps meets them after their like, as in a run. A separate device is kept busy between shapes, since its clock
+falls under a lasting load. The engine's own time per scheduled request is measured on a simulated run and added, unless
+the runner takes the next plan while a step is in flight; there only a step that finds the device idle takes longer, and
+by how much is measured.
 """
 
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -40,6 +42,9 @@ _ROUNDS, _QUICK_ROUNDS = 9, 3
 _DEVICE_ROUNDS = 5  # of a separate device: its speed drifts less
 _NUM_TIMED = 3  # steps in a row, of a runner that takes several at once,
 _ENOUGH_S = 0.025  # unless they take long
+_BUSY_S = 0.1  # for which a separate device computes before each shape,
+_BUSY_ROWS = 1024  # steps of about so many rows
+_NUM_STARTS = 8  # shapes of a round that are also timed on an idle device
 
 Watch = Callable[[int, int], None]  # steps done, of how many
 
@@ -49,6 +54,13 @@ class RowByRow(Protocol):
     """A runner that computes short prompt chunks row by row, in steps that are captured once and launched in one go."""
 
     max_row_pairs: int  # tokens times context of the longest of them
+
+
+@runtime_checkable
+class Padding(Protocol):
+    """A runner that pads the rows of a step."""
+
+    rungs: Sequence[int]  # to the next of these, rising
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +76,16 @@ class Calibrator:
         self._runner = runner
         self._limits = limits
         self._max_row_pairs = runner.max_row_pairs if isinstance(runner, RowByRow) else 0
+        self._rungs = tuple(runner.rungs) if isinstance(runner, Padding) else ()
         self._is_warm = False
         self._num_moved = max(0, min(_MAX_MOVED, limits.num_blocks // 2 - 1, num_host_blocks))
         plans = [plan_of(step, limits) for step in grid(limits, is_quick)]
         self._shapes = [shape_of(plan, limits.block_size, self._max_row_pairs) for plan in plans]
         self._plans = plans + (_moving(self._num_moved, limits) if self._num_moved else [])
         self._seconds: list[list[float]] = [[] for _ in self._plans]
+        self._starts: list[float] = []
         self._order = sorted(range(len(self._plans)), key=lambda index: self._size(self._plans[index]))
+        self._busy = max(plans, key=lambda plan: (plan.num_tokens <= _BUSY_ROWS, plan.num_tokens, plan.num_decodes))
 
     def time(self, num_rounds: int, watch: Watch | None = None) -> None:
         """The first call adds a round that only warms up."""
@@ -79,14 +94,37 @@ class Calibrator:
         for _ in range(num_rounds):
             self._order.reverse()
             with _without_collector():
-                for index in self._order:
+                for place, index in enumerate(self._order):
+                    if self._is_warm:
+                        self._keep_busy()
                     seconds = step_s(self._runner, self._plans[index])
                     if self._is_warm:
                         self._seconds[index].append(seconds)
+                        if place % -(-len(self._order) // _NUM_STARTS) == 0:
+                            self._time_start(self._plans[index], seconds)
                     done += 1
                     if watch is not None:
                         watch(done, num_rounds * len(self._plans))
             self._is_warm = True
+
+    def _keep_busy(self) -> None:
+        """The steps before a shape are back to back, as in a run."""
+        started, depth = time.perf_counter(), self._runner.depth
+        for _ in range(depth - 1):
+            self._runner.submit(self._busy)
+        while depth > 1 and time.perf_counter() - started < _BUSY_S:
+            self._runner.submit(self._busy)
+            self._runner.collect()
+        for _ in range(depth - 1):
+            self._runner.collect()
+
+    def _time_start(self, plan: StepPlan, seconds: float) -> None:
+        """What the step takes longer than among others when it finds the device idle."""
+        if self._runner.depth > 1:
+            started = time.perf_counter()
+            self._runner.submit(plan)
+            self._runner.collect()
+            self._starts.append(max(0.0, time.perf_counter() - started - seconds))
 
     def _size(self, plan: StepPlan) -> tuple[bool, int]:
         """Steps that wait for their launch apart: the device has little to do in them."""
@@ -96,8 +134,8 @@ class Calibrator:
     def result(self) -> Calibration:
         medians = [statistics.median(each) for each in self._seconds]
         count = len(self._shapes)
-        found = fit(self._shapes, medians[:count], self._max_row_pairs)
-        cost = found.cost
+        found = fit(self._shapes, medians[:count], self._max_row_pairs, self._rungs)
+        cost = replace(found.cost, start_s=statistics.median(self._starts) if self._starts else 0.0)
         if self._runner.depth == 1:  # else the engine plans while the device runs
             cost = replace(cost, chunk_s=cost.chunk_s + host_s(self._limits))
         if self._num_moved:

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.sim.cost import CostModel, StepShape
+from chairlift.sim.cost import CostModel, StepShape, padded
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -34,8 +34,11 @@ class Fit:
         return float(np.max(np.abs(self.errors)))
 
 
-def fit(shapes: Sequence[StepShape], seconds: Sequence[float], max_row_pairs: int = 0) -> Fit:
-    """max_row_pairs: as the shapes were made; where it is 0, every step is launched alike."""
+def fit(
+    shapes: Sequence[StepShape], seconds: Sequence[float], max_row_pairs: int = 0, rungs: tuple[int, ...] = ()
+) -> Fit:
+    """max_row_pairs: as the shapes were made; where it is 0, every step is launched alike. rungs: rows that the runner
+    pads to."""
     measured = np.array(seconds)
     has_prompt = np.array([shape.prompt_pairs > 0 for shape in shapes])
     can_wait = has_prompt & (max_row_pairs > 0)  # for the host, if there is nothing else to wait for
@@ -43,7 +46,7 @@ def fit(shapes: Sequence[StepShape], seconds: Sequence[float], max_row_pairs: in
     is_launch = can_wait & (measured <= 1.5 * np.min(measured[can_wait], initial=np.inf))
     weights = np.ones(len(shapes))
     for _ in range(_TURNS):
-        cost = _fit(shapes, measured, weights, is_read, is_launch)
+        cost = _fit(shapes, measured, weights, is_read, is_launch, rungs)
         is_read = np.array([cost.kv_token_s * s.prompt_context > cost.pair_s * s.prompt_pairs for s in shapes])
         unbound = replace(cost, launch_s=0.0)
         is_launch = can_wait & np.array([unbound.seconds(shape) < cost.launch_s for shape in shapes])
@@ -52,22 +55,34 @@ def fit(shapes: Sequence[StepShape], seconds: Sequence[float], max_row_pairs: in
     return Fit(replace(cost, max_row_pairs=max_row_pairs), tuple(float(error) for error in errors))
 
 
-def _fit(shapes: Sequence[StepShape], measured: Array, weights: Array, is_read: Flags, is_launch: Flags) -> CostModel:
-    rows, chunks, samples, decodes, prompts, pairs = np.array([shape[:6] for shape in shapes], dtype=float).T
+def _fit(
+    shapes: Sequence[StepShape],
+    measured: Array,
+    weights: Array,
+    is_read: Flags,
+    is_launch: Flags,
+    rungs: tuple[int, ...],
+) -> CostModel:
+    _, chunks, samples, decodes, prompts, pairs = np.array([shape[:6] for shape in shapes], dtype=float).T
+    rows = np.array([padded(shape.num_rows, rungs) for shape in shapes], dtype=float)
+    has_prompt = np.array([shape.prompt_pairs > 0 for shape in shapes], dtype=float)
     nodes = np.unique(rows)
     rises = [np.ones(len(rows))]
     rises += [np.clip((rows - low) / (high - low), 0.0, 1.0) for low, high in pairwise(nodes)]
-    device = np.column_stack([*rises, samples, chunks, decodes + prompts * is_read, pairs * ~is_read])
+    device = np.column_stack([*rises, samples, chunks, decodes + prompts * is_read, pairs * ~is_read, has_prompt])
     columns = np.column_stack([device * ~is_launch[:, None], is_launch])
     found = non_negative_least_squares(columns * (weights / measured)[:, None], weights)
-    table, (sample_s, chunk_s, kv_token_s, pair_s, launch_s) = np.cumsum(found[: len(nodes)]), found[len(nodes) :]
+    table, rates = np.cumsum(found[: len(nodes)]), found[len(nodes) :]
+    sample_s, chunk_s, kv_token_s, pair_s, prompt_s, launch_s = (float(rate) for rate in rates)
     return CostModel(
         linear=tuple((int(node), float(value)) for node, value in zip(nodes, table, strict=True)),
-        sample_s=float(sample_s),
-        chunk_s=float(chunk_s),
-        kv_token_s=float(kv_token_s),
-        pair_s=float(pair_s),
-        launch_s=float(launch_s),
+        sample_s=sample_s,
+        chunk_s=chunk_s,
+        kv_token_s=kv_token_s,
+        pair_s=pair_s,
+        prompt_s=prompt_s,
+        launch_s=launch_s,
+        rungs=rungs,
     )
 
 

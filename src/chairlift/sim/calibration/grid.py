@@ -14,6 +14,8 @@ from chairlift.core.request import Request
 
 _PARAMS = SamplingParams(temperature=0.0, ignore_eos=True)
 _LARGE = 1024  # rows
+_LONG = (4096, 12288)  # tokens of context
+_LONG_ROWS = (256, 512, 1024, 2048, 4096)
 _SHARES = (0.25, 3.5, 0.5, 0.75, 1.25, 0.25, 1.0, 0.5)  # of the mean context, in turn
 
 
@@ -50,8 +52,20 @@ def grid(limits: Limits, is_quick: bool = False) -> list[StepSpans]:
         if not is_quick:
             mixes.append((64, 512))
         steps += [(*_decodes(batch, mean), Span(0, count - batch)) for batch, mean in mixes if batch <= count // 2]
+    if not is_quick:
+        steps += _long(rows, batches)
     steps.append((Span(0, rows[-1], has_sample=False),))  # a prompt is cut only where the step is full
     return [step for step in dict.fromkeys(steps) if _fits(step, limits)]
+
+
+def _long(rows: list[int], batches: list[int]) -> list[StepSpans]:
+    """Long contexts, of decodes, of prompts, and of both in one step."""
+    steps = [_decodes(batch, mean) for batch in batches[:7] for mean in _LONG]
+    for count in rows:
+        if count in _LONG_ROWS:
+            steps += [(Span(start, count),) for start in _LONG]
+            steps += [(*_decodes(batch, 2048), Span(start, count - batch)) for batch, start in ((16, 4096), (64, 0))]
+    return steps
 
 
 def _decodes(count: int, mean: int) -> StepSpans:

@@ -72,7 +72,10 @@ def test_waiting_after_a_preemption_goes_with_other_parameters() -> None:
         ({"policy": "fcsf"}, "or package.module:Class of your own (did you mean fcfs?), got 'fcsf'"),
         ({"policy": "shortest_first:by=prompt"}, "of your own (did you mean shortest-first?), got"),
         ({"policy": "priority:aging=-1"}, "--policy priority: aging must not be negative, got 'priority:aging=-1'"),
-        ({"prefill": "eager"}, "--prefill must be one of mixed, prefill-first, decode-first, delay, batched-prefill"),
+        (
+            {"prefill": "eager"},
+            "--prefill must be one of mixed, timed, prefill-first, decode-first, delay, batched-prefill",
+        ),
         ({"admission": "all:x=1"}, "--admission must be one of prompt, peak, reserve, or"),
         ({"policy": "fcfs:by=output"}, "--policy fcfs takes victim; by is unknown, got 'fcfs:by=output'"),
         ({"prefill": "mixed:by=output"}, "--prefill mixed takes after_preempt; by is unknown, got 'mixed:by=output'"),

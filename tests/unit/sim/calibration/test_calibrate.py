@@ -115,6 +115,23 @@ def test_a_step_takes_as_long_as_it_does_among_others(monkeypatch: pytest.Monkey
         assert not device._ready
 
 
+def test_what_an_idle_device_waits_for_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(2)
+    monkeypatch.setattr("time.perf_counter", lambda: device.now)
+    calibrator = Calibrator(device, LIMITS, 0, is_quick=True)
+    calibrator.time(1)
+    assert calibrator.result().fit.cost.start_s == pytest.approx(2.0)
+
+
+def test_the_rows_that_a_runner_pads_to_are_part_of_the_profile() -> None:
+    runner = SleepyLedger(LIMITS.num_blocks, LIMITS.block_size, LIMITS.vocab_size, num_host_blocks=0)
+    assert calibrate(runner, LIMITS, 0, is_quick=True).fit.cost.rungs == ()
+    runner.rungs = [4, 16]
+    cost = calibrate(runner, LIMITS, 0, is_quick=True).fit.cost
+    assert cost.rungs == (4, 16)
+    assert cost.linear_s(5) == cost.linear_s(16)
+
+
 class SleepyLedger(LedgerRunner):
     """Blocks that hold nothing yet may be read: a calibration computes the middles of texts without beginnings."""
 
@@ -136,7 +153,7 @@ def test_a_profile_of_a_real_model_is_written_and_serves(
     monkeypatch.setenv("CHAIRLIFT_MAX_STEP_TOKENS", "64")
     monkeypatch.setenv("CHAIRLIFT_MAX_MODEL_LEN", "2048")
     model, out = write_tiny_model(tmp_path / "tiny"), tmp_path / "tiny-here.json"
-    assert main(["calibrate", "--model", str(model), "--out", str(out), "--quick"]) == 0
+    assert main(["calibrate", "--model", str(model), "--out", str(out), "--quick", "--no-serve"]) == 0
     assert f"wrote {out}" in capsys.readouterr().out
     profile = load_profile(str(out))
     assert (profile.name, profile.model, profile.max_running, profile.max_step_tokens) == ("tiny-here", "tiny", 16, 64)

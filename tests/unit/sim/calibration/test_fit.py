@@ -78,3 +78,15 @@ def test_a_solution_that_would_be_negative_is_held_at_zero() -> None:
         # The best there is: pushing a zero up does not help, and the others stand still.
         assert (slope[found == 0] <= 1e-8).all()
         assert slope[found > 0] == pytest.approx(np.zeros((found > 0).sum()), abs=1e-8)
+
+
+def test_what_steps_with_prompts_cost_more_and_the_padding_are_found() -> None:
+    truth = replace(TRUTH, prompt_s=0.004, rungs=(16, 64, 128, 192, 256))
+    shapes = [shape_of(plan_of(step, LIMITS), LIMITS.block_size) for step in grid(LIMITS)]
+    seconds = [truth.seconds(shape) for shape in shapes]
+    found = fit(shapes, seconds, rungs=truth.rungs)
+    assert found.max_error < 0.01
+    assert found.cost.prompt_s == pytest.approx(0.004, rel=0.1)
+    assert found.cost.rungs == truth.rungs
+    assert found.cost.linear_s(70) == pytest.approx(truth.linear_s(70), rel=0.01)
+    assert fit(shapes, seconds).cost.linear_s(70) < 0.9 * truth.linear_s(70)  # without knowing of the padding

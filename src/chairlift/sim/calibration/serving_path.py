@@ -1,0 +1,123 @@
+"""Times the first tokens of an idle server, so that the time outside the steps is known: HTTP, reading the prompt, the
+way to the engine and back.
+
+Starts `chairlift serve` in processes of its own and ends it; nothing of the model stays. Prompts are token ids.
+"""
+
+import http.client
+import json
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from chairlift.core.errors import ChairliftError
+from chairlift.sim.calibration.fit import non_negative_least_squares
+from chairlift.sim.profile import Profile
+
+LENGTHS = (16, 256, 1024, 2048, 4096)  # tokens of the prompts
+_NUM_WARM, _NUM_TIMED = 3, 9
+_LONG_S = 0.5
+_TIMEOUT_S = 120.0
+_MAX_TOKEN = 1000  # any vocabulary has as many
+
+FirstTokens = Sequence[tuple[int, float]]  # prompt tokens, median seconds until the first token
+
+
+def first_tokens(arguments: Sequence[str], lengths: Sequence[int] = LENGTHS) -> FirstTokens:
+    """Of a server with these arguments; raises `ChairliftError` if it does not start or answer. Without lengths that it
+    does not take, or takes long for."""
+    with serving(arguments) as url:
+        return first_tokens_at(url, lengths)
+
+
+def first_tokens_at(url: str, lengths: Sequence[int] = LENGTHS) -> FirstTokens:
+    card = _card(url)
+    model, longest = str(card["id"]), int(str(card.get("max_model_len") or 0)) - 2
+    found: list[tuple[int, float]] = []
+    for length in lengths:
+        # What is outside the steps is lost in the noise of long ones.
+        if length > longest or (_first_token_s(url, model, length, 0) > _LONG_S and found):
+            break
+        seconds = [_first_token_s(url, model, length, turn) for turn in range(1, _NUM_WARM + _NUM_TIMED)]
+        found.append((length, statistics.median(seconds[_NUM_WARM - 1 :])))
+    return found
+
+
+def arrival_of(profile: Profile, found: FirstTokens) -> tuple[float, float]:
+    """`arrival_s` and `arrival_token_s`: what first tokens took beyond their steps."""
+    cost = profile.cost
+    times = [(length, seconds) for length, seconds in found if length <= profile.max_step_tokens]
+    if not times:
+        return 0.0, 0.0
+    outside = [seconds - cost.start_s - cost.alone_s(length) for length, seconds in times]
+    columns = np.array([[1.0, length] for length, _ in times])
+    fixed_s, token_s = non_negative_least_squares(columns, np.maximum(np.array(outside), 0.0))
+    return float(fixed_s), float(token_s)
+
+
+@contextmanager
+def serving(arguments: Sequence[str]) -> Iterator[str]:
+    """The address of a server with these arguments, once it is ready."""
+    command = [sys.executable, "-m", "chairlift", "serve", "--host", "127.0.0.1", "--port", "0", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            url, line = "", ""
+            for line in process.stderr:
+                url = line.rpartition(" on ")[2].strip() if " on http" in line and not url else url
+                if "ready in" in line:
+                    break
+            else:
+                raise ChairliftError(f"the server did not start: {line.strip()}")
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # so that it never waits for a reader
+            yield url
+        finally:
+            process.terminate()
+
+
+def _card(url: str) -> dict[str, object]:
+    connection = _connection(url)
+    try:
+        connection.request("GET", "/v1/models")
+        response = connection.getresponse()
+        cards = json.loads(response.read())
+        if response.status != 200:
+            raise ChairliftError(f"the server lists no model (status {response.status})")
+        card: dict[str, object] = cards["data"][0]
+        return card
+    finally:
+        connection.close()
+
+
+def _first_token_s(url: str, model: str, length: int, turn: int) -> float:
+    rng = random.Random(f"{length} {turn}")  # another prompt every time: no prefix is cached
+    prompt = [rng.randrange(_MAX_TOKEN) for _ in range(length)]
+    body = {"model": model, "prompt": prompt, "max_tokens": 2, "temperature": 0.0, "ignore_eos": True, "stream": True}
+    data, connection = json.dumps(body), _connection(url)
+    try:
+        connection.connect()
+        started = time.perf_counter()
+        connection.request("POST", "/v1/completions", data, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise ChairliftError(f"the server answered with status {response.status}: {response.read(200)!r}")
+        while not response.readline().startswith(b"data:"):
+            if response.isclosed():
+                raise ChairliftError("the server ended an answer before its first token")
+        seconds = time.perf_counter() - started
+        response.read()
+        return seconds
+    finally:
+        connection.close()
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_S)

@@ -1,0 +1,72 @@
+"""What lies outside the steps, from the first tokens of a server that answers after a known time."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+
+from chairlift.core.errors import ChairliftError
+from chairlift.sim.calibration.serving_path import arrival_of, first_tokens, first_tokens_at
+from chairlift.sim.cost import CostModel
+from chairlift.sim.profile import load_profile
+
+
+class Answering(BaseHTTPRequestHandler):
+    lengths: ClassVar[list[int]] = []
+    slow = 1024  # tokens of a prompt that takes long
+
+    def do_GET(self) -> None:
+        self._answer({"data": [{"id": "m", "max_model_len": 2050}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.lengths.append(len(body["prompt"]))
+        if len(body["prompt"]) >= self.slow:
+            time.sleep(0.6)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"data: {}\n\ndata: [DONE]\n\n")
+
+    def _answer(self, value: object) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(value).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Answering.lengths.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_lengths_that_take_long_or_do_not_fit_are_left_out(url: str) -> None:
+    assert [length for length, _ in first_tokens_at(url, (16, 256, 1024, 2048))] == [16, 256]
+    assert Answering.lengths.count(16) == Answering.lengths.count(256) == 12
+    assert Answering.lengths.count(1024) == 1
+    assert 2048 not in Answering.lengths
+
+
+def test_a_server_that_does_not_start_is_told_in_its_own_words() -> None:
+    with pytest.raises(ChairliftError, match="did not start.*no-such-option"):
+        first_tokens(["--no-such-option"])
+
+
+def test_what_steps_do_not_explain_lies_outside() -> None:
+    cost = CostModel(linear=((1, 0.010), (1024, 0.030)), start_s=0.001)
+    profile = replace(load_profile("h200-llama2-7b"), cost=cost)
+    found = [(length, cost.alone_s(length) + 0.001 + 0.004 + 2e-6 * length) for length in (16, 256, 1024)]
+    assert arrival_of(profile, found) == (pytest.approx(0.004), pytest.approx(2e-6))
+    assert arrival_of(profile, ()) == (0.0, 0.0)
+    assert arrival_of(profile, [(16, 0.001)]) == (0.0, 0.0)
