@@ -101,12 +101,56 @@ for is_even in (False, True):
         check(product_kernel, OUTPUTS=64, NUM_FULL=32, ROWS=16, ACTIVATION=activation, **dependent, **ends)
 check(log_sum_exp_kernel, TILE=4096)
 """
+HOPPER = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.experimental.gluon._runtime import GluonASTSource
+from chairlift.config.model import ACTIVATIONS
+from chairlift.runner.cuda.hopper.few_rows_kernel import few_rows_kernel
+from chairlift.runner.cuda.hopper.gluon import lines
+from chairlift.runner.cuda.hopper.prompt_kernel import hopper_prompt_kernel
+
+NUMBERS = {"scale": "fp32", "window": "i32", "width": "i32", "num_lines": "i32"}
+NUMBERS |= {"num_rows": "i32", "num_outputs": "i32", "num_stretches": "i32"}
+
+def check(kernel, pointers, options, **constants):
+    kinds = {name: "constexpr" if name in constants else (pointers | NUMBERS)[name] for name in kernel.arg_names}
+    fixed = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = GluonASTSource(kernel, kinds, fixed, {})
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, **options})
+
+def table(num_lines):
+    return f"tensordesc<bf16[{num_lines},64],{lines()!r}>"
+
+for dim, size in ((128, 16), (64, 64)):
+    pointers = {"q": "*bf16", "out": "*bf16", "keys": table(size), "values": table(size)}
+    pointers |= {"tables": "*i32", "tiles": "*i32"}
+    shape = {"HEADS": 28, "KV_HEADS": 4, "DIM": dim, "SIZE": size, "TILE": 64, "STAGES": 3}
+    compiled = check(hopper_prompt_kernel, pointers, {}, **shape)
+    assert "wgmma" in compiled.asm["ptx"] and "cp.async.bulk.tensor" in compiled.asm["ptx"]
+for rows, splits, activation in ((8, 1, ""), (16, 4, ""), *((8, 1, activation) for activation in ACTIVATIONS)):
+    pointers = {"x": table(rows), "weight": table(32 if activation else 64), "bias": "*bf16", "out": "*bf16",
+                "partials": "*fp32", "counters": "*i32"}
+    shape = {"ROWS": rows, "STRETCH": 128, "SPLITS": splits, "STAGES": 4, "ACTIVATION": activation}
+    compiled = check(few_rows_kernel, pointers, {"launch_pdl": True}, **shape, HAS_BIAS=not activation)
+    assert 2 * compiled.metadata.shared < 227 << 10, "two programs of a processor"
+    before, _, after = compiled.asm["ptx"].partition("griddepcontrol.wait")
+    assert "cp.async.bulk.tensor" in before and "st.global" not in before and "st.global" in after
+"""
 
 
 @pytest.mark.parametrize("capability", ["80", "90"])
 def test_every_kernel_compiles(capability: str) -> None:
+    run(SCRIPT, capability)
+
+
+def test_the_kernels_for_hopper_compile() -> None:
+    run(HOPPER)
+
+
+def run(*arguments: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, capability], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", *arguments], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -34,6 +34,11 @@ _STRETCH = 1024  # of a row: one program's share of an activation
 _FEW = 16  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
 
 
+def kernel_rows(num_rows: int) -> int:
+    """The same for numbers of rows that launch the same kernels; 0: many."""
+    return next((rows for rows in (1, 8, _FEW) if num_rows <= rows), 0)
+
+
 class CudaWeight:
     def __init__(self, matrix: Tensor, bias: Tensor | None, hopper: Hopper) -> None:
         self._matrix = matrix.contiguous()

@@ -131,6 +131,11 @@ class CudaRunner:
         """Captures one more of the likely steps, between steps; False when there is none."""
         return self.device.capture_one()
 
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """Numbers of rows that steps are padded to."""
+        return self.device.rungs
+
     def dry_run(self, plan: StepPlan) -> None:
         """Launches all that the plan takes, without a result: on a device without memory there is none."""
         self.device.dry_run(self.host.input_of(plan))

@@ -38,19 +38,31 @@ class Hopper:
         if knobs.runtime.interpret or arch() != _HOPPER:
             return
         try:
-            from chairlift.runner.cuda.hopper.few_rows import FewRows
-            from chairlift.runner.cuda.hopper.prompts import HopperPrompts
-
-            is_there = device.type == "cuda"  # else kernels are noted to be compiled
-            num = torch.cuda.get_device_properties(device).multi_processor_count if is_there else _PROCESSORS
-            few_rows, prompts = FewRows(device, num), HopperPrompts()
+            few_rows, prompts = _made(device)
             errors = _product_error(few_rows, device), _attention_error(prompts, device)
-            if is_there and not max(errors) < _TOLERANCE:
+            # Without a GPU nothing is computed: kernels are noted to be compiled.
+            if device.type == "cuda" and not max(errors) < _TOLERANCE:
                 raise RuntimeError(f"they are {max(errors):.2g} off")
         except (ImportError, AttributeError, RuntimeError, triton.TritonError) as error:
-            _log.warning("the kernels for Hopper are not used: %s", (str(error).splitlines() or [repr(error)])[-1])
+            _log.warning("the kernels for Hopper are not used: %s", _last_line(error))
             return
         self.few_rows, self.prompts = few_rows, prompts
+
+
+def _made(device: torch.device) -> "tuple[FewRows, HopperPrompts]":
+    from chairlift.runner.cuda.hopper.few_rows import FewRows
+    from chairlift.runner.cuda.hopper.prompts import HopperPrompts
+
+    is_there = device.type == "cuda"
+    num_processors = torch.cuda.get_device_properties(device).multi_processor_count if is_there else _PROCESSORS
+    return FewRows(device, num_processors), HopperPrompts()
+
+
+def _last_line(error: BaseException) -> str:
+    """Of the first cause: the compiler's own words show where it is, not what."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [repr(error)])[-1]
 
 
 def _product_error(few_rows: "FewRows", device: torch.device) -> float:

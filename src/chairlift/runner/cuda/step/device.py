@@ -19,7 +19,7 @@ from chairlift.core.limits import Limits
 from chairlift.runner.cuda.exact import scores as exact_scores
 from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
 from chairlift.runner.cuda.flashinfer.planner import FlashPlanner
-from chairlift.runner.cuda.ops import CudaOps
+from chairlift.runner.cuda.ops import CudaOps, kernel_rows
 from chairlift.runner.cuda.sampling.sampler import CudaSampler, mask_rows
 from chairlift.runner.cuda.step.columns import Words
 from chairlift.runner.cuda.step.forward import Forward
@@ -59,6 +59,11 @@ class DevicePart:
         self._graphs = Graphs(self._forward, memory, self._keys, limits.vocab_size, max_graphs)
         self._sampling = CudaSampler(memory.tables, kv.tokens, memory.last, self._measure)
         self._pinned = pinned_ring(most, torch.int64, device)  # for sampled tokens
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """Numbers of rows that steps are padded to."""
+        return self._keys.ladder
 
     def launch(self, step: StepInput, uses_graphs: bool, on_logits: OnLogits | None = None) -> LaunchedStep:
         """All that the step takes before tokens are chosen."""
@@ -104,9 +109,9 @@ class DevicePart:
         return self._planner is None and self._graphs.capture_one()
 
     def dry_run_likely(self) -> None:
-        """Launches what `capture_one` captures, for each tiling: a step of one token, which has kernels of its own, one
-        of several, and one with prompts."""
+        """Launches what `capture_one` captures, for each tiling: steps of one row and of few, which have kernels of
+        their own, one of many, and one with prompts."""
         keys = (self._keys.largest, *self._keys.likely)
-        for key in {(key.tiling, key.num_tokens == 1, key.num_tiles > 0): key for key in keys}.values():
+        for key in {(key.tiling, kernel_rows(key.num_tokens), key.num_tiles > 0): key for key in keys}.values():
             with self._memory.padding(key):
                 self._forward.run(key, None)

@@ -57,12 +57,12 @@ class GraphKeys:
         """has_groups: several query heads share keys and values."""
         self._has_groups = has_groups
         self._exact = exact
-        self._ladder = ladder(limits)
-        self.max_tokens = self._ladder[-1]
+        self.ladder = ladder(limits)
+        self.max_tokens = self.ladder[-1]
         self._with_tiles = [
-            rung for rung in self._ladder if rung in _WITH_TILES or rung > _SMALL[-1] or rung == self.max_tokens
+            rung for rung in self.ladder if rung in _WITH_TILES or rung > _SMALL[-1] or rung == self.max_tokens
         ]
-        self.max_decodes = next(rung for rung in self._ladder if rung >= limits.max_running)
+        self.max_decodes = next(rung for rung in self.ladder if rung >= limits.max_running)
         self._longest = _power_of_two(limits.max_model_len)  # context
         self.max_samples = max_samples(limits)
         # Captured first, its memory holds all others.
@@ -77,7 +77,7 @@ class GraphKeys:
         self, num_tokens: int, num_short: int, max_context: int, num_tiles: int, num_samples: int
     ) -> GraphKey | None:
         """max_context: of the short rows. None: such a step is not captured."""
-        rungs = self._with_tiles if num_tiles else self._ladder
+        rungs = self._with_tiles if num_tiles else self.ladder
         rung = next((rung for rung in rungs if rung >= max(num_tokens, num_samples)), None)
         if rung is None or num_tiles > max_tiles(rung) or num_samples > self.max_samples:
             return None
@@ -97,7 +97,7 @@ class GraphKeys:
 
     def _decodes(self, max_running: int) -> Iterable[GraphKey]:
         """Of any number, short contexts first."""
-        rungs = [rung for last, rung in pairwise((0, *self._ladder)) if last < max_running]
+        rungs = [rung for last, rung in pairwise((0, *self.ladder)) if last < max_running]
         contexts = [1 << power for power in range(min(self._longest, _LIKELY_CONTEXT).bit_length())]
         return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for each in contexts for rung in rungs)
 
