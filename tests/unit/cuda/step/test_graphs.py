@@ -43,8 +43,8 @@ class FakeStreams:
         finally:
             self.current = before
 
-    def capture_begin(self, pool: Any) -> None:
-        assert self.current == "side"
+    def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+        assert (self.current, capture_error_mode) == ("side", "relaxed")
         self.pools.append(pool)
 
     def capture_end(self) -> None:
@@ -62,7 +62,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, can_end: bool) -> FakeStreams:
     streams = FakeStreams(can_end)
     for name, part in (
         ("Event", Event_), ("current_stream", lambda: streams), ("Stream", streams.make), ("stream", streams.on),
-        ("CUDAGraph", lambda: streams), ("synchronize", lambda: None),
+        ("CUDAGraph", lambda: streams),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, part)
     return streams
@@ -90,9 +90,8 @@ def test_a_step_is_captured_once_and_then_replayed(monkeypatch: pytest.MonkeyPat
         do(runner, (0, 3))
     assert (runs, streams.num_replayed) == ([4, MOST, MOST, 4], 3)  # the largest is run and captured before
     do(runner, (0, 5))
-    assert (runs[4:], streams.num_replayed) == ([8], 3)
     do(runner, (0, 5))
-    assert (runs[4:], streams.num_replayed) == ([8, 8], 4)
+    assert (runs[4:], streams.num_replayed) == ([8], 5)
     assert streams.pools == [None, "shared", "shared"]
     assert (streams.current, streams.num_made) == ("main", 1)
 
@@ -104,7 +103,7 @@ def test_what_is_likely_is_captured_between_steps_until_all_of_it_is(monkeypatch
         pass
     assert sorted(set(runs)) == [1, 2, 4, 8, MOST]  # of up to six decodes, and prompts
     num = len(runs)
-    assert len(streams.pools) * 2 == num
+    assert len(streams.pools) + 1 == num  # the largest is run first
     do(runner, *[(2, 1)] * 5)
     assert (len(runs), streams.num_replayed) == (num, 1)
 
@@ -168,10 +167,11 @@ def test_after_a_capture_that_fails_steps_go_on_as_before(
         for _ in range(2):
             do(runner, (0, 2))  # with a graph that stays
     num_captured = len(streams.pools)
-    assert do(runner, (0, 3), (2, 1)) == plain
+    if is_largest:
+        assert do(runner, (0, 3), (2, 1)) == plain  # nothing is captured yet
 
-    def fail(pool: Any) -> None:
-        FakeStreams.capture_begin(streams, pool)
+    def fail(pool: Any, capture_error_mode: str) -> None:
+        FakeStreams.capture_begin(streams, pool, capture_error_mode)
         raise error
 
     monkeypatch.setattr(streams, "capture_begin", fail)
@@ -179,7 +179,8 @@ def test_after_a_capture_that_fails_steps_go_on_as_before(
         assert do(runner, (0, 3), (2, 1)) == plain
         assert do(runner, (0, 5)) == longer
     assert not runner.prepare()
-    assert len(streams.pools) == num_captured + 1, "after one that failed nothing is captured"
+    num_tries = 1 if is_largest or isinstance(error, torch.OutOfMemoryError) else 3  # one of each, and one again
+    assert len(streams.pools) == num_captured + num_tries, "after one that failed for good nothing is captured"
     (line,) = [record.getMessage() for record in caplog.records]
     assert "no more steps are captured" in line and told in line
     num_replayed = streams.num_replayed

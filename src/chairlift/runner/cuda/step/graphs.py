@@ -1,12 +1,13 @@
 """Captured steps: all launches of a step as one.
 
-A step runs kernel by kernel when its key comes first, which loads what it needs, and is captured when it comes again:
-capturing takes as long as launching. Of many graphs the ones that were used last are kept.
+The first step of all runs kernel by kernel. Later ones are captured when their key comes first: that takes as long as
+launching them, beside the step ahead. Of many graphs the ones that were used last are kept.
 
 Always: a step comes out the same whether it is captured or not. Graphs share their memory, and the logits: they are
 read before the next one runs. The largest is captured first: torch cuts tensors from pieces of memory and never joins
-two, so the memory of steps that came in the order of their sizes would add up. Capturing ends for good where it fails,
-as it does without memory.
+two, so the memory of steps that came in the order of their sizes would add up. A capture that fails is tried once more
+when its key comes again, as what a library makes on first use may not be captured; then, or without memory, capturing
+ends for good.
 """
 
 import logging
@@ -49,7 +50,7 @@ class Graphs:
 
     def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """(logits, tokens) of the step that is in the memory."""
-        if key not in self._captured and self._can_capture and key in self._tried:
+        if key not in self._captured and self._can_capture and (self._captured or key in self._tried):
             self._capture(key, planned)
         if key not in self._captured:
             self._tried.add(key)
@@ -69,7 +70,7 @@ class Graphs:
         return key in self._captured
 
     def _capture(self, key: GraphKey, planned: FlashPlan | None) -> None:
-        """Where it fails nothing is captured, now or later: steps run eagerly."""
+        """Where it fails the step runs eagerly."""
         if planned is None and not self._captured and key != self._keys.largest:
             self._capture(self._keys.largest, None)
             if not self._can_capture:
@@ -80,8 +81,8 @@ class Graphs:
         try:
             # Around the capture too: where that cannot be ended, torch would stay on its stream.
             with self._memory.padding(key), _beside(stream, side):
-                if key not in self._tried or not self._captured:
-                    self._forward.run(key, planned)  # what is made on first use, on a stream too, cannot be captured
+                if not self._captured:
+                    self._forward.run(key, planned)  # what is made on first use of a stream cannot be captured
                 graph = torch.cuda.CUDAGraph()
                 with _capturing(graph, self._pool):
                     logits, tokens = self._forward.run(key, planned)
@@ -91,8 +92,10 @@ class Graphs:
             if len(self._captured) > self._max_graphs:
                 self._captured.popitem(last=False)
         except RuntimeError as error:
-            self._can_capture = False
-            _log.warning("no more steps are captured: %s", failure(error))
+            if key in self._tried or not self._captured or isinstance(error, torch.OutOfMemoryError):
+                self._can_capture = False
+                _log.warning("no more steps are captured: %s", failure(error))
+            self._tried.add(key)
 
 
 @contextmanager
@@ -108,9 +111,9 @@ def _beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None
 
 @contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """As `torch.cuda.graph`, but torch keeps its memory, which the next step needs; `measure` leaves room for both."""
-    torch.cuda.synchronize()
-    graph.capture_begin(pool=pool)
+    """As `torch.cuda.graph`, but torch keeps its memory, which the next step needs; `measure` leaves room for both. The
+    device is not waited for, and kernels may be loaded."""
+    graph.capture_begin(pool=pool, capture_error_mode="relaxed")
     try:
         yield
     finally:
