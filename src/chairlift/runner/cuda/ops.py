@@ -23,7 +23,6 @@ from chairlift.runner.cuda.kernels import (
 )
 from chairlift.runner.cuda.one_row.attention import attend_one_row
 from chairlift.runner.cuda.one_row.product import gated, is_one_row, one_row
-from chairlift.runner.cuda.side_stream import SideStream
 from chairlift.runner.cuda.step.batch import CudaBatch, parts
 from chairlift.runner.cuda.step.layout import QUERIES
 from chairlift.runner.ops import Attention, Batch, Weight
@@ -84,7 +83,6 @@ class CudaOps:
         self._exact = exact
         self._trials = ProductTrials()
         self._hopper = Hopper()
-        self._side = SideStream()
         self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row
         self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
 
@@ -167,13 +165,10 @@ class CudaOps:
             batch.planned.attend(q, keys, values, out)
             if batch.planned.high - batch.planned.low == num_rows:
                 return out
-        fork = None
         if batch.tiles is not None:
-            fork = self._side.fork()
             self._attend_prompts(q, spec, keys, values, batch.tables, batch.tiles, out)
         if len(batch.short_positions):
-            with self._side.beside(fork):
-                self._attend_by_row(q, spec, keys, values, batch, out)
+            self._attend_by_row(q, spec, keys, values, batch, out)
         return out
 
     def _attend_prompts(
@@ -199,7 +194,7 @@ class CudaOps:
         positions = batch.short_positions
         num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
-        is_dependent = len(q) <= _FEW and batch.tiles is None
+        is_dependent = len(q) <= _FEW
         partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
         inputs = (
             q, keys, values, batch.tables, batch.table_rows, positions, partials, stats, out, spec.scale, spec.cap,

@@ -115,7 +115,7 @@ class ExactWeight:
 
 def padded(num_rows: int) -> int:
     """A number of rows that is tried: not too many are."""
-    step = 1 if num_rows <= _FEW else 8 if num_rows <= 64 else 16 if num_rows <= 512 else 64
+    step = 1 if num_rows <= _FEW else 8 if num_rows <= 640 else 32 if num_rows <= 1024 else 64
     return -(-num_rows // step) * step
 
 
