@@ -4,9 +4,9 @@
     python benchmarks/gpu/by_kernel.py --busy --workload FILE
     python benchmarks/gpu/by_kernel.py --host
 
-products   all matrix products of a step, by number of rows: cuBLAS, cuBLASLt, and our own for one row
+products   all matrix products of a step, by number of rows: cuBLAS, cuBLASLt, and our own for one row and for few
 attention  decodes of mixed contexts: microseconds, and the speed at which keys and values are read
-prompts    prompt attention
+prompts    prompt attention: the plain kernel, and the one for Hopper where it can be used
 small      norm, rotation with the cache write, activation
 sampling   choosing 256 tokens
 steps      the kernels of a captured step of decodes, by torch's profiler
@@ -36,6 +36,8 @@ from torch import Tensor
 
 from chairlift.config.model import AttentionSpec, ModelConfig
 from chairlift.runner.cuda.attention.tiling import choose_tiling
+from chairlift.runner.cuda.hopper.few_rows import MAX_ROWS
+from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.one_row.product import one_row
 from chairlift.runner.cuda.ops import CudaOps
 from chairlift.runner.cuda.sampling.rows import DRAW_WIDTH
@@ -47,7 +49,7 @@ from chairlift.runner.ops import Attention
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512)
 COPIES = 8  # of what a kernel reads: together more than the cache holds
 MIXES = ((1, 128, 384), (16, 20, 400), (64, 20, 400), (256, 20, 300), (256, 20, 500), (256, 600, 700))
-PROMPTS = ((8, 512), (4, 1024), (2, 2048))
+PROMPTS = ((8, 512), (4, 1024), (2, 2048), (1, 1000), (1, 4096), (1, 8192))  # number, tokens
 DRAWS = {"no filter": (0, 1.0, 0.0), "top-p": (0, 0.9, 0.0), "top-k, top-p, min-p": (50, 0.9, 0.05)}
 MEMORY_TB_S = 4.06  # at which an H200 has been seen to read
 
@@ -93,11 +95,14 @@ def products(config: ModelConfig) -> list[Row]:
         x, own = drawn(num_rows, shapes[name][1]), matrices[name]
         return micros(lambda i: product(name, x, own[i]), len(own))
 
+    hopper = Hopper()
+    hopper.begin(DEVICE)
     rows = []
     for num_rows in ROWS:
-        for library in ("own", "cublas", "cublaslt") if num_rows == 1 else ("cublas", "cublaslt"):
+        has_own = num_rows == 1 or (hopper.few_rows is not None and num_rows <= MAX_ROWS)
+        for library in ("own", "cublas", "cublaslt") if has_own else ("cublas", "cublaslt"):
             torch.backends.cuda.preferred_blas_library("cublas" if library == "own" else library)
-            product = _own if library == "own" else _library
+            product = partial(_own, hopper) if library == "own" else _library
             each = {name: timed(product, name, num_rows) for name in shapes}
             seconds = sum(time_us * num_layers[name] for name, time_us in each.items()) / 1e6
             rows.append(
@@ -114,8 +119,12 @@ def products(config: ModelConfig) -> list[Row]:
     return rows
 
 
-def _own(name: str, x: Tensor, matrix: Tensor) -> Tensor:
-    return one_row(x, matrix, None, torch.float32 if name == "head" else DTYPE)
+def _own(hopper: Hopper, name: str, x: Tensor, matrix: Tensor) -> Tensor:
+    dtype = torch.float32 if name == "head" else DTYPE
+    if len(x) == 1:
+        return one_row(x, matrix, None, dtype)
+    assert hopper.few_rows is not None
+    return hopper.few_rows.multiply(x, matrix, None, dtype)
 
 
 def _library(name: str, x: Tensor, matrix: Tensor) -> Tensor:
@@ -128,12 +137,13 @@ class Paged:
     def __init__(self, spec: AttentionSpec, contexts: list[int], copies: int) -> None:
         lengths = [-(-context // BLOCK_SIZE) for context in contexts]
         blocks = torch.randperm(sum(lengths), dtype=torch.int32).split(lengths)
-        tables = torch.zeros(len(contexts), MAX_LEN // BLOCK_SIZE, dtype=torch.int32)
+        tables = torch.zeros(len(contexts), max(MAX_LEN // BLOCK_SIZE, *lengths), dtype=torch.int32)
         for table, own in zip(tables, blocks, strict=True):
             table[: len(own)] = own
         shape = (sum(lengths), spec.num_kv_heads, BLOCK_SIZE, spec.head_dim)
         self.keys, self.values = ([drawn(*shape) for _ in range(copies)] for _ in range(2))
         self._spec, self._contexts, self._tables = spec, contexts, tables.to(DEVICE)
+        self.width = tables.shape[1]
 
     def batch(self, is_prompt: bool) -> CudaBatch:
         """A decode at the end of each context, or all of each as a prompt in tiles of queries."""
@@ -184,12 +194,18 @@ def prompts(config: ModelConfig) -> list[Row]:
 
 
 def _prompts(config: ModelConfig, count: int, length: int) -> Row:
-    ops, spec = CudaOps(), config.layers[0].attention
+    spec = config.layers[0].attention
     paged = Paged(spec, [length] * count, COPIES)
     q, batch = drawn(count * length, spec.num_heads, spec.head_dim), paged.batch(is_prompt=True)
-    time_us = micros(lambda i: ops.attention(q, spec, paged.keys[i], paged.values[i], batch))
     work = count * length * length / 2 * 4 * spec.num_heads * spec.head_dim  # half of it is masked
-    return {"prompts": f"{count} x {length}", "us": round(time_us, 1), "TFLOP/s": round(work / time_us / 1e6)}
+    chosen = CudaOps()
+    heads = Attention(spec, torch.empty(0, spec.head_dim, device=DEVICE), None, None, 1e-5)
+    chosen.choose_kernels([heads], DTYPE, BLOCK_SIZE, paged.width, DEVICE)
+    row: Row = {"prompts": f"{count} x {length}"}
+    for name, ops in {"plain": CudaOps(), "chosen": chosen}.items():
+        time_us = micros(lambda i, ops=ops: ops.attention(q, spec, paged.keys[i], paged.values[i], batch))
+        row |= {f"{name} us": round(time_us, 1), f"{name} TFLOP/s": round(work / time_us / 1e6)}
+    return row
 
 
 def small(config: ModelConfig) -> list[Row]:

@@ -4,7 +4,8 @@
 
 Every step has a new prompt of so many tokens beside the same decodes. One line of JSON for each number of tokens:
 milliseconds of a step, of `submit`, and of the matrix products of as many rows, the middle of many. `--profile`: what
-the host does in `submit` of such a step, by function. `--kernels`: milliseconds of each kernel of such a step.
+the host does in `submit` of such a step, by function. `--kernels`: one such step by torch's profiler: how long nothing
+runs, and milliseconds of each kernel.
 """
 
 import argparse
@@ -109,20 +110,30 @@ def products_ms(config: ModelConfig, num_rows: int) -> float:
 
 
 def kernels(gpu: GpuEngine, num_decodes: int, num_tokens: int) -> list[tuple[str, float]]:
-    """Name and milliseconds a step, the longest first."""
-
-    def run() -> None:
-        mixed_steps(gpu, num_decodes, num_tokens, lambda submit: submit())
-
+    """Name and milliseconds of one step that was captured before, the longest first; behind the step and its gaps."""
+    run = partial(mixed_steps, gpu, num_decodes, num_tokens, lambda submit: submit())
     run()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         run()
+    events = profiled.profiler.kineto_results.events()
+    spans = sorted(
+        (event.start_ns(), event.start_ns() + event.duration_ns(), event.name()[:100])
+        for event in events
+        if event.device_type() == DeviceType.CUDA
+    )
+    firsts = [place for place, (_, _, name) in enumerate(spans) if "resolve_tokens" in name]
+    # The last ones are those of an engine that has nothing more to do.
+    middle = len(firsts) - _TIMED // 2
+    step = spans[firsts[middle] : firsts[middle + 1]]
+    length = spans[firsts[middle + 1]][0] - step[0][0]
+    busy, end = 0, 0
     taken: defaultdict[str, int] = defaultdict(int)
-    for event in profiled.profiler.kineto_results.events():
-        if event.device_type() == DeviceType.CUDA:
-            taken[event.name()[:100]] += event.duration_ns()
-    found = ((name, ns / 1e6 / (_WARM + _TIMED)) for name, ns in taken.items())
-    return sorted(found, key=lambda each: -each[1])[:20]
+    for begin, stop, name in step:
+        busy += max(0, stop - max(begin, end))
+        end = max(end, stop)
+        taken[name] += stop - begin
+    found = sorted(taken.items(), key=lambda each: -each[1])[:20]
+    return [(name, ns / 1e6) for name, ns in (("the step", length), ("nothing runs", length - busy), *found)]
 
 
 def main() -> None:
