@@ -2,10 +2,9 @@
 
     python benchmarks/host/graph_keys.py --workload FILE [--arrivals poisson:rate=20] [--profile h200-llama2-7b]
 
-The scheduler runs on a virtual clock. Its plans are laid out as for a GPU, and keys are captured when they come again,
-as `runner/cuda/step/graphs.py` does; the likely ones are captured before. `cost`: what padding adds to the time of
-steps, by the profile. `first minute`: steps that ran kernel by kernel, and captures. Steps too large to be captured do
-not count.
+The scheduler runs on a virtual clock. Its plans are laid out as for a GPU, and keys are captured when they come, as
+`runner/cuda/step/graphs.py` does; the likely ones are captured before. `cost`: what padding adds to the time of steps,
+by the profile. `first minute`: captures. Steps that are not captured do not count.
 """
 
 import argparse
@@ -36,7 +35,7 @@ class Graphs(Unobserved):
         self._host = HostPart(2 * limits.max_running + 15, -(-limits.max_model_len // limits.block_size), 16)
         self._captured = OrderedDict.fromkeys(keys.likely if is_prepared else ())
         self.seen: set[GraphKey] = set()
-        self.found: list[tuple[float, bool, bool]] = []  # (when, replayed, captured)
+        self.found: list[tuple[float, bool]] = []  # (when, whether its graph was there)
         self.num_large = self.num_mixed = 0
         self._padding_s = self._steps_s = 0.0
 
@@ -50,27 +49,25 @@ class Graphs(Unobserved):
             self.num_large += 1
             return
         self.num_mixed += key.num_tiles > 0
-        is_there, is_captured = key in self._captured, key not in self._captured and key in self.seen
-        if is_there or is_captured:
-            self._captured[key] = None
-            self._captured.move_to_end(key)
+        is_there = key in self._captured
+        self._captured[key] = None
+        self._captured.move_to_end(key)
         if len(self._captured) > MAX_GRAPHS:
             self._captured.popitem(last=False)
         self.seen.add(key)
-        self.found.append((now, is_there, is_captured))
+        self.found.append((now, is_there))
         self._padding_s += self._cost.linear_s(key.num_tokens) - self._cost.linear_s(step.num_tokens)
 
     def row(self) -> str:
         shares = []
         for low, high in STRETCHES:
-            hits = [is_there for _, is_there, _ in self.found[low:high]]
+            hits = [is_there for _, is_there in self.found[low:high]]
             shares.append(f"{sum(hits) / len(hits):.1%}" if hits else "")
         first = [each for each in self.found if each[0] < self.found[0][0] + 60.0]
-        captures = sum(is_captured for _, _, is_captured in first)
-        eager = sum(not is_there for _, is_there, _ in first) - captures
+        captures = sum(not is_there for _, is_there in first)
         return (
             f"{len(self.found)} | {self.num_mixed} | {self.num_large} | {len(self.seen)} | {' | '.join(shares)} | "
-            f"{self._padding_s / self._steps_s:.1%} | {eager} + {captures} of {len(first)}"
+            f"{self._padding_s / self._steps_s:.1%} | {captures} of {len(first)}"
         )
 
 
@@ -83,7 +80,7 @@ def main() -> None:
     limits = profile.limits(settings)
     arrivals = parse_arrivals(options.arrivals)
     print(
-        "| prepared | steps | with prompts | too large | keys | to 200 | to 1,000 | later | cost | first minute |\n"
+        "| prepared | steps | with prompts | not captured | keys | to 200 | to 1,000 | later | cost | first minute |\n"
         "|---|---|---|---|---|---|---|---|---|---|"
     )
     for is_prepared in (False, True):
