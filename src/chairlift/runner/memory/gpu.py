@@ -56,7 +56,7 @@ class GpuMemory:
             )  # fmt: skip
         if footprint.num_graphs < MAX_GRAPHS:
             _log.warning(
-                "there is memory for %d captured steps instead of %d: others are launched kernel by kernel and slower; "
+                "there is memory for %d captured steps instead of %d: a step without one takes longer; "
                 "raise --memory for more",
                 footprint.num_graphs, MAX_GRAPHS,
             )  # fmt: skip

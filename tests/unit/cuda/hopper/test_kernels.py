@@ -42,7 +42,14 @@ def test_other_gpus_have_the_plain_kernels(monkeypatch: pytest.MonkeyPatch, arch
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
-    "error", [RuntimeError("no image"), triton.TritonError("at 3:1:\nno such layout"), AttributeError("no barrier")]
+    "error",
+    [
+        RuntimeError("no image"),
+        triton.TritonError("at 3:1:\nno such layout"),
+        AttributeError("no barrier"),
+        AssertionError("base must be 16-byte aligned"),
+        TypeError("unexpected keyword"),
+    ],
 )
 def test_where_they_fail_one_line_says_so_and_the_plain_kernels_are_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception

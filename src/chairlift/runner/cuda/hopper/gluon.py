@@ -13,6 +13,6 @@ LINE = gl.constexpr(64)  # numbers of 16 bits that one line of a tile has in sha
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # of the warps that run the same function
 
 
-def lines(rank: int = 2) -> Any:
-    """The layout of lines that tensor cores and the copy engine agree on."""
-    return gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=rank)
+def lines() -> Any:
+    """The layout of lines that tensor cores and the copy engine agree on; kernels name it themselves."""
+    return gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)

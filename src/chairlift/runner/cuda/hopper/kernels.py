@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import triton
 from torch import Tensor
 from triton import knobs
 
@@ -43,7 +42,7 @@ class Hopper:
             # Without a GPU nothing is computed: kernels are noted to be compiled.
             if device.type == "cuda" and not max(errors) < _TOLERANCE:
                 raise RuntimeError(f"they are {max(errors):.2g} off")
-        except (ImportError, AttributeError, RuntimeError, triton.TritonError) as error:
+        except Exception as error:  # another version may refuse them in any way, and no start fails for it
             _log.warning("the kernels for Hopper are not used: %s", _last_line(error))
             return
         self.few_rows, self.prompts = few_rows, prompts
