@@ -154,7 +154,7 @@ class Paged:
         longest = 1 << (max(self._contexts) - 1).bit_length()
         return CudaBatch(
             tokens=nothing, positions=last, slots=slots, starts=nothing, contexts=nothing, tables=self._tables,
-            num_decodes=0, max_context=0, logit_rows=nothing, table_rows=rows,
+            num_decodes=0, max_context=0, logit_rows=None, table_rows=rows,
             tiling=choose_tiling(len(last), longest, self._spec.has_groups),
             tiles=self._tiles() if is_prompt else None, short_positions=nothing if is_prompt else last,
         )  # fmt: skip

@@ -159,7 +159,7 @@ def _batch(texts: Tensor, tables: Tensor, start: int, n: int, is_tiled: bool, ha
         tables=tables,
         num_decodes=0,
         max_context=start + n,
-        logit_rows=owners[:0],
+        logit_rows=None,
         table_rows=owners.int(),
         tiling=choose_tiling(count * n, start + n, has_groups),
         tiles=torch.tensor(tiles, dtype=torch.int32, device=device) if is_tiled else None,

@@ -14,7 +14,7 @@ from chairlift.runner.machine import hardware
 
 GIB = 2**30
 MIB = 2**20
-_MOST_CAPTURED = 512  # tokens
+_MOST_CAPTURED = 1024  # tokens
 
 
 @dataclass

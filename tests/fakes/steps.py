@@ -42,7 +42,7 @@ class Case:
             "tables": tables,
             "num_decodes": sum(count == 1 for _, count in spans),
             "max_context": longest,
-            "logit_rows": owners[:0],
+            "logit_rows": None,
         }
         tiles, short = [], positions.clone()
         for r, (start, count) in enumerate(spans if tiled else []):

@@ -52,7 +52,8 @@ class TextModel:
         places = torch.arange(texts.shape[1])
         sums = (texts * (3 * places + 7)).masked_fill(places > batch.positions[:, None], 0).sum(dim=1)
         rows = torch.randn(_NUM_TEXTS, self.config.vocab_size, generator=torch.Generator().manual_seed(5)) * 2
-        return rows[sums % _NUM_TEXTS]
+        hidden = rows[sums % _NUM_TEXTS]
+        return hidden if batch.logit_rows is None else hidden[batch.logit_rows.long()]
 
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden.clone()

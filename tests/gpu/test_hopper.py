@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
+from chairlift.runner.cuda.exact.product import find
 from chairlift.runner.cuda.hopper.kernels import Hopper
 
 DEVICE = torch.device("cuda")
@@ -79,7 +80,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, start: int, spec: AttentionSpec) -
     return torch.einsum("hqk,khd->qhd", shares, v).flatten(1)
 
 
-@pytest.mark.parametrize("num_rows", [2, 3, 8, 9, 16])
+@pytest.mark.parametrize("num_rows", [1, 3, 8, 9, 16, 17, 32, 33, 64])
 @pytest.mark.parametrize(("outputs", "width"), [(64, 128), (4096, 4096), (1000, 640), (320, 14336)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_products_of_few_rows(hopper: Hopper, num_rows: int, outputs: int, width: int, dtype: torch.dtype) -> None:
@@ -98,10 +99,21 @@ def test_products_of_few_rows(hopper: Hopper, num_rows: int, outputs: int, width
         assert torch.equal(hopper.few_rows.multiply(two, matrix, None, torch.float32)[0], got[row])
 
 
+@pytest.mark.parametrize("num_rows", [1, 8, 16])
+@pytest.mark.parametrize(("outputs", "width"), [(6144, 4096), (4096, 14336), (1000, 640)])
+def test_uncut_products_have_the_bits_of_the_exact_one(hopper: Hopper, num_rows: int, outputs: int, width: int) -> None:
+    source = torch.Generator(DEVICE).manual_seed(num_rows)
+    x, matrix = (torch.randn(n, width, generator=source, device=DEVICE).bfloat16() for n in (num_rows, outputs))
+    assert hopper.few_rows is not None
+    ours = hopper.few_rows.multiply(x, matrix, None, torch.float32, is_cut=False)
+    assert torch.equal(ours, find(matrix, torch.float32, num_rows, Hopper())(x, matrix, torch.float32))
+
+
+@pytest.mark.parametrize("num_rows", [5, 20, 60])
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
-def test_gates_of_few_rows(hopper: Hopper, activation: str) -> None:
+def test_gates_of_few_rows(hopper: Hopper, activation: str, num_rows: int) -> None:
     source = torch.Generator(DEVICE).manual_seed(0)
-    x, matrix = (torch.randn(n, 512, generator=source, device=DEVICE).bfloat16() / 8 for n in (5, 2 * 1000))
+    x, matrix = (torch.randn(n, 512, generator=source, device=DEVICE).bfloat16() / 8 for n in (num_rows, 2 * 1000))
     gate, up = (x.double() @ matrix.double().t()).bfloat16().double().chunk(2, 1)
     gated = (
         torch.nn.functional.silu(gate) if activation == "silu" else torch.nn.functional.gelu(gate, approximate="tanh")

@@ -31,7 +31,7 @@ def batch() -> Batch:
         tables=torch.tensor(tables, dtype=torch.int32),
         num_decodes=1,
         max_context=7,
-        logit_rows=torch.zeros(0, dtype=torch.int64),
+        logit_rows=None,
     )
 
 

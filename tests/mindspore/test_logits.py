@@ -27,7 +27,7 @@ def logits(decoder: Any) -> Iterator[tuple[int, int, torch.Tensor]]:
         done = [before + n for before, n in zip(done, counts, strict=True)]
         with torch.inference_mode():
             batch = batch_of(plan, BLOCK, {}, CPU)
-            rows = decoder.logits(decoder.hidden(batch, kv)[batch.logit_rows])
+            rows = decoder.logits(decoder.hidden(batch, kv))
         yield from ((c.request.id, done[c.request.id] - 1, row) for c, row in zip(plan.chunks, rows, strict=True))
 
 

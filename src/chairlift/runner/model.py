@@ -38,7 +38,8 @@ class Model(Protocol[Kv]):
     def ops(self) -> Ops: ...
 
     def hidden(self, batch: Batch, kv: Kv, on_layer: OnLayer = nothing) -> Tensor:
-        """Writes the keys and values of every token and returns the head's inputs. -> [T, E]"""
+        """Writes the keys and values of every token and returns the head's inputs, of the batch's `logit_rows`.
+        -> [S, E]"""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[S, E] -> [S, vocab], in float32 at least."""
@@ -77,14 +78,20 @@ class Decoder:
     def through_layers(
         self, x: Tensor, residual: Tensor | None, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing
     ) -> Tensor:
-        """x: rows of the embedding [T, E]; residual: zeros (None: made here); overwrites both. -> the head's inputs"""
-        ops, eps = self.ops, self.config.rms_norm_eps
+        """x: rows of the embedding [T, E]; residual: zeros (None: made here); overwrites both. -> the head's inputs.
+        Once the last layer has the keys and values of all rows, only those go on whose logits are wanted."""
+        ops, eps, rows = self.ops, self.config.rms_norm_eps, batch.logit_rows
         residual = torch.zeros_like(x) if residual is None else residual
         factor = self.embedding_factor
         for layer, keys, values in zip(self.layers, kv.keys, kv.values, strict=True):
             on_layer()
             x, residual = ops.add_rms_norm(x, residual, layer.before_attention, eps, factor)
-            x = layer.output.linear(ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch))
+            x = ops.attend(layer.qkv.linear(x), layer.attention, keys, values, batch)
+            if rows is not None and layer is self.layers[-1]:
+                x, residual = x.index_select(0, rows), residual.index_select(0, rows)
+                if not len(rows):
+                    return residual
+            x = layer.output.linear(x)
             x = x if layer.after_attention is None else ops.rms_norm(x, layer.after_attention, eps)
             factor = layer.spec.residual_factor
             x, residual = ops.add_rms_norm(x, residual, layer.before_feed_forward, eps, factor)

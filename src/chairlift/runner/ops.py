@@ -22,7 +22,7 @@ class Batch:
     tables: Tensor  # int32 [R, W]: block tables, padded with 0 to the longest
     num_decodes: int
     max_context: int
-    logit_rows: Tensor  # int64 [S]: rows whose logits are wanted
+    logit_rows: Tensor | None  # int [S]: rows whose logits are wanted; None: all, in order
 
 
 class Weight(Protocol):

@@ -128,12 +128,18 @@ for dim, size in ((128, 16), (64, 64)):
     shape = {"HEADS": 28, "KV_HEADS": 4, "DIM": dim, "SIZE": size, "TILE": 64, "STAGES": 3}
     compiled = check(hopper_prompt_kernel, pointers, {}, **shape)
     assert "wgmma" in compiled.asm["ptx"] and "cp.async.bulk.tensor" in compiled.asm["ptx"]
-for rows, splits, activation in ((8, 1, ""), (16, 4, ""), *((8, 1, activation) for activation in ACTIVATIONS)):
-    pointers = {"x": table(rows), "weight": table(32 if activation else 64), "bias": "*bf16", "out": "*bf16",
+for rows, lines_each, stretch, splits, activation, stages, programs in (
+    (8, 64, 256, 1, "", 3, 2), (16, 64, 256, 2, "", 5, 1), (8, 32, 256, 1, "", 6, 1), (64, 64, 128, 1, "", 3, 2),
+    (64, 64, 128, 2, "", 7, 1), (32, 64, 256, 1, "silu", 2, 2), (64, 64, 128, 1, "silu", 3, 2),
+    *((8, 64, 256, 1, activation, 3, 2) for activation in ACTIVATIONS),
+):
+    pointers = {"x": table(rows), "weight": table(32 if activation else lines_each), "bias": "*bf16", "out": "*bf16",
                 "partials": "*fp32", "counters": "*i32"}
-    shape = {"ROWS": rows, "STRETCH": 128, "SPLITS": splits, "STAGES": 4, "ACTIVATION": activation}
-    compiled = check(few_rows_kernel, pointers, {"launch_pdl": True}, **shape, HAS_BIAS=not activation)
-    assert 2 * compiled.metadata.shared < 227 << 10, "two programs of a processor"
+    shape = {"ROWS": rows, "LINES": lines_each, "STRETCH": stretch, "SPLITS": splits, "STAGES": stages}
+    compiled = check(
+        few_rows_kernel, pointers, {"launch_pdl": True}, **shape, ACTIVATION=activation, HAS_BIAS=not activation
+    )
+    assert programs * compiled.metadata.shared < 227 << 10, "so many programs of a processor"
     before, _, after = compiled.asm["ptx"].partition("griddepcontrol.wait")
     assert "cp.async.bulk.tensor" in before and "st.global" not in before and "st.global" in after
 """

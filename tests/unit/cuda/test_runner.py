@@ -71,7 +71,8 @@ class Pairs:
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         numbers = torch.Generator().manual_seed(3)
         by_token, by_position = (torch.randn(n, VOCAB, generator=numbers) * 2 for n in (VOCAB, LONGEST))
-        return by_token[batch.tokens] + by_position[batch.positions.long()]
+        rows = slice(None) if batch.logit_rows is None else batch.logit_rows.long()
+        return by_token[batch.tokens[rows]] + by_position[batch.positions[rows].long()]
 
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden.clone()
@@ -236,7 +237,7 @@ class Watched(Pairs):
         columns = (batch.positions, batch.slots, batch.table_rows, batch.short_positions)
         self.alignments.update(column.data_ptr() % 16 for column in columns)
         self.tilings.add(batch.tiling)
-        return torch.zeros(len(batch.tokens), VOCAB)
+        return torch.zeros(len(batch.tokens if batch.logit_rows is None else batch.logit_rows), VOCAB)
 
 
 @pytest.mark.usefixtures("is_padded")

@@ -157,7 +157,7 @@ def run(decoder: Model, kv: KvCache, chunks: list[Chunk]) -> torch.Tensor:
     plan = step(chunks)
     with torch.inference_mode():
         batch = batch_of(plan, kv.block_size, {}, kv.tokens.device)
-        logits = decoder.logits(decoder.hidden(batch, kv)[batch.logit_rows])
+        logits = decoder.logits(decoder.hidden(batch, kv))
     rows = {c.request.id: row for c, row in zip((c for c in plan.chunks if c.samples), logits, strict=True)}
     return torch.stack([rows[c.request.id] for c in chunks if c.samples])
 

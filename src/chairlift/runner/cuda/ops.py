@@ -7,7 +7,7 @@ import triton
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
-from chairlift.runner.cuda.attention.paged import combine_kernel, group, partial_kernel, single_kernel
+from chairlift.runner.cuda.attention.paged import combine_kernel, group, num_stages, partial_kernel, single_kernel
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact import attention as exact_attention
@@ -30,12 +30,12 @@ from chairlift.runner.torch.ops import TorchOps
 
 _TILE = 64  # keys at a time, of a tile of queries
 _STRETCH = 1024  # of a row: one program's share of an activation
-_FEW = 16  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
+_FEW = 64  # rows of a step whose kernels are launched before those ahead have finished: its weights wait for nobody
 
 
 def kernel_rows(num_rows: int) -> int:
     """The same for numbers of rows that launch the same kernels; 0: many."""
-    return next((rows for rows in (1, 8, _FEW) if num_rows <= rows), 0)
+    return next((rows for rows in (1, 8, 16, 32, _FEW) if num_rows <= rows), 0)
 
 
 class CudaWeight:
@@ -81,8 +81,8 @@ class CudaOps:
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
-        self._trials = ProductTrials()
         self._hopper = Hopper()
+        self._trials = ProductTrials(hopper=self._hopper)
         self._fused: dict[AttentionSpec, bool] = {}  # whether one kernel computes a single row
         self._counters: Tensor | None = None  # int32 [K], of those kernels; all 0 between launches
 
@@ -90,8 +90,7 @@ class CudaOps:
         self, attentions: Sequence[Attention], dtype: torch.dtype, block_size: int, width: int, device: torch.device
     ) -> None:
         """For these layers, before any step; width: of block tables."""
-        if not self._exact:
-            self._hopper.begin(device)
+        self._hopper.begin(device)
         self._counters = torch.zeros(max(a.spec.num_kv_heads for a in attentions), dtype=torch.int32, device=device)
         for attention in {a.spec: a for a in attentions}.values():
             spec = attention.spec
@@ -209,7 +208,7 @@ class CudaOps:
         else:
             grouped = group(heads, kv_heads)
             partial_kernel[(num_rows, kv_heads, splits)](
-                *inputs, KV_HEADS=kv_heads, GROUP=grouped, num_stages=3, **options
+                *inputs, KV_HEADS=kv_heads, GROUP=grouped, num_stages=num_stages(tile), **options
             )
         if splits > 1:
             combine_kernel[(num_rows, heads)](

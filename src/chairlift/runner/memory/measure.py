@@ -16,9 +16,11 @@ from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS
 from chairlift.runner.start.synthetic_steps import GREEDY, run, synthetic_step
 
 _COSTLY = (SamplingParams(top_p=0.9, top_k=50, repetition_penalty=1.1, logprobs=1),)  # samples that take most memory
-# Small captured steps: any further one adds as much as one of these.
-_FEW = (1, 2, 4)  # decodes
-_PROMPTS = (200, 264, 328)  # tokens beside a decode
+# Small captured steps of different keys: any further one adds as much as one of these. The device gives memory in
+# pieces, so there are several.
+_FEW = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80)  # decodes
+_PROMPTS = (190, 250, 270, 310, 370, 440, 500, 560, 630, 760)  # tokens beside a decode
+_PIECE = 2 << 20  # bytes
 _TIMES = 2  # that a step comes until it is captured
 _GRAPHS_PART = 10  # of the room: a tenth
 
@@ -50,16 +52,14 @@ def measure_footprint(
     activations = used() - before
     release()  # graphs are measured without spare memory
     bare = used()
-    most, *groups = _captured(tiny, num_tokens)
-    has_graph = _can_capture(runner, most)
+    most, first, *others = _captured(tiny, num_tokens)
+    has_graph = _can_capture(runner, [most, first])
     release()
     shared = used() - bare
-    each = 0
-    for plans in groups:
-        before = used()
-        has_graph = has_graph and _can_capture(runner, plans)
-        release()
-        each = max(each, (used() - before) // max(1, len(plans)))
+    has_graph = has_graph and _can_capture(runner, others)
+    release()
+    grown = used() - bare - shared
+    each = (grown + _PIECE * (grown > 0)) // max(1, len(others))
     num_graphs = num_fitting(room, each) * has_graph
     return Footprint(activations, shared * has_graph + num_graphs * each, num_tokens, num_graphs)
 
@@ -72,16 +72,17 @@ def num_fitting(room: int, graph_bytes: int) -> int:
 def steps(limits: Limits) -> list[StepPlan]:
     """The steps that `measure_footprint` runs where memory is not short."""
     num_tokens = largest_count(limits)
-    return [largest_step(limits, num_tokens), *(plan for plans in _captured(limits, num_tokens) for plan in plans)]
+    return [largest_step(limits, num_tokens), *_captured(limits, num_tokens)]
 
 
-def _captured(limits: Limits, num_tokens: int) -> tuple[list[StepPlan], list[StepPlan], list[StepPlan]]:
-    """(the most decodes, few of them, prompts): as far as the limits allow."""
+def _captured(limits: Limits, num_tokens: int) -> list[StepPlan]:
+    """The most decodes, then prompts, or few decodes where the limits allow no prompts."""
     most = min(limits.max_running, num_tokens)
     last = [(limits.max_model_len - 1, 1)] * (limits.max_running > 1)
     lengths = [count for count in _PROMPTS if count < min(num_tokens, limits.max_model_len)]
     prompts = [synthetic_step([*last, (0, count)], limits, len(last), GREEDY) for count in lengths]
-    return [_decodes(limits, most)], [_decodes(limits, count) for count in _FEW if count < most], prompts
+    few = [_decodes(limits, count) for count in _FEW if count < most]
+    return [_decodes(limits, most), *(prompts if len(prompts) > 1 else few or [_decodes(limits, most)])]
 
 
 def largest_count(limits: Limits) -> int:

@@ -83,7 +83,8 @@ class MindSporeDecoder:
             q, k, v = layer.before(residual, *layer.before_tensors, *turns(layer.rotation))
             attended = self._attention[layer.heads].attend(q, k, v, keys, values, layouts[layer.heads])
             residual = layer.after(residual, attended, *layer.after_tensors)
-        return to_torch(rms_norm(residual, self._norm, self.config.rms_norm_eps))
+        hidden = to_torch(rms_norm(residual, self._norm, self.config.rms_norm_eps))
+        return hidden if batch.logit_rows is None else hidden[batch.logit_rows]
 
 
 def _before_tensors(layer: Layer) -> tuple[Any, ...]:

@@ -95,7 +95,7 @@ class TapedDecoder:
 
     def hidden(self, batch: Batch, kv: KvCache, on_layer: OnLayer = nothing) -> Tensor:
         num_rows = len(batch.tokens)
-        if num_rows > MAX_ROWS or num_rows != batch.num_decodes:
+        if num_rows > MAX_ROWS or num_rows != batch.num_decodes or batch.logit_rows is not None:
             return self._decoder.hidden(batch, kv, on_layer)
         tape = self._tapes.get(num_rows)
         if tape is None or tape.kv is not kv:

@@ -46,7 +46,7 @@ def batch_of(plan: StepPlan, block_size: int, previous: Mapping[RequestId, int],
         tables=torch.from_numpy(tables).to(device),
         num_decodes=plan.num_decodes,
         max_context=int(contexts.max()),
-        logit_rows=put(logit_rows, torch.int64),
+        logit_rows=put(logit_rows, torch.int64) if len(logit_rows) < starts[-1] else None,
     )
 
 

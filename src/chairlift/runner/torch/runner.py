@@ -71,8 +71,12 @@ class TorchRunner:
         return self._results.popleft()
 
     def _run(self, plan: StepPlan, batch: Batch) -> StepResult:
-        hidden = self._model.hidden(batch, self._kv, self.on_layer)  # [T, E]
         targets = prompt_targets(plan)
+        if targets and batch.logit_rows is not None:  # the scores of a prompt take all of its rows
+            hidden = self._model.hidden(replace(batch, logit_rows=None), self._kv, self.on_layer)
+            wanted = hidden[batch.logit_rows]
+        else:
+            wanted = hidden = self._model.hidden(batch, self._kv, self.on_layer)
         prompt_scores = dict(zip(targets, score_prompts(targets.values(), hidden, self._model), strict=True))
         rows = [
             (request, chunk, end)
@@ -87,7 +91,7 @@ class TorchRunner:
         ids = [request.id for request in requests]
         samples, changes = self._table.of(plan.step, requests, lengths)
         texts = [known_tokens(chunk, self._previous) for chunk in chunks]
-        logits = _per_sample(self._model.logits(hidden[batch.logit_rows]), plan)  # [S, vocab]
+        logits = _per_sample(self._model.logits(wanted), plan)  # [S, vocab]
         untouched = logits if self.on_logits is None else logits.clone()
         masks = self._masks(plan.step, requests, samples, texts, lengths)
         result, runs = make_step_result(plan, ids, samples, texts, changes, logits, prompt_scores, self._model, masks)

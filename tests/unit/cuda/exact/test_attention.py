@@ -61,7 +61,7 @@ class Texts:
         tiling = choose_tiling(1, int(positions.max()) + 1, False, exact=True)
         batch = CudaBatch(
             tokens=nothing, positions=positions, slots=nothing, starts=nothing, contexts=nothing, tables=self.tables,
-            num_decodes=0, max_context=0, logit_rows=nothing, table_rows=owners.int(),
+            num_decodes=0, max_context=0, logit_rows=None, table_rows=owners.int(),
             tiling=tiling._replace(num_splits=1) if is_whole else tiling,
             tiles=torch.tensor(tiles, dtype=torch.int32) if tiled else None,
             short_positions=nothing if tiled else positions,

@@ -51,7 +51,8 @@ def test_every_further_graph_costs_what_a_small_one_with_a_prompt_did() -> None:
     gpu = FakeGpu()
     make = maker(gpu, [], graph_bytes=3 * MIB, mixed_bytes=MIB)
     found = measure_footprint(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert (found.graphs, found.num_graphs) == ((3 + 4 * MAX_GRAPHS) * MIB, MAX_GRAPHS)
+    each = (9 * 4 + 2) * MIB // 9  # nine of them and a piece
+    assert (found.graphs, found.num_graphs) == ((3 + 4) * MIB + MAX_GRAPHS * each, MAX_GRAPHS)
     assert gpu.taken == GIB, "the runner is gone, and its graphs with it"
 
 
@@ -60,14 +61,15 @@ def test_without_room_for_prompts_every_further_graph_costs_what_one_of_decodes_
     make = maker(gpu, [], graph_bytes=3 * MIB, mixed_bytes=MIB)
     limits = replace(LIMITS, max_model_len=150)
     found = measure_footprint(make, limits, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert found.graphs == (1 + MAX_GRAPHS) * 3 * MIB
+    assert found.graphs == 2 * 3 * MIB + MAX_GRAPHS * ((7 * 3 + 2) * MIB // 7)
 
 
 def test_graphs_take_no_more_than_a_tenth_of_the_room() -> None:
     gpu = FakeGpu()
     make = maker(gpu, [], graph_bytes=3 * MIB, mixed_bytes=MIB)
     found = measure_footprint(make, LIMITS, 5 * GIB, lambda: used(gpu), gpu.release)
-    assert (found.graphs, found.num_graphs) == ((3 + 4 * 128) * MIB, 128)
+    each = (9 * 4 + 2) * MIB // 9
+    assert (found.graphs, found.num_graphs) == (7 * MIB + 121 * each, 121)
 
 
 def test_captured_steps_are_those_of_a_runner_for_the_step_that_fits() -> None:
@@ -89,7 +91,7 @@ def test_what_capturing_gives_back_is_not_taken_from_the_graphs() -> None:
         return Tidy(gpu, limits, token_bytes=MIB, graph_bytes=3 * MIB)
 
     found = measure_footprint(make, LIMITS, 20 * GIB, lambda: used(gpu), gpu.release)
-    assert (found.activations, found.graphs) == (2048 * MIB, (1 + MAX_GRAPHS) * 3 * MIB)
+    assert (found.activations, found.graphs) == (2048 * MIB, 6 * MIB + MAX_GRAPHS * ((9 * 3 + 2) * MIB // 9))
 
 
 def test_a_step_that_leaves_less_than_half_of_the_room_is_too_large() -> None:

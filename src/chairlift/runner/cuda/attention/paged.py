@@ -18,11 +18,17 @@ from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_p
 from chairlift.runner.cuda.kernels import capped
 
 _FEWEST = 16  # rows that tensor cores take
+_SMALL = 32  # keys of a tile
 
 
 def group(heads: int, kv_heads: int) -> int:
     """GROUP of the kernels: query heads of a kv head, rounded up to what tensor cores take."""
     return max(_FEWEST, triton.next_power_of_2(heads // kv_heads))
+
+
+def num_stages(tile: int) -> int:
+    """Tiles of keys that `partial_kernel` has on their way: more of small ones."""
+    return 6 if tile <= _SMALL else 3
 
 
 @triton.jit(do_not_specialize=["num_splits"])

@@ -8,7 +8,7 @@ long everywhere, as sums depend on it, and a single split means that one program
 
 from typing import NamedTuple
 
-_FEW, _MANY, _VERY_MANY = 16, 128, 512  # rows
+_FEW, _SOME, _MANY, _VERY_MANY = 16, 64, 128, 512  # rows
 _LONG, _VERY_LONG = 1024, 4096  # keys
 EXACT_SPLIT, EXACT_TILE = 64, 32  # keys
 MAX_PARTS = 1 << 16  # that wait to be joined, over all rows: bounds their memory when one context of many is long
@@ -30,7 +30,7 @@ def choose_tiling(num_rows: int, max_context: int, has_groups: bool, exact: bool
     if num_rows <= _FEW:
         split, tile, warps = (64, 64, 4) if has_groups else (64, 32, 1)
     elif has_groups:
-        split, tile, warps = 1024 if num_rows >= _MANY else 128, 64, 2
+        split, tile, warps = (1024, 64, 2) if num_rows >= _SOME else (512, 32, 1)
     else:
         split, tile, warps = 128, 8, 1
         if num_rows >= _MANY and max_context > _VERY_LONG:  # parts take memory

@@ -2,8 +2,8 @@
 
 Our own product adds up the inputs of an output in one fixed order, whatever its tile: tensor cores take sixteen at a
 time, from first to last. A library's product is faster for many rows and often adds up in the same order, but does not
-promise it. So it is tried on random numbers against ours, for each kind of matrix and each number of rows, and used
-only where all bits are equal.
+promise it; the one for Hopper is faster for few. So they are tried on random numbers against ours, for each kind of
+matrix and each number of rows, and used only where all bits are equal.
 
 Always: all products of a kind of matrix give the same bits. Library products run with row counts that have been tried;
 rows of zeros are added up to the next one.
@@ -22,10 +22,12 @@ from triton import knobs
 
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact.kernels import product_kernel
+from chairlift.runner.cuda.hopper.kernels import Hopper
 from chairlift.runner.cuda.target import shared_memory
 
 Activate = Callable[[Tensor, str], Tensor]  # as `CudaOps.activate`
 Multiply = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # x [T, in], matrix [out, in], of the result -> [T, out]
+Gate = Callable[[Tensor, Tensor, str], Tensor]  # as `gated`
 
 _FEW = 16  # rows up to which ours is the fastest
 _TRIED = 1 << 18  # numbers that must be equal, of a matrix that has enough of them
@@ -37,7 +39,8 @@ class ProductTrials:
     """What trials have shown, by shape, numbers and place of a matrix and more."""
 
     products: dict[tuple[object, ...], Multiply] = field(default_factory=dict)
-    gates: dict[tuple[object, ...], bool] = field(default_factory=dict)
+    gates: dict[tuple[object, ...], Gate | None] = field(default_factory=dict)  # None: there is none
+    hopper: Hopper = field(default_factory=Hopper)
 
 
 class Tile(NamedTuple):
@@ -82,17 +85,26 @@ class ExactWeight:
             return activate(self.linear(x), activation)
         kind = (self._matrix.shape, self._matrix.dtype, activation)
         if kind not in self._trials.gates:
-            self._trials.gates[kind] = not self._matrix.is_cuda or self._can_be_gated(activation, activate)
-        if self._trials.gates[kind]:
-            return gated(x, self._matrix, activation)
-        return activate(self.linear(x), activation)
+            self._trials.gates[kind] = self._find_gate(activation, activate)
+        gate = self._trials.gates[kind]
+        return activate(self.linear(x), activation) if gate is None else gate(x, self._matrix, activation)
 
-    def _can_be_gated(self, activation: str, activate: Activate) -> bool:
+    def _find_gate(self, activation: str, activate: Activate) -> Gate | None:
         x = _numbers(0, _FEW, self._matrix)
-        return all(
-            torch.equal(gated(rows, self._matrix, activation), activate(self.linear(rows), activation))
-            for rows in (x, x[:1])
-        )
+        gates: list[Gate] = [gated]
+        if (few_rows := self._trials.hopper.few_rows) and few_rows.takes(x, self._matrix):
+            multiply = few_rows.multiply
+            gates.insert(0, lambda x, matrix, name: multiply(x, matrix, None, x.dtype, name))
+        if not self._matrix.is_cuda:  # nothing is computed
+            return gates[0]
+        wanted = [(rows, activate(self.linear(rows), activation)) for rows in (x, x[: _FEW // 2], x[:1])]
+        return next(
+            (
+                gate for gate in gates
+                if all(torch.equal(gate(rows, self._matrix, activation), want) for rows, want in wanted)
+            ),
+            None,
+        )  # fmt: skip
 
     def logits(self, x: Tensor) -> Tensor:
         return self._multiply(x, torch.float32)
@@ -106,7 +118,7 @@ class ExactWeight:
             return torch.empty(0, len(self._matrix), dtype=dtype, device=x.device)
         kind = (self._matrix.shape, self._matrix.dtype, self._matrix.device.type, dtype, count)
         if (multiply := self._trials.products.get(kind)) is None:
-            multiply = self._trials.products[kind] = find(self._matrix, dtype, count)
+            multiply = self._trials.products[kind] = find(self._matrix, dtype, count, self._trials.hopper)
         if count > num_rows:
             x = torch.nn.functional.pad(x, (0, 0, 0, count - num_rows))
         out = multiply(x.contiguous(), self._matrix, dtype)[:num_rows]
@@ -119,9 +131,13 @@ def padded(num_rows: int) -> int:
     return -(-num_rows // step) * step
 
 
-def find(matrix: Tensor, dtype: torch.dtype, num_rows: int) -> Multiply:
+def find(matrix: Tensor, dtype: torch.dtype, num_rows: int, hopper: Hopper) -> Multiply:
     """The fastest product that gives the bits of our own product with its smallest tile."""
     candidates: list[Multiply] = [partial(product, tile=_tile(num_rows, matrix))]
+    few_rows = hopper.few_rows
+    if num_rows <= _FEW and few_rows and few_rows.takes(matrix[:num_rows], matrix):
+        multiply = few_rows.multiply
+        candidates.insert(0, lambda x, matrix, dtype: multiply(x, matrix, None, dtype, is_cut=False))
     if not matrix.is_cuda:  # there is no library to try
         return candidates[0]
     if num_rows > _FEW:

@@ -24,10 +24,11 @@ class CudaBatch(Batch):
     def of(
         cls, tokens: Tensor, positions: Tensor, slots: Tensor, tables: Tensor, table_rows: Tensor, tiling: Tiling,
         short_positions: Tensor, tiles: Tensor | None = None, planned: FlashPlan | None = None,
+        logit_rows: Tensor | None = None,
     ) -> "CudaBatch":  # fmt: skip
         """Without what is told by chunks: no kernel of ours reads it."""
         none, rest = positions[:0], (table_rows, tiling, tiles, short_positions, planned)
-        return cls(tokens, positions, slots, none, none, tables, 0, 0, none, *rest)
+        return cls(tokens, positions, slots, none, none, tables, 0, 0, logit_rows, *rest)
 
 
 def parts(num_rows: int, heads: int, num_splits: int, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,11 +30,22 @@ class Forward:
 
     def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """A step that is captured or could be -> (logits, tokens) of its samples."""
+        rows = self.logit_rows(key.num_samples)
+        if key.num_samples < key.num_tokens:
+            return self.choose(self.hidden(key.num_tokens, key.num_short, key.tiling, planned, rows))
         hidden = self.hidden(key.num_tokens, key.num_short, key.tiling, planned)
-        return self.choose(hidden, key.num_samples)
+        return self.choose(hidden if len(hidden) == 1 else hidden.index_select(0, rows))
 
-    def hidden(self, num_tokens: int, num_short: int, tiling: Tiling, planned: FlashPlan | None) -> Tensor:
-        """What the head reads, of every token; num_short: rows in front that no tile answers."""
+    def logit_rows(self, num_samples: int) -> Tensor:
+        """Of each sample: the row with its logits."""
+        _, _, _, _, _, logit_rows, _, _ = self._memory.columns[:, :num_samples]
+        return logit_rows
+
+    def hidden(
+        self, num_tokens: int, num_short: int, tiling: Tiling, planned: FlashPlan | None,
+        logit_rows: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """What the head reads, of these rows, or of every token; num_short: rows in front that no tile answers."""
         columns, last = self._memory.columns, self._memory.last
         known, refs, positions, slots, table_rows, _, _, short = columns[:, :num_tokens]
         tokens = torch.empty(num_tokens, dtype=torch.int64, device=last.device)
@@ -46,15 +57,16 @@ class Forward:
             short[planned.low : planned.high] = -1
         tiles = self._memory.tiles if planned is None and len(self._memory.tiles) else None
         batch = CudaBatch.of(
-            tokens, positions, slots, self._memory.tables, table_rows, tiling, short[:num_short], tiles, planned
-        )
+            tokens, positions, slots, self._memory.tables, table_rows, tiling, short[:num_short], tiles, planned,
+            logit_rows,
+        )  # fmt: skip
         return self._model.hidden(batch, self._kv)
 
-    def choose(self, hidden: Tensor, num_samples: int) -> tuple[Tensor, Tensor]:
-        """(logits, their argmax) of the samples; -1 where logits are not numbers."""
-        _, _, _, _, _, logit_rows, sample_rows, _ = self._memory.columns[:, :num_samples]
-        wanted = hidden if len(hidden) == num_samples == 1 else hidden.index_select(0, logit_rows)
-        logits = self._model.logits(wanted)
+    def choose(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """What the head reads of each sample -> (logits, their argmax); -1 where logits are not numbers."""
+        num_samples = len(hidden)
+        _, _, _, _, _, _, sample_rows, _ = self._memory.columns[:, :num_samples]
+        logits = self._model.logits(hidden)
         last = self._memory.last
         tokens = torch.empty(num_samples, dtype=torch.int64, device=last.device)
         argmax_kernel[(num_samples,)](
