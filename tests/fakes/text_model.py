@@ -63,6 +63,9 @@ class NoEvent:
 
     def record(self) -> None: ...
 
+    def query(self) -> bool:
+        return True
+
     def synchronize(self) -> None: ...
 
 

@@ -50,9 +50,14 @@ class Engine:
         self.scheduler.abort(request, now)
         self.observer.aborted(request, now)
 
+    @property
+    def can_begin(self) -> bool:
+        """The runner takes two plans and has none."""
+        return self._plans_late and not self._in_flight and bool(self.scheduler.live)
+
     def begin(self) -> None:
-        """Submit a plan if the runner takes two and has none: it runs while the next waits for arrivals."""
-        if self._plans_late and self.scheduler.live and not self._in_flight and (plan := self._plan()):
+        """Submit a plan if the runner has none: it runs while the next waits for arrivals."""
+        if self.can_begin and (plan := self._plan()):
             self._submit(plan)
 
     def step(self) -> list[Event]:

@@ -82,6 +82,9 @@ class Event_:
 
     def record(self) -> None: ...
 
+    def query(self) -> bool:
+        return True
+
     def synchronize(self) -> None: ...
 
 
