@@ -27,7 +27,7 @@ _LEAST, _MOST = 0.01, 1.0  # margin
 class _Submitted(NamedTuple):
     size: StepSize
     at: float
-    was_awaited: bool  # its planning waited for the moment
+    is_judged: bool  # it was planned at the moment: whether it is late depends on the margin
 
 
 class LatePlanning:
@@ -36,13 +36,14 @@ class LatePlanning:
         self._forecast = StepForecast()
         self._in_flight: deque[_Submitted] = deque()
         self._began = 0.0  # the oldest in flight, on the device
+        self._is_forecast = False  # the oldest in flight
         self._host_s: deque[float] = deque([0.0], maxlen=_RECENT)  # from planning to submitted
         self._margin = 0.1
 
     def submitted(self, plan: StepPlan, planned: float, now: float) -> None:
         """`planned`: when its planning began."""
         self._host_s.append(now - planned)
-        self._in_flight.append(_Submitted(size_of(plan), now, AT_ONCE < self.moment <= planned))
+        self._in_flight.append(_Submitted(size_of(plan), now, self._is_forecast and self.moment <= planned))
         if len(self._in_flight) == 1:
             self._begin(now)
 
@@ -52,7 +53,7 @@ class LatePlanning:
         self._forecast.learn(size, now - self._began, at_most=was_ready)
         if self._in_flight:
             following = self._in_flight[0]
-            if following.was_awaited:
+            if following.is_judged:
                 self._adapt(is_late=was_ready)
             self._begin(following.at if was_ready else now)
         else:
@@ -69,8 +70,9 @@ class LatePlanning:
         """The oldest in flight begins on the device."""
         self._began = now
         forecast_s = self._forecast.seconds(self._in_flight[0].size)
+        self._is_forecast = forecast_s > _SHORT_S
         wait_s = forecast_s * (1.0 - self._margin) - max(self._host_s)
-        self.moment = now + wait_s if forecast_s > _SHORT_S and wait_s > 0.0 else AT_ONCE
+        self.moment = now + wait_s if self._is_forecast and wait_s > 0.0 else AT_ONCE
 
     def _adapt(self, is_late: bool) -> None:
         self._margin = min(max(self._margin * (_GROWTH if is_late else _SHRINKAGE), _LEAST), _MOST)

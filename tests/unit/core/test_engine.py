@@ -14,8 +14,8 @@ from chairlift.sim.cost import CostModel
 from chairlift.sim.runner import SimRunner
 from fakes.clocks import CountingClock
 from fakes.ledger import LedgerRunner
-from fakes.requests import make_request
 from fakes.planning import PlansAtOnce
+from fakes.requests import make_request
 
 LIMITS = Limits(vocab_size=50, max_model_len=512, block_size=4, num_blocks=512, max_running=8, max_step_tokens=64)
 TENTH = CostModel(linear=((1, 0.1),))  # every step takes so long
