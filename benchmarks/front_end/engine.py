@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from chairlift.build import find_model
 from chairlift.config.settings import Settings
+from chairlift.core.late_planning import AT_ONCE
 from chairlift.core.limits import Limits
 from chairlift.live.clock import WallClock
 from chairlift.live.wire.engine_process import EngineProcess
@@ -35,6 +36,7 @@ class PacedSwitchboard:
         self.running: dict[Line, list[int]] = {}  # the token it is at, and how many it has left
         self.waiting: deque[tuple[Line, int]] = deque()
         self.preempted: tuple[()] = ()
+        self.can_begin, self.plan_at = False, AT_ONCE
         self._tokens = tokens
         self._max_running = max_running
         self._step_s = step_s

@@ -64,6 +64,9 @@ class NoEvent:
 
     def record(self) -> None: ...
 
+    def query(self) -> bool:
+        return True
+
     def synchronize(self) -> None: ...
 
 

@@ -1,9 +1,15 @@
-"""The engine: a scheduler and a runner joined by plans; live, in simulation and in tests alike."""
+"""The engine: a scheduler and a runner joined by plans; live, in simulation and in tests alike.
+
+`step` alone serves all requests, and never sleeps. Where more may arrive while a step runs, call `begin` and add what
+arrives until `plan_at`, then `step`: with a runner that takes two plans, arrivals are then in the next step, and not in
+the one after it.
+"""
 
 from collections import deque
 
 from chairlift.core.events import Event
 from chairlift.core.ids import RequestId
+from chairlift.core.late_planning import AT_ONCE, LatePlanning
 from chairlift.core.plan import StepPlan
 from chairlift.core.ports import Clock, Observer, Runner, RunnerFailed, RunnerFull, Unobserved
 from chairlift.core.request import Request
@@ -17,10 +23,22 @@ class Engine:
         self.clock = clock
         self.observer = observer or Unobserved()  # type: ignore[abstract]  # empty methods are what it is for
         self._in_flight: deque[StepPlan] = deque()
+        self._late_planning = LatePlanning()
+        self._planned = 0.0  # when the last planning began
 
     @property
     def has_work(self) -> bool:
         return bool(self.scheduler.live or self._in_flight)
+
+    @property
+    def plan_at(self) -> float:
+        """The moment at which `step` should be called; past where there is nothing to wait for."""
+        return self._late_planning.moment if len(self._in_flight) == 1 else AT_ONCE
+
+    @property
+    def _plans_late(self) -> bool:
+        """With one plan there is none to hold back; three would wait for two steps."""
+        return self.runner.depth == 2
 
     def add(self, samples: tuple[Request, ...]) -> None:
         now = self.clock.now()
@@ -31,6 +49,16 @@ class Engine:
         now = self.clock.now()
         self.scheduler.abort(request, now)
         self.observer.aborted(request, now)
+
+    @property
+    def can_begin(self) -> bool:
+        """The runner takes two plans and has none."""
+        return self._plans_late and not self._in_flight and bool(self.scheduler.live)
+
+    def begin(self) -> None:
+        """Submit a plan if the runner has none: it runs while the next waits for arrivals."""
+        if self.can_begin and (plan := self._plan()):
+            self._submit(plan)
 
     def step(self) -> list[Event]:
         """Submit plans up to the runner's depth, collect the oldest, and return what happened."""
@@ -45,7 +73,7 @@ class Engine:
         return events
 
     def _plan(self) -> StepPlan | None:
-        now = self.clock.now()
+        now = self._planned = self.clock.now()
         plan = self.scheduler.schedule(now)
         self.observer.planned(plan, now)
         return plan
@@ -66,6 +94,8 @@ class Engine:
             raise
         else:
             self._in_flight.append(plan)
+            if self._plans_late:
+                self._late_planning.submitted(plan, self._planned, self.clock.now())
         return True
 
     def _collect(self, plan: StepPlan) -> None:
@@ -73,8 +103,12 @@ class Engine:
             result = self.runner.collect()
         except RunnerFailed as error:
             self._fail(plan, str(error))
+            if self._plans_late:
+                self._late_planning.failed(self.clock.now())
             return
         now = self.clock.now()
+        if self._plans_late:
+            self._late_planning.ended(result.was_ready, now)
         self.scheduler.commit(plan, result, now)
         self.observer.committed(plan, result, now)
 

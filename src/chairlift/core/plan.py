@@ -92,3 +92,5 @@ class StepResult:
     more: Mapping[RequestId, Sequence[Sampled]] = field(default_factory=dict)  # tokens after the first
     # Of a runner that computes inside `submit`: how long it took to turn the plan into tensors.
     prepare_s: float | None = field(default=None, compare=False)
+    # Of a runner that computes after `submit`: whether the step had ended when `collect` was called.
+    was_ready: bool = field(default=False, compare=False)

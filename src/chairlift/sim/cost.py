@@ -9,7 +9,8 @@
          + prompt_s, with prompt chunks
          + copy_token_s x slots copied + swap_token_s x slots moved out or in
          at least launch_s, with prompt chunks
-         + start_s, where the device was idle       what the host needs before the step begins; else it is hidden
+         + start_s, where the device was idle       what the host needs before the step begins; else it is hidden, as
+                                                    far as the step before still runs
 
 A decode with drafts costs as much as a prompt chunk of as many tokens that samples at each of them. Where max_row_pairs
 is set, prompt chunks of no more pairs are computed row by row: each of their tokens reads its context as a decode does,

@@ -1,7 +1,7 @@
 """Feeds requests to an engine as they arrive and steps it until all have ended; on any clock that can be waited on.
 
-Always: a request enters between two steps and counts from its arrival, even if that was during a step. Holds only live
-requests.
+Always: a request enters before a step is planned and counts from its arrival, even if that was during a step. Holds
+only live requests.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,24 +35,51 @@ def drive(
 ) -> None:
     """`watch` gets the time after each step. `concurrency`: 0, or a closed loop of so many live requests, whatever the
     arrivals. `delay`: between an arrival and when the engine sees it, in an open loop."""
-    live, feed = engine.scheduler.live, iter(arriving)
-    following = next(feed, None)
-    while following is not None or engine.has_work:
-        while following is not None and (
-            len(live) < concurrency if concurrency else _seen(following, delay) <= clock.now()
-        ):
-            arrive(engine, (following[1],), clock.now() if concurrency else following[0])
-            following = next(feed, None)
+    feed = _Feed(engine, clock, arriving, concurrency, delay)
+    while feed.has_more or engine.has_work:
+        feed.add_arrived()
         if engine.has_work:
+            engine.begin()
+            while clock.now() < engine.plan_at:
+                clock.advance_to(min(engine.plan_at, feed.next_at))
+                feed.add_arrived()
             engine.step()
             if watch is not None:
                 watch(clock.now())
-        elif following is not None:
-            clock.advance_to(_seen(following, delay))
+        else:
+            clock.advance_to(feed.next_at)
 
 
-def _seen(arriving: tuple[float, Request], delay: Delay) -> float:
-    return arriving[0] + delay(arriving[1])
+class _Feed:
+    """Requests that are still to be added."""
+
+    def __init__(self, engine: Engine, clock: WaitingClock, arriving: Arriving, concurrency: int, delay: Delay) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._arriving = iter(arriving)
+        self._concurrency = concurrency
+        self._delay = delay
+        self._take()
+
+    @property
+    def has_more(self) -> bool:
+        return self._following is not None
+
+    def add_arrived(self) -> None:
+        live, concurrency = self._engine.scheduler.live, self._concurrency
+        while self._following is not None and (
+            len(live) < concurrency if concurrency else self.next_at <= self._clock.now()
+        ):
+            arrival, request = self._following
+            arrive(self._engine, (request,), self._clock.now() if concurrency else arrival)
+            self._take()
+
+    def _take(self) -> None:
+        self._following = next(self._arriving, None)
+        self.next_at = float("inf")  # when the engine sees it; in a closed loop no moment is known
+        if self._following is not None and not self._concurrency:
+            arrival, request = self._following
+            self.next_at = arrival + self._delay(request)
 
 
 def arrive(engine: Engine, samples: tuple[Request, ...], arrival: float) -> None:

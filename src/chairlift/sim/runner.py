@@ -1,9 +1,11 @@
 """A runner without a model: samples the same token for every request and takes the time that the cost model predicts.
 
-Up to `depth` plans are in flight; the device runs one after the other.
+Up to `depth` plans are in flight; the device runs one after the other. Submitting takes the host `start_s`, which is
+hidden where the device is busy meanwhile.
 """
 
 from collections import deque
+from dataclasses import replace
 
 from chairlift.core.plan import Sampled, StepPlan, StepResult
 from chairlift.sim.clock import VirtualClock
@@ -25,9 +27,8 @@ class SimRunner:
 
     def submit(self, plan: StepPlan) -> None:
         shape = shape_of(plan, self._block_size, self._cost.max_row_pairs, self._cost.min_prompt_rows)
-        now = self._clock.now()
-        begins = self._ready if self._ready > now else now + self._cost.start_s
-        self._ready = begins + self._cost.seconds(shape)
+        self._clock.advance_to(self._clock.now() + self._cost.start_s)
+        self._ready = max(self._ready, self._clock.now()) + self._cost.seconds(shape)
         result = StepResult(plan.step, [TOKEN] * shape.num_samples)
         if self._drafts is not None:
             result = _with_drafts(plan, self._drafts)
@@ -35,8 +36,9 @@ class SimRunner:
 
     def collect(self) -> StepResult:
         ready, result = self._results.popleft()
+        was_ready = ready < self._clock.now()
         self._clock.advance_to(ready)
-        return result
+        return replace(result, was_ready=True) if was_ready else result
 
 
 def _with_drafts(plan: StepPlan, drafts: SimDrafts) -> StepResult:

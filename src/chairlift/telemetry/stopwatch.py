@@ -1,5 +1,5 @@
-"""A runner that times its steps: how long they are prepared, how long the engine waits for them, and how long any is in
-flight."""
+"""A runner that times its steps: how long they are prepared, how long the engine waits for them, how long any is in
+flight, and how many were late."""
 
 from chairlift.core.plan import StepPlan, StepResult
 from chairlift.core.ports import Clock, Runner
@@ -12,6 +12,7 @@ class Stopwatch:
     def __init__(self, runner: Runner, clock: Clock) -> None:
         self.prepare_s = 0.0  # so far
         self.run_s = 0.0
+        self.num_late = 0  # steps that ended before the next was submitted
         self._runner = runner
         self._now = clock.now
         self._num_in_flight = 0
@@ -49,6 +50,7 @@ class Stopwatch:
         finally:
             now = self._end()
         self.run_s += now - began
+        self.num_late += result.was_ready and self._num_in_flight > 0
         if result.prepare_s is not None:
             self.prepare_s += result.prepare_s
             self.run_s -= result.prepare_s

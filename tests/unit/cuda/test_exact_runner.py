@@ -59,6 +59,9 @@ class Event_:
 
     def record(self) -> None: ...
 
+    def query(self) -> bool:
+        return True
+
     def synchronize(self) -> None: ...
 
 

@@ -83,6 +83,9 @@ class Event_:
 
     def record(self) -> None: ...
 
+    def query(self) -> bool:
+        return True
+
     def synchronize(self) -> None: ...
 
 
@@ -219,6 +222,15 @@ def do(runner: CudaRunner, *spans: tuple[int, int]) -> list[int]:
 def test_limits_with_drafts_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="drafts are not checked on a GPU"):
         make_runner(replace(LIMITS, max_drafts=2))
+
+
+def test_a_result_says_whether_the_step_had_ended_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, found = make_runner(), []
+    for has_ended in (True, False):
+        monkeypatch.setattr(Event_, "query", lambda _, has_ended=has_ended: has_ended)
+        runner.submit(synthetic_step([(0, 3)], LIMITS, 0, GREEDY))
+        found.append(runner.collect().was_ready)
+    assert found == [True, False]
 
 
 def test_it_can_be_measured() -> None:

@@ -22,6 +22,7 @@ from chairlift.runner.cuda.step import device
 from chairlift.runner.cuda.step.graphs import Graphs
 from chairlift.runner.sampling.matchers import Matchers
 from chairlift.runner.torch.runner import TorchRunner
+from fakes.planning import BeginsFirst
 from fakes.requests import make_request, make_samples
 from unit.cuda.test_runner import SHARED, VOCAB, Event_, run
 
@@ -79,6 +80,13 @@ def test_a_crowd_gets_what_the_torch_runner_gives(preemption: Preemption) -> Non
     got, kinds = run(CudaRunner, GROUPS, preemption, matchers())
     want, _ = run(TorchRunner, GROUPS, preemption, matchers())
     assert min(kinds[Preempted.__name__], kinds[Forked.__name__]) > 0
+    assert got == want
+
+
+def test_shapes_that_arrive_while_a_step_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    want, _ = run(CudaRunner, GROUPS, Preemption(), matchers())
+    monkeypatch.setattr("unit.cuda.test_runner.Engine", BeginsFirst)
+    got, _ = run(CudaRunner, GROUPS, Preemption(), matchers())
     assert got == want
 
 

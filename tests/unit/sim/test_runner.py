@@ -81,3 +81,14 @@ def test_an_idle_device_waits_for_the_host_and_a_busy_one_does_not() -> None:
     assert [runner.collect().step, clock.now()] == [2, 2.25]
     runner.submit(plan(3))
     assert [runner.collect().step, clock.now()] == [3, 3.5]
+
+
+def test_a_result_says_whether_the_step_had_ended_before() -> None:
+    clock = VirtualClock()
+    runner = SimRunner(CostModel(linear=((1, 1.0),), start_s=0.25), 4, clock, depth=2)
+    runner.submit(plan(1))  # until 1.25
+    clock.advance_to(1.1)
+    runner.submit(plan(2))  # begins at 1.35, as the host is late
+    assert [runner.collect().was_ready, clock.now()] == [True, 1.35]
+    runner.submit(plan(3))
+    assert [runner.collect().was_ready, clock.now()] == [False, 2.35]

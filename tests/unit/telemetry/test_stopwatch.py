@@ -55,6 +55,25 @@ def test_overlapping_steps_are_busy_once_and_idle_time_is_not() -> None:
     assert stopwatch.busy_s == 18.0 + 3.0
 
 
+class Ready(Slow):
+    """Every step had ended before it was collected."""
+
+    def collect(self) -> StepResult:
+        return StepResult(0, (), was_ready=True)
+
+
+def test_a_step_is_late_if_it_ended_before_the_next_was_submitted() -> None:
+    clock, plan = HeldClock(), StepPlan(0, (), (), 0, 0)
+    for runner, num_late in ((Ready(clock, depth=2), 2), (Slow(clock, depth=2), 0)):
+        stopwatch = Stopwatch(runner, clock)
+        stopwatch.submit(plan)
+        for _ in range(2):
+            stopwatch.submit(plan)
+            stopwatch.collect()
+        stopwatch.collect()  # there was no next
+        assert stopwatch.num_late == num_late
+
+
 class Failing(Slow):
     """Takes its time before it fails."""
 

@@ -71,6 +71,13 @@ class Quarantine:
             held[:] = [each for each in held if each[0] != front_end]
         log_lost(front_end, num_held - self.num_held)
 
+    def begin(self) -> None:
+        """Submits a step if none is in flight: requests that arrive while it runs can be in the next."""
+        if self.engine.can_begin:
+            if self._note is not None:
+                self._note.plan(self._switchboard.waiting)
+            self.engine.begin()
+
     def step(self) -> dict[FrontEnd, list[Output]]:
         if self._note is not None:
             self._note.plan(self._switchboard.waiting)

@@ -111,7 +111,7 @@ class StepNote:
         self._count_told()
 
     def rest(self) -> None:
-        """The engine is idle."""
+        """The engine is idle, or waits for requests while a step runs."""
         self._write(_TURN, b"")
         self._forget_ended()
         self._count_told()

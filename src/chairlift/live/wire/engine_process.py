@@ -1,9 +1,11 @@
 """The engine's side of the wire: reads messages, steps, and sends each front end its outputs, once per step.
 
-Always: every front end knows how many requests run and wait, also when none is its own. Sleeps in the socket when idle.
+Always: every front end knows how many requests run and wait, also when none is its own. Sleeps in the socket when idle,
+and while a step runs until the next is to be planned.
 A front end's death is noticed at the next write to it, or when another takes its name; its requests are ended.
 """
 
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -59,6 +61,7 @@ class EngineProcess:
         while True:
             self._beat()
             self._receive()
+            self._await_arrivals()
             self._step()
             self._watch_feed.show()
 
@@ -90,7 +93,22 @@ class EngineProcess:
     def _receive(self) -> None:
         """Takes all messages; waits for one only when there is no work, now or ahead."""
         self._work_ahead()
-        timeout_ms = self._rest()
+        self._take(self._rest())
+
+    def _await_arrivals(self) -> None:
+        """Takes messages until the next step is to be planned."""
+        self._switchboard.begin()
+        engine = self._switchboard.engine
+        while (wait_s := engine.plan_at - engine.clock.now()) > 0.0:
+            if self._note is not None:
+                self._note.rest()
+            wait_ms = int(1000 * wait_s)
+            if not wait_ms:  # sockets wait for whole milliseconds
+                time.sleep(wait_s)
+            self._take(wait_ms)
+
+    def _take(self, timeout_ms: int | None) -> None:
+        """All messages; waits so long for the first, for ever if None."""
         while self._socket.poll(timeout_ms):
             front_end, data = self._socket.recv_multipart()
             message = self._decoder.decode(data)

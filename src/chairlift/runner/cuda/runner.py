@@ -94,14 +94,14 @@ class CudaRunner:
             self._finish_next(plan, ())
             raise step.error
         assert step.in_flight is not None
-        tokens, scores, prompt_scores = step.in_flight.output()
+        tokens, scores, prompt_scores, was_ready = step.in_flight.output()
         self._finish_next(plan, tokens)
         prompts = dict(zip(prompt_targets(plan), prompt_scores, strict=True)) if prompt_scores else {}
         is_fine = min(tokens, default=0) >= 0
         requests = _sampled(plan) if scores or not is_fine else []
         named = {requests[place]: score for place, score in scores.items()}
         failed = {request: NOT_A_NUMBER for request, token in zip(requests, tokens, strict=False) if token < 0}
-        return StepResult(plan.step, tokens, named, prompts, failed | step.failed)
+        return StepResult(plan.step, tokens, named, prompts, failed | step.failed, was_ready=was_ready)
 
     def _finish_next(self, ahead: StepPlan, tokens: Sequence[int]) -> None:
         """Chooses the tokens of the next step where they wait for these. What fails there fails that step alone."""

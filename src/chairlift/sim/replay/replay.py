@@ -92,7 +92,9 @@ class _Rerun:
                     case AbortLine():
                         self._engine.abort(line.request)
                     case Plan():
-                        self._engine.step()
+                        self._engine.begin()  # requests may have been added between its plan and the next
+                        if self._script.peek() is line:
+                            self._engine.step()
                     case _:
                         raise ValueError("a step ended that was not in flight")
             self.happened(self._engine.scheduler.take_events())

@@ -34,7 +34,7 @@ class EngineMetrics:
         self._scheduler = scheduler
         self._stopwatch = stopwatch
         self._runner_s = (0.0, 0.0)  # after the last step
-        self._busy_s = 0.0  # at the last flush
+        self._busy_s, self._num_late = 0.0, 0  # at the last flush
         self._live: dict[RequestId, _Times] = {}
         self._last: dict[RequestId, float] = {}  # when each made its last token
         self._flushed = 0.0
@@ -46,6 +46,7 @@ class EngineMetrics:
         self._cached = store.counter("chairlift_prompt_tokens_cached_total")
         self._generated = store.counter("chairlift_generated_tokens_total")
         self._busy = store.counter("chairlift_step_busy_seconds_total")
+        self._late = store.counter("chairlift_steps_late_total")
         self._step_tokens = store.histogram("chairlift_step_tokens")
         self._between = store.histogram("chairlift_inter_token_seconds")
         self._queue = store.histogram("chairlift_queue_seconds")
@@ -148,5 +149,6 @@ class EngineMetrics:
         self._blocks["swapped"].set(scheduler.tables.host.num_held)
         busy_s = self._stopwatch.busy_s
         self._busy.add(busy_s - self._busy_s)
-        self._busy_s = busy_s
+        self._late.add(self._stopwatch.num_late - self._num_late)
+        self._busy_s, self._num_late = busy_s, self._stopwatch.num_late
         self._store.flush()

@@ -61,6 +61,9 @@ _ENGINE = (
         "chairlift_step_seconds", buckets.STEP, "Time the engine spends on a part of a step, waiting included.", "part",
     ),
     Series("chairlift_step_busy_seconds_total", "counter", "Time with steps in flight, overlaps counted once."),
+    Series(
+        "chairlift_steps_late_total", "counter", "Steps that ended before the next was submitted: the device waited."
+    ),
     _histogram("chairlift_step_tokens", buckets.STEP_TOKENS, "Tokens computed in a step."),
     _histogram(
         "chairlift_inter_token_seconds", buckets.BETWEEN_TOKENS, "Between two tokens of a request, for every token.",

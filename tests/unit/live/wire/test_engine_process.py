@@ -1,4 +1,4 @@
-"""An idle engine process works ahead, and tidies up after a while."""
+"""An idle engine process works ahead, and tidies up after a while; a busy one listens while a step runs."""
 
 from pathlib import Path
 
@@ -6,10 +6,12 @@ import msgspec
 import zmq
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.recovery.step_note import StepNote
+from chairlift.core.plan import StepResult
+from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.engine_process import TIDY_AFTER_S, EngineProcess
 from chairlift.live.wire.messages import Hello
 from chairlift.sim.clock import VirtualClock
+from fakes.ledger import LedgerRunner
 from fakes.submits import submit
 from fakes.switchboards import info_of, ledger_switchboard
 from fakes.viewed import viewed
@@ -90,4 +92,47 @@ def test_it_tidies_up_once_after_a_while_without_work_and_again_after_more_work(
         clock.advance_to(clock.now() + TIDY_AFTER_S)
         assert [process._rest(), process._rest()] == [None, None]
         assert len(tidied) == round_number
+    process._socket.close(0)
+
+
+class TickingClock(VirtualClock):
+    """Each look at the clock finds it half a millisecond later."""
+
+    def now(self) -> float:
+        self.advance_to(super().now() + 0.0005)
+        return super().now()
+
+
+class Tenths(LedgerRunner):
+    """Takes 100 ms for a step."""
+
+    clock = TickingClock()
+
+    def collect(self) -> StepResult:
+        self.clock.advance_to(self.clock.now() + 0.1)
+        return super().collect()
+
+
+def test_messages_that_arrive_while_a_step_runs_count_for_the_next(tmp_path: Path) -> None:
+    switchboard, note = ledger_switchboard(Tenths), StepNote(tmp_path / "steps")
+    engine, ledger = switchboard.engine, switchboard.engine.runner
+    assert isinstance(ledger, Tenths)
+    engine.clock, ledger.depth = ledger.clock, 2
+    view = viewed(engine)
+    engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
+    process = EngineProcess(f"ipc://{tmp_path}/engine", switchboard, view, info_of(switchboard), note=note)
+    switchboard.submit(b"a", submit(1, [1, 2], SamplingParams(max_tokens=100)))
+    for _ in range(40):
+        process._step()
+    caller = zmq.Context.instance().socket(zmq.DEALER)
+    caller.connect(f"ipc://{tmp_path}/engine")
+    caller.send(msgspec.msgpack.encode(submit(2, [3], SamplingParams(max_tokens=2))))
+    assert process._socket.poll(5_000)
+    num_steps = len(ledger.plans)
+    process._await_arrivals()
+    assert len(ledger.plans) == num_steps
+    assert note.take().keys == {b"a": [1]}  # the step that runs
+    process._step()
+    assert [len(plan.chunks) for plan in ledger.plans[num_steps - 1 :]] == [1, 2]
+    caller.close(0)
     process._socket.close(0)

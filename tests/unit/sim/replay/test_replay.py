@@ -30,11 +30,13 @@ from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.lines import Plan, Rules
 from chairlift.telemetry.recorder import Recorder
 from chairlift.telemetry.trace import Trace
+from fakes.clocks import CountingClock
 from fakes.crowds import crowd, with_searches
 from fakes.drafts import RandomDrafter
 from fakes.full_world import full_world
 from fakes.ledger import expected
 from fakes.model_world import CONFIG, world_limits
+from fakes.planning import BeginsFirst
 from fakes.requests import make_request
 from fakes.traces import record
 from fakes.world import World, random_world
@@ -105,6 +107,18 @@ def made_as(world: Callable[[], World]) -> Callable[[Limits, Rules, Drafter | No
 def test_random_worlds_are_planned_the_same_in_a_replay(tmp_path: Path, seed: int) -> None:
     trace = record(random_world(seed), tmp_path / "trace.jsonl")
     assert replay(trace, made_as(partial(random_world, seed))).difference is None
+
+
+def test_worlds_with_arrivals_between_two_plans_are_planned_the_same_in_a_replay(tmp_path: Path) -> None:
+    num_begun = 0
+    for seed in range(40):
+        world = random_world(seed)
+        if world.depth == 2:
+            engine = world.engine = BeginsFirst(world.scheduler, world.runner, CountingClock())
+            trace = record(world, tmp_path / f"{seed}.jsonl")
+            assert replay(trace, made_as(partial(random_world, seed))).difference is None
+            num_begun += engine.num_begun
+    assert num_begun > 20
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -73,6 +73,16 @@ def test_the_time_with_a_step_in_flight_goes_on_from_the_last_engine(tmp_path: P
     assert Scrape.of(tmp_path).value("chairlift_step_busy_seconds_total") == pytest.approx(sum(busy_s))
 
 
+def test_late_steps_are_counted(tmp_path: Path) -> None:
+    engine = make_engine(tmp_path)
+    assert isinstance(engine.runner, Stopwatch)
+    run(engine, (make_request(1, range(10), 5),))
+    assert Scrape.of(tmp_path).value("chairlift_steps_late_total") == 0
+    engine.runner.num_late = 3
+    run(engine, (make_request(2, range(10), 5),))
+    assert Scrape.of(tmp_path).value("chairlift_steps_late_total") == 3
+
+
 def test_cached_prompt_tokens_and_the_state_of_blocks_are_told(tmp_path: Path) -> None:
     engine = make_engine(tmp_path)
     run(engine, (make_request(1, range(9), 2),))

@@ -21,6 +21,7 @@ class StepOutput(NamedTuple):
     tokens: list[int]  # -1 where logits were not numbers
     scores: dict[int, TokenScore]  # by the place of the sample
     prompt_scores: list[Scores]  # in the order of the step input's
+    was_ready: bool  # before it was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class InFlight:
 
     def output(self) -> StepOutput:
         with device_lost_on_error():
+            was_ready = self.done.query()
             self.done.synchronize()
         tokens: list[int] = self.tokens.numpy().tolist()
         scores: dict[int, TokenScore] = {}
@@ -52,7 +54,7 @@ class InFlight:
             places: list[int] = self.step.sampling.scored.tolist()
             top = self.step.sampling.num_top.tolist()
             scores = dict(zip(places, to_scores(self.measured, [tokens[i] for i in places], top), strict=True))
-        return StepOutput(tokens, scores, self.prompt_scores)
+        return StepOutput(tokens, scores, self.prompt_scores, was_ready)
 
 
 def read_back(launched: LaunchedStep, measured: Tensor | None, pinned: Tensor) -> InFlight:

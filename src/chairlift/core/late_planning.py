@@ -1,0 +1,78 @@
+"""When to plan the next step: as late as the device allows, so that requests which arrive meanwhile are in it.
+
+    device  | step n                                     | step n+1
+    host              wait for requests       | plan, submit |
+                                              ^ moment = begin of n + forecast - host's own time - margin
+
+A step that ended before the next was submitted is late: the device waited. The margin, a share of the forecast, grows
+with each late step and shrinks with every other, so that about one in a hundred is late. Without a forecast, and for
+steps so short that there is little to win, the moment is past.
+
+Knows nothing of clocks or requests; the times that it is told may be of any clock.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from chairlift.core.plan import StepPlan
+from chairlift.core.step_forecast import StepForecast, StepSize, size_of
+
+AT_ONCE = float("-inf")
+_SHORT_S = 0.003  # a step that takes less is not waited for
+_RECENT = 16  # steps whose longest time on the host counts
+_GROWTH, _SHRINKAGE = 1.2, 0.998  # 1.2 x 0.998^91 = 1: one late step in 92
+_LEAST, _MOST = 0.01, 1.0  # margin
+
+
+class _Submitted(NamedTuple):
+    size: StepSize
+    at: float
+    is_judged: bool  # it was planned at the moment: whether it is late depends on the margin
+
+
+class LatePlanning:
+    def __init__(self) -> None:
+        self.moment = AT_ONCE  # before it, the next step need not be planned
+        self._forecast = StepForecast()
+        self._in_flight: deque[_Submitted] = deque()
+        self._began = 0.0  # the oldest in flight, on the device
+        self._is_forecast = False  # the oldest in flight
+        self._host_s: deque[float] = deque([0.0], maxlen=_RECENT)  # from planning to submitted
+        self._margin = 0.1
+
+    def submitted(self, plan: StepPlan, planned: float, now: float) -> None:
+        """`planned`: when its planning began."""
+        self._host_s.append(now - planned)
+        self._in_flight.append(_Submitted(size_of(plan), now, self._is_forecast and self.moment <= planned))
+        if len(self._in_flight) == 1:
+            self._begin(now)
+
+    def ended(self, was_ready: bool, now: float) -> None:
+        """The oldest in flight. `was_ready`: it had ended before it was collected."""
+        size = self._in_flight.popleft().size
+        self._forecast.learn(size, now - self._began, at_most=was_ready)
+        if self._in_flight:
+            following = self._in_flight[0]
+            if following.is_judged:
+                self._adapt(is_late=was_ready)
+            self._begin(following.at if was_ready else now)
+        else:
+            self.moment = AT_ONCE
+
+    def failed(self, now: float) -> None:
+        """The oldest in flight: how long it took means nothing."""
+        self._in_flight.popleft()
+        self.moment = AT_ONCE
+        if self._in_flight:
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """The oldest in flight begins on the device."""
+        self._began = now
+        forecast_s = self._forecast.seconds(self._in_flight[0].size)
+        self._is_forecast = forecast_s > _SHORT_S
+        wait_s = forecast_s * (1.0 - self._margin) - max(self._host_s)
+        self.moment = now + wait_s if self._is_forecast and wait_s > 0.0 else AT_ONCE
+
+    def _adapt(self, is_late: bool) -> None:
+        self._margin = min(max(self._margin * (_GROWTH if is_late else _SHRINKAGE), _LEAST), _MOST)

@@ -1,0 +1,31 @@
+"""Engines that plan at other moments."""
+
+from chairlift.core.engine import Engine
+from chairlift.core.ids import RequestId
+from chairlift.core.late_planning import AT_ONCE
+from chairlift.core.request import Request
+
+
+class PlansAtOnce(Engine):
+    """Never waits for arrivals."""
+
+    can_begin = False  # type: ignore[assignment]
+    plan_at = AT_ONCE  # type: ignore[assignment]
+
+
+class BeginsFirst(Engine):
+    """Requests arrive and leave while a step runs."""
+
+    num_begun = 0
+
+    def add(self, samples: tuple[Request, ...]) -> None:
+        self._begin_first()
+        super().add(samples)
+
+    def abort(self, request: RequestId) -> None:
+        self._begin_first()
+        super().abort(request)
+
+    def _begin_first(self) -> None:
+        self.num_begun += self.can_begin
+        self.begin()
