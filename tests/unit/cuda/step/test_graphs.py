@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from chairlift.runner.cuda.step import graphs
 from chairlift.runner.cuda.step.forward import Forward
 from chairlift.runner.cuda.step.graphs import Graphs
 from unit.cuda.test_runner import Event_, do, make_runner
@@ -94,6 +95,19 @@ def test_a_step_is_captured_once_and_then_replayed(monkeypatch: pytest.MonkeyPat
     assert (runs[4:], streams.num_replayed) == ([8], 5)
     assert streams.pools == [None, "shared", "shared"]
     assert (streams.current, streams.num_made) == ("main", 1)
+
+
+def test_a_long_step_is_captured_behind_its_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams, runs = fake(monkeypatch, can_end=True), watch_runs(monkeypatch)
+    monkeypatch.setattr(graphs, "LONG", 4)
+    runner = make_runner()
+    do(runner, (0, 3))
+    do(runner, (0, 3))
+    runs.clear()
+    do(runner, (0, 5))
+    assert (runs, streams.num_replayed) == ([8, 8], 1)  # launched, then captured
+    do(runner, (0, 5))
+    assert (runs, streams.num_replayed) == ([8, 8], 2)
 
 
 def test_what_is_likely_is_captured_between_steps_until_all_of_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

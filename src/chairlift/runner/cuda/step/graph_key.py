@@ -20,11 +20,13 @@ _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
 _SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136, 152, 184, 200, 216, 256, 280, 320, 344, 384, 408, 456, 512)
 _MIDDLE = (568, 640, 768, 864, 1024)
 _LARGE = 128  # between further rungs
+LONG = _MIDDLE[-1]  # a longer step takes the device longer than the host needs to launch it kernel by kernel
 _WITH_TILES = frozenset((64, 104, 152, 200, 256, 280, 320, 384, 456, 512))  # of the small ones
 _FEWEST = 16  # rows of a step with tiles
 _MORE_SAMPLES = 16  # than rows: of prompts that end
 _MORE_TILES = 16  # than those of a single chunk with all tokens
 _CONTEXTS = tuple(4**power for power in range(5, 16))  # of rows beside tiles
+_LONG_CONTEXTS = _CONTEXTS[1::2]  # in long steps
 
 
 def ladder(limits: Limits) -> tuple[int, ...]:
@@ -89,9 +91,11 @@ class GraphKeys:
 
     def _mixed(self, rung: int, num_rows: int, max_context: int) -> GraphKey:
         """With tiles. Rows and stretches of contexts that are padding end at once."""
-        rows = _FEWEST if num_rows <= _FEWEST else max(4 * _FEWEST, _power_of_two(num_rows))
+        is_long = rung > LONG
+        rows = _FEWEST if num_rows <= _FEWEST and not is_long else max(4 * _FEWEST, _power_of_two(num_rows))
         rows = min(rows, rung, self.max_samples - _MORE_SAMPLES)
-        context = min(self._longest, next(each for each in _CONTEXTS if each >= max_context))
+        contexts = _LONG_CONTEXTS if is_long else _CONTEXTS
+        context = min(self._longest, next(each for each in contexts if each >= max_context))
         num_samples = min(rows + _MORE_SAMPLES, rung)
         return GraphKey(rung, rows, self.tiling_of(rows, context), max_tiles(rung), num_samples)
 
@@ -102,10 +106,9 @@ class GraphKeys:
         return (GraphKey(rung, rung, self.tiling_of(rung, each), 0, rung) for each in contexts for rung in rungs)
 
     def _prompts(self) -> Iterable[GraphKey]:
-        """Beside few decodes and some."""
-        rungs = [rung for rung in self._with_tiles if rung <= _MIDDLE[-1]]
+        """Beside few decodes and some; long ones last."""
         contexts = [each for each in _CONTEXTS if each <= _LIKELY_CONTEXT]
-        return (self._mixed(*each) for each in product(rungs, (_FEWEST, 4 * _FEWEST), contexts))
+        return (self._mixed(*each) for each in product(self._with_tiles, (_FEWEST, 4 * _FEWEST), contexts))
 
 
 def _power_of_two(count: int) -> int:

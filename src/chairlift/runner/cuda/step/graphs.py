@@ -1,7 +1,8 @@
 """Captured steps: all launches of a step as one.
 
 The first step of all runs kernel by kernel. Later ones are captured when their key comes first: that takes as long as
-launching them, beside the step ahead. Of many graphs the ones that were used last are kept.
+launching them, beside the step ahead. A long one is launched kernel by kernel then, and captured while the device
+computes it. Of many graphs the ones that were used last are kept.
 
 Always: a step comes out the same whether it is captured or not. Graphs share their memory, and the logits: they are
 read before the next one runs. The largest is captured first: torch cuts tensors from pieces of memory and never joins
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from chairlift.runner.cuda.flashinfer.planner import FlashPlan
 from chairlift.runner.cuda.step.forward import Forward
-from chairlift.runner.cuda.step.graph_key import MAX_GRAPHS, GraphKey, GraphKeys
+from chairlift.runner.cuda.step.graph_key import LONG, MAX_GRAPHS, GraphKey, GraphKeys
 from chairlift.runner.cuda.step.memory import StepMemory
 from chairlift.runner.torch.runner import failure
 
@@ -51,6 +52,10 @@ class Graphs:
     def run(self, key: GraphKey, planned: FlashPlan | None) -> tuple[Tensor, Tensor]:
         """(logits, tokens) of the step that is in the memory."""
         if key not in self._captured and self._can_capture and (self._captured or key in self._tried):
+            if key.num_tokens > LONG:
+                output = self._forward.run(key, planned)
+                self._capture(key, planned)
+                return output
             self._capture(key, planned)
         if key not in self._captured:
             self._tried.add(key)
