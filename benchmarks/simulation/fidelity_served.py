@@ -5,7 +5,8 @@
 `chairlift calibrate` runs first and sees nothing of the traces. Then one `chairlift serve` answers `chairlift bench`:
 each trace as recorded, at two rates, which are shares of what the simulator serves when all come at once. Figures are
 those of the load tester's clients. `--profile` uses a profile instead of calibrating; `--divide-lengths` makes requests
-shorter, for a CPU; further arguments after `--` go to both servers and the calibration (`-- --max-model-len 16384`).
+shorter, for a CPU; further arguments after `--` go to both servers and the calibration (`-- --memory 0.8`), limits are
+taken from the environment (CHAIRLIFT_MAX_MODEL_LEN=16384).
 
 Writes the profile (profile.json), each live run (TRACE-SHARE/bench.json) and, after each of them, the figures so far
 (fidelity.json).
@@ -89,7 +90,7 @@ def loads(args: argparse.Namespace, profile: Profile) -> list[Load]:
 def live(url: str, load: Load, out: Path, seed: int) -> dict[str, float]:
     command = [sys.executable, "-m", "chairlift", "bench", "--url", url, "--workload", str(load.trace)]
     command += ["--arrivals", load.arrivals, "--limit", str(load.count), "--divide-lengths", str(load.divide)]
-    command += ["--max-length", str(load.longest), "--warmup", "20", "--seed", str(seed), "--out", str(out / load.name)]
+    command += ["--max-length", str(load.longest), "--warmup", "60", "--seed", str(seed), "--out", str(out / load.name)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     figures = json.loads((out / load.name / "bench.json").read_text())["figures"]
     if done.returncode or figures["full"] != load.count:

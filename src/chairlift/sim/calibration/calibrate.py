@@ -42,7 +42,7 @@ _ROUNDS, _QUICK_ROUNDS = 9, 3
 _DEVICE_ROUNDS = 5  # of a separate device: its speed drifts less
 _NUM_TIMED = 3  # steps in a row, of a runner that takes several at once,
 _ENOUGH_S = 0.025  # unless they take long
-_BUSY_S = 0.1  # for which a separate device computes before each shape,
+_BUSY_S = 0.06  # for which a separate device computes before each shape,
 _BUSY_ROWS = 1024  # steps of about so many rows
 _NUM_STARTS = 8  # shapes of a round that are also timed on an idle device
 

@@ -40,8 +40,8 @@ def grid(limits: Limits, is_quick: bool = False) -> list[StepSpans]:
     else:
         # Matrix products work in tiles, so that their cost rises by steps: a few more rows than a full tile.
         rows = _with_more(rows, [count + count // 16 for count in rows if 128 <= count <= _LARGE])
-        # Steps of many decodes take most of the time of a run.
-        batches = _with_more(batches, [count + count // 2 for count in batches if count >= 128])
+        # Steps of many decodes take most of the time of a run; beyond 64 other kernels multiply them.
+        batches = _with_more(batches, [count + count // part for count in batches if count >= 64 for part in (8, 2)])
     steps = [_decodes(batch, context) for batch in batches for context in contexts]
     for count in rows:
         is_large = count >= _LARGE  # slow, and much alike

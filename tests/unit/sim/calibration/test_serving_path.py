@@ -11,7 +11,8 @@ from typing import ClassVar
 import pytest
 
 from chairlift.core.errors import ChairliftError
-from chairlift.sim.calibration.serving_path import arrival_of, first_tokens, first_tokens_at
+from chairlift.sim.calibration import serving_path
+from chairlift.sim.calibration.serving_path import arrival_of, first_tokens, first_tokens_at, settle
 from chairlift.sim.cost import CostModel
 from chairlift.sim.profile import load_profile
 
@@ -56,6 +57,20 @@ def test_lengths_that_take_long_or_do_not_fit_are_left_out(url: str) -> None:
     assert Answering.lengths.count(16) == Answering.lengths.count(256) == 12
     assert Answering.lengths.count(1024) == 1
     assert 2048 not in Answering.lengths
+
+
+@pytest.mark.parametrize(
+    ("seconds", "num_asked"),
+    [([0.005] * 40, 7), ([0.015] * 5 + [0.005] * 40, 11), ([0.005, 0.015] * 20, 25), ([0.01] * 6 + [0.005] * 40, 12)],
+)
+def test_a_new_server_is_left_alone_until_it_is_steady(
+    url: str, monkeypatch: pytest.MonkeyPatch, seconds: list[float], num_asked: int
+) -> None:
+    asked = iter(seconds)
+    monkeypatch.setattr(serving_path, "_first_token_s", lambda *_: next(asked))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    settle(url)
+    assert len(list(asked)) == len(seconds) - num_asked
 
 
 def test_a_server_that_does_not_start_is_told_in_its_own_words() -> None:
