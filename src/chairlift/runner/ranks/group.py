@@ -67,7 +67,7 @@ def _join(store: Path, rank: Rank, over: str) -> Any:
         from torch.distributed import ProcessGroupNCCL
 
         return ProcessGroupNCCL(meeting, rank.index, rank.count, ProcessGroupNCCL.Options())
-    options: Any = ProcessGroupGloo._Options()
+    options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = _PATIENCE
     # Ranks are on one machine, and nothing else may reach them.
     options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
