@@ -61,7 +61,7 @@ class RankProcesses:
         running = {child.process.sentinel: child for child in self._children}
         while running:
             for sentinel in wait(list(running)):
-                child = running.pop(sentinel)  # type: ignore[call-overload]
+                child = running.pop(sentinel)  # type: ignore[arg-type]
                 child.process.join()
                 if child.process.exitcode and not self._is_ending:  # 0: its pipe was closed
                     on_death(child)

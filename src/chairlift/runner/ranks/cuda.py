@@ -65,7 +65,9 @@ class CudaPart:
 
     def _finish(self, order: Finish) -> None:
         assert self._launched is not None
-        masks = None if order.masks is None else np.frombuffer(order.masks, np.int32).reshape(order.num_masks, -1)
+        masks = None
+        if order.masks is not None:  # a copy: torch takes no array that it may not write to
+            masks = np.frombuffer(order.masks, np.int32).copy().reshape(order.num_masks, -1)
         self._in_flight.append(self._part.finish(self._launched, masks))
         self._launched = None
         while len(self._in_flight) >= _IN_FLIGHT:  # buffers of older steps are used again

@@ -21,11 +21,12 @@ class Group:
     def __init__(self, store: Path, rank: Rank, device: torch.device, over: str, exact: bool) -> None:
         """Waits for all ranks. store: a file that they share; over: gloo or nccl."""
         self.rank = rank
-        self._device = device
         self._is_hosted = over == "gloo" and device.type != "cpu"
         self._in_order = over == "gloo" or exact
         self._ranks = _join(store, rank, over)
-        self.sum(torch.zeros(1, 1, device=device))  # NCCL connects at its first use, which cannot be captured
+        # NCCL connects when it is first used, which cannot be captured.
+        self.sum(torch.zeros(1, 1, device=device))
+        self.side_by_side(torch.zeros(1, 1, device=device), [1] * rank.count)
 
     def sum(self, x: Tensor) -> Tensor:
         """Of all ranks' [T, E]; may overwrite x."""
@@ -63,6 +64,7 @@ def _join(store: Path, rank: Rank, over: str) -> Any:
     from torch.distributed import FileStore, ProcessGroupGloo  # type: ignore[attr-defined]
 
     meeting = FileStore(str(store), rank.count)
+    meeting.set_timeout(_PATIENCE)
     if over == "nccl":
         from torch.distributed import ProcessGroupNCCL
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from chairlift.config.shards import Cut
+from chairlift.core.errors import InvalidConfig
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.runner.weights.assemble import build_model
@@ -73,6 +74,20 @@ def test_parts_of_a_gguf_tensor_are_those_of_the_whole(tmp_path: Path, kind: Kin
     for dim, spans in ((0, ((2, 5),)), (0, ((0, 1), (6, 8))), (1, ((256, 512),)), (1, ((7, 300),))):
         cut = Cut("w", (8, 512), dim, spans)
         assert torch.equal(source.read("w", (8, 512), cut), part_of(whole, cut))
+
+
+def test_blocks_are_cut_between_them_and_refused_inside(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.gguf", {"w": (stored(Kind.Q4_K, 8, 512), Kind.Q4_K)})
+    source: GgufTensors = tensors(path)
+    whole = source.blocks("w", (8, 512))
+    rows = source.blocks("w", (8, 512), Cut("w", (8, 512), 0, ((1, 3), (6, 8))))
+    columns = source.blocks("w", (8, 512), Cut("w", (8, 512), 1, ((256, 512),)))
+    assert whole is not None and rows is not None and columns is not None
+    assert (rows.shape, columns.shape) == ((4, 512), (8, 256))
+    assert rows.rows.tolist() == whole.rows[[1, 2, 6, 7]].tolist()
+    assert columns.rows.tolist() == (whole.rows + 144).tolist()
+    with pytest.raises(InvalidConfig, match="w is Q4_K, whose blocks of 256 cannot be cut at column 384 .* --quantize"):
+        source.blocks("w", (8, 512), Cut("w", (8, 512), 1, ((0, 384),)))
 
 
 def test_parts_of_safetensors_are_read_alone(tmp_path: Path) -> None:
