@@ -11,9 +11,9 @@ from chairlift.live.processes.child import ReportReady
 
 def echo(report: ReportReady, index: int, pipe: Connection, store: Path, folder: Path) -> None:
     """Writes down what it is sent, until its pipe is closed."""
-    report(index)
     with (folder / f"rank-{index}").open("ab", buffering=0) as file:
         file.write(b"%d," % os.getpid())
+        report(index)
         while True:
             try:
                 file.write(pipe.recv_bytes())

@@ -31,8 +31,9 @@ time.sleep(600) if sys.argv[2:] else None
 
 def written(folder: Path, index: int) -> tuple[int, bytes]:
     """A rank's process id, and what it was sent."""
-    wait_until(lambda: b"," in (folder / f"rank-{index}").read_bytes())
-    pid, _, rest = (folder / f"rank-{index}").read_bytes().partition(b",")
+    path = folder / f"rank-{index}"
+    wait_until(lambda: path.exists() and b"," in path.read_bytes())
+    pid, _, rest = path.read_bytes().partition(b",")
     return int(pid), rest
 
 
@@ -78,12 +79,13 @@ def test_no_rank_outlives_the_script_that_started_it(tmp_path: Path, is_killed: 
     script.write_text(SCRIPT)
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
     arguments = [sys.executable, script, tmp_path, *["wait"] * is_killed]
-    process = subprocess.Popen(arguments, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE)
-    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-    pids = [written(tmp_path, index)[0] for index in (1, 2)]
-    if is_killed:
-        process.kill()
-    process.communicate(timeout=HANG_S)
+    environment = os.environ | {"PYTHONPATH": paths}
+    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        pids = [written(tmp_path, index)[0] for index in (1, 2)]
+        if is_killed:
+            process.kill()
+        process.wait(HANG_S)
     wait_until(lambda: not any(map(_is_alive, pids)))
 
 
