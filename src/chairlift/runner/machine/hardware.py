@@ -71,7 +71,7 @@ def total_memory(device: torch.device) -> int:
 
 def num_sharing(device: torch.device, num_ranks: int) -> int:
     """Ranks that share the memory of such a device."""
-    return -(-num_ranks // torch.cuda.device_count()) if device.type == "cuda" else num_ranks
+    return -(-num_ranks // max(1, torch.cuda.device_count())) if device.type == "cuda" else num_ranks
 
 
 def capability(device: torch.device) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from chairlift.build import ResolvedModel, find_model, load
 from chairlift.config.options.resolve import resolve
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import DeviceLost
+from chairlift.core.structured import Structured
 from chairlift.llm import LLM, SamplingParams
 from chairlift.verify.batch import against_batch
 from chairlift.verify.cases import greedy
@@ -65,6 +66,25 @@ def test_exact_bits_do_not_depend_on_what_shares_a_step(folder: Path, count: int
     model = resolved(folder, count, exact=True, kv_memory=None, **options)
     report = against_batch(model, SPEC, lambda *_: None)
     assert report.verdict is Verdict.PASS, report.why
+
+
+@pytest.mark.slow
+def test_every_kind_of_request_is_answered_as_by_one(folder: Path) -> None:
+    kinds = [
+        SamplingParams(seed=3, n=3, max_tokens=9, top_p=0.9, repetition_penalty=1.2),
+        SamplingParams(beam_width=3, n=2, max_tokens=6),
+        SamplingParams(temperature=0.0, max_tokens=5, logprobs=2, prompt_logprobs=2),
+        SamplingParams(seed=1, max_tokens=20, structured=Structured.regex("[a-z]{3,9}")),
+    ]
+    options = {"device": "cpu", "dtype": "float64", "max_model_len": 128, "num_blocks": 24, "preemption": "swap"}
+    one, two = (LLM(str(folder), tensor_parallel=count, **options) for count in (1, 2))
+    for params in kinds:
+        answers = [llm.generate(["the lift goes up"] * 3, params, use_progress=False) for llm in (one, two)]
+        texts = [[[sample.tokens for sample in each.samples] for each in answer] for answer in answers]
+        assert texts[0] == texts[1]
+        scores = [[s.logprob for each in answer for s in each.prompt_scores or ()] for answer in answers]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-9)
+        assert bool(scores[0]) == bool(params.prompt_logprobs)
 
 
 def test_a_killed_rank_fails_the_call_and_leaves_no_other(folder: Path) -> None:
