@@ -16,6 +16,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.live.clock import WallClock
+from chairlift.live.processes.ranks import OnDeath, RankProcesses
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
 from chairlift.live.wire.messages import EngineInfo
 from chairlift.live.wire.switchboard import Switchboard
@@ -76,15 +77,34 @@ def let_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def load(model: ResolvedModel) -> "Loaded":
-    """Loads the weights and warms the runner up."""
+def load(model: ResolvedModel, on_rank_death: OnDeath = lambda _: None) -> "Loaded":
+    """Loads the weights and warms the runner up. `on_rank_death` is called in a thread; without it the next step fails
+    as on a lost device."""
     let_threads_sleep()
     if model.settings.device in ("auto", "cuda"):
         preload()
     from chairlift.runner.start.load import load_runner
 
     gc.freeze()  # imports are permanent: spares the many collections of memory measurement
-    return load_runner(model.settings, model.source, model.config)
+    if model.settings.tensor_parallel == 1:
+        return load_runner(model.settings, model.source, model.config)
+    return _load_ranks(model, on_rank_death)
+
+
+def _load_ranks(model: ResolvedModel, on_rank_death: OnDeath) -> "Loaded":
+    """This process is the first rank, and starts the others."""
+    from chairlift.runner.ranks.first import Crew, check_ranks
+    from chairlift.runner.ranks.rank import rank_main
+    from chairlift.runner.start.load import load_runner
+
+    check_ranks(model.settings, model.config)
+    parts = (model.settings, model.source, model.config)
+    processes = RankProcesses(model.settings.tensor_parallel, rank_main, *parts)
+    try:
+        return load_runner(*parts, Crew(processes.store, partial(processes.ready, on_rank_death)))
+    except BaseException:
+        processes.end()
+        raise
 
 
 def assemble(model: ResolvedModel, loaded: "Loaded") -> Switchboard:

@@ -83,6 +83,7 @@ def _facts(name: str, found: "Forecast") -> dict[str, Any]:
         "dtype": found.dtype,
         "kv_dtype": found.kv_dtype,
         "parameters": found.num_parameters,
+        "ranks": found.num_ranks,
         "share": found.share,
         **{f"{part}_bytes": getattr(budget, part) for part in _PARTS},
         "kv_token_bytes": found.kv_token_bytes,
@@ -100,7 +101,8 @@ def _table(name: str, found: "Forecast") -> str:
     budget, limits, share = found.budget, found.limits, found.share
     has = f"{size(budget.total)} free" if share is None else f"{size(budget.total)}, of which {share:g} may be used"
     counts = ", ".join(f"{num_at_once(found, length):,} of {length:,}" for length in _lengths(found))
-    lines = [f"{name} on {found.device.name}: {has}", ""]
+    ranks = "" if found.num_ranks == 1 else f", each of {found.num_ranks} ranks"
+    lines = [f"{name} on {found.device.name}{ranks}: {has}", ""]
     lines += [f"  {what:<12} {size(amount):>10}  {why}".rstrip() for what, amount, why in _rows(found)]
     lines += ["", f"requests at once, by their tokens in all: {counts}; {limits.max_running:,} at most"]
     if found.lowered is not None:
@@ -113,8 +115,9 @@ def _rows(found: "Forecast") -> list[tuple[str, int, str]]:
     kept = "" if found.kv_dtype == found.dtype else f" in {found.kv_dtype}"
     step = f"the largest step: {limits.max_step_tokens:,} tokens, {limits.max_running:,} requests"
     tokens = f"{limits.max_pool_tokens:,} tokens of {size(found.kv_token_bytes)}{kept}"
+    part = "" if found.num_ranks == 1 else "a part of "
     rows = [
-        ("weights", budget.weights, f"{found.num_parameters / 1e6:,.1f} million parameters in {found.dtype}"),
+        ("weights", budget.weights, f"{part}{found.num_parameters / 1e6:,.1f} million parameters in {found.dtype}"),
         ("activations", budget.activations, step),
         ("KV cache", budget.kv, f"{tokens}, in {limits.num_blocks:,} blocks of {limits.block_size}"),
         ("free", budget.free, ""),

@@ -129,6 +129,7 @@ class ModelConfig:
     embedding_factor: float = 1.0
     logit_cap: float = 0.0  # as the cap of attention, over the logits
     is_tied: bool = False  # the output matrix is the embedding
+    num_head_rows: int | None = None  # of the output matrix, where a rank has some of them; None: all
     names: Names = HF_NAMES
     dtype: str = "float32"  # as stored
     blocks: BlockWeights | None = None  # where a GGUF file has weights that can be kept quantised

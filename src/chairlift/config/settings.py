@@ -106,7 +106,13 @@ class Settings:
     attention: str = _model("auto", *_choice("auto", "triton", "flashinfer"), "kernels for attention on a GPU")
     exact: bool = _model(False, boolean, "", "the same bits for a request, whatever shares its steps")
     memory: float | None = _model(None, share, "SHARE", "of a GPU's memory that may be used in all (default: 0.9)")
-    threads: int = _model(0, whole(0, 4096), "N", "CPU threads; 0: all cores")
+    threads: int = _model(0, whole(0, 4096), "N", "CPU threads, of each rank; 0: all cores, shared by the ranks")
+    tensor_parallel: int = _model(
+        1, whole(1, 64), "N", "processes that compute the model together, on a GPU each, or sharing the cores"
+    )
+    collectives: str = _model("auto", *_choice("auto", "gloo"),
+        "how they add up; auto: NCCL on GPUs, gloo on CPUs; gloo: through host memory, so they may share a GPU",
+    )  # fmt: skip
     preset: str = _engine(
         NONE, *_choice(*PRESETS), f"set of options, each of which may be given as well ({contents()})"
     )
@@ -206,6 +212,11 @@ class Settings:
             raise InvalidConfig("tls_cert and tls_key belong together: give both, or neither")
         if self.is_mindspore and self.kernels != "auto":
             raise InvalidConfig(f"kernels {self.kernels}: device {self.device} has its own; leave --kernels out")
+        if self.tensor_parallel > 1 and (self.is_mindspore or self.device in UNTRIED_DEVICES):
+            raise InvalidConfig(
+                f"tensor_parallel {self.tensor_parallel}: not on device {self.device}; use --device cuda or cpu, or "
+                "leave --tensor-parallel out"
+            )
         if self.exact:
             self._check_exact()
         steps, running = self.max_step_tokens, self.max_running

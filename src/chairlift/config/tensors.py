@@ -47,7 +47,8 @@ class EndTensors(NamedTuple):
 
 def end_tensors(config: ModelConfig) -> EndTensors:
     names, shape = config.names, (config.vocab_size, config.hidden_size)
-    head = None if config.is_tied else Matrix((Part(f"{names.head}.weight", shape),))
+    head_shape = (config.vocab_size if config.num_head_rows is None else config.num_head_rows, config.hidden_size)
+    head = None if config.is_tied else Matrix((Part(f"{names.head}.weight", head_shape),))
     norm = Part(f"{names.norm}.weight", (config.hidden_size,), offset=names.norm_offset)
     return EndTensors(Matrix((Part(f"{names.embedding}.weight", shape),)), norm, head)
 
@@ -122,7 +123,8 @@ def layers_size(config: ModelConfig) -> int:
 
 def ends_size(config: ModelConfig) -> int:
     """Numbers in the embedding and the head."""
-    return config.vocab_size * config.hidden_size * (1 if config.is_tied else 2)
+    embedding, _, head = end_tensors(config)
+    return sum(prod(part.shape) for matrix in (embedding, head) if matrix for part in matrix.parts)
 
 
 def num_parameters(config: ModelConfig) -> int:

@@ -15,8 +15,9 @@ _STRIDE = 997  # between neighbouring token ids: all over the vocabulary
 _BYTES = 4
 
 
-def fingerprint(runner: ShowsLogits, limits: Limits) -> str:
-    """Must run before any request, as `warm_up` must. A context of less than 49 tokens is used whole."""
+def fingerprint(runner: ShowsLogits, limits: Limits, num_ranks: int = 1) -> str:
+    """Must run before any request, as `warm_up` must. A context of less than 49 tokens is used whole. Ranks add up in
+    an order of their own, so their number counts too, should it not show in these logits."""
     length = min(_LENGTH, limits.max_model_len - 1, limits.max_pool_tokens - 1)
     rows = LogitsRecorder(lambda request, _: request == -1)
     runner.on_logits = rows
@@ -26,4 +27,5 @@ def fingerprint(runner: ShowsLogits, limits: Limits) -> str:
     run(runner, synthetic_step([(length, 1)], limits, 1, GREEDY, _STRIDE))
     runner.on_logits = None
     kept = [seen.row.tobytes() for seen in rows.take() if seen.position >= length - 1]
-    return blake2b(b"".join(kept), digest_size=_BYTES).hexdigest()
+    ranks = b"" if num_ranks == 1 else b"%d ranks" % num_ranks
+    return blake2b(b"".join(kept) + ranks, digest_size=_BYTES).hexdigest()

@@ -21,8 +21,10 @@ def summary(loaded: "Loaded") -> list[str]:
     kept = "" if loaded.kv_dtype == loaded.dtype else f" in {loaded.kv_dtype}"
     exact = "" if loaded.fingerprint is None else f"exact (fingerprint {loaded.fingerprint}), "
     kernels = f"{loaded.kernels} kernels" + (f" ({instruction_set()})" if loaded.kernels == "native" else "")
+    ranks = "" if loaded.num_ranks == 1 else f" in {loaded.num_ranks} ranks"
+    threads = f"{loaded.threads} threads" + ("" if loaded.num_ranks == 1 else " each")
     first = (
-        f"{loaded.device}, {loaded.dtype}, {weights}{exact}{kernels}, {loaded.threads} threads; "
+        f"{loaded.device}{ranks}, {loaded.dtype}, {weights}{exact}{kernels}, {threads}; "
         f"context {limits.max_model_len}, up to {limits.max_running} requests at once, "
         f"KV cache of {blocks} for {limits.max_pool_tokens} tokens{kept}"
     )

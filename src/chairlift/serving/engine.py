@@ -3,12 +3,13 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from chairlift.build import ResolvedModel, assemble_served, load
 from chairlift.core.ports import DeviceLost
-from chairlift.live.processes.child import ReportReady
+from chairlift.live.processes.child import Child, ReportReady
 from chairlift.live.recovery.step_note import StepNote
 from chairlift.server.reload import in_force
 from chairlift.serving import process_setup
@@ -17,13 +18,15 @@ from chairlift.serving.fingerprint import has_known_fingerprint
 from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 
+_MOMENT_S = 0.5  # until a rank's death is known for what it is
+
 
 def engine_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, start: int) -> None:
     set_up_logging(model.settings.log_level, model.settings.log_format)
     signal.signal(signal.SIGHUP, lambda *_: process_setup.set_log_level(in_force(folder.reloads, model.settings)))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     model = _with_trace(model, start)
-    loaded = load(model)
+    loaded = load(model, _end_as)
     if loaded.fingerprint is not None and not has_known_fingerprint(folder.fingerprint, loaded.fingerprint):
         os._exit(1)  # another is started
     with process_setup.outliving_parent(folder), _ending_with_the_device():
@@ -41,11 +44,22 @@ def _with_trace(model: ResolvedModel, start: int) -> ResolvedModel:
     return replace(model, settings=replace(model.settings, trace=trace.with_name(f"{trace.name}.{start}")))
 
 
+def _end_as(rank: Child) -> None:
+    """Ends the engine as a rank has ended, so that the parent can tell a kill from a crash."""
+    say(f"the engine ends, because its {rank.name} died ({rank.describe_end()})")
+    code = rank.process.exitcode or 1
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(1)
+
+
 @contextlib.contextmanager
 def _ending_with_the_device() -> Iterator[None]:
-    """Exits at once: cleaning up may wait for the device for ever."""
+    """Exits without cleaning up, which may wait for the device for ever. If it was a rank's death, `_end_as` comes
+    first."""
     try:
         yield
     except DeviceLost as error:
+        time.sleep(_MOMENT_S)
         say(f"the engine ends, because nothing can be computed any more: {error}")
         os._exit(1)

@@ -10,7 +10,7 @@ import torch
 
 from chairlift.build import ResolvedModel
 from chairlift.runner.machine import hardware
-from chairlift.runner.start.load import open_tensors
+from chairlift.runner.start.choices import open_tensors
 from chairlift.runner.weights.source import TensorSource
 from chairlift.telemetry.logit_files import Logits
 from chairlift.verify import dense, hugging_face

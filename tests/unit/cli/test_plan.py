@@ -46,6 +46,19 @@ def test_options_of_serve_count(folder: Path, capsys: pytest.CaptureFixture[str]
     assert facts(capsys, folder, "--device", "l4", "--max-running", "3")["max_running"] == 3
 
 
+def test_ranks_have_a_part_of_the_weights_and_room_for_more_tokens(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (facts(capsys, folder, "--device", "l4", "--tensor-parallel", count) for count in (1, 2))
+    assert (one["ranks"], two["ranks"], two["parameters"]) == (1, 2, one["parameters"])
+    assert two["kv_token_bytes"] == one["kv_token_bytes"] // 2  # type: ignore[operator]
+    assert two["weights_bytes"] < one["weights_bytes"]  # type: ignore[operator]
+    assert main(["plan", str(folder), "--tensor-parallel", "2", "--device", "l4"]) == 0
+    assert "on l4, each of 2 ranks: " in capsys.readouterr().out
+    assert main(["plan", str(folder), "--tensor-parallel", "12"]) == 2
+    assert "use --tensor-parallel 8" in capsys.readouterr().err
+
+
 def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(folder), "--device", "rtx-4090"]) == 0
     out = capsys.readouterr().out

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.runner.start import load
+from chairlift.runner.start import choices
 from chairlift.verify.opened import OpenedModel
 from fakes.row_dependent import RowDependentOps
 from fakes.tiny_model import write_tiny_model
@@ -22,7 +22,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_failed_check_is_exit_code_1_with_a_table_and_a_file(
     tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: RowDependentOps())
+    monkeypatch.setattr(choices, "make_ops", lambda kernels, threads, exact=False: RowDependentOps())
     out = tmp_path / "report.json"
     asked = ("--num-prompts", "4", "--tokens", "4", "--json", str(out))
     code = main(["verify", "--against", "batch", "--exact", "--model", tiny, *PLAIN, *asked])

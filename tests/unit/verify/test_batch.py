@@ -13,7 +13,7 @@ from chairlift.config.options.resolve import resolve
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.ops import Ops
-from chairlift.runner.start import load
+from chairlift.runner.start import choices
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify import batch
 from chairlift.verify.batch import against_batch
@@ -40,7 +40,7 @@ def exact_ops() -> TorchOps:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, when_exact: Callable[[], Ops], else_: Callable[[], Ops]) -> None:
-    monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: when_exact() if exact else else_())
+    monkeypatch.setattr(choices, "make_ops", lambda kernels, threads, exact=False: when_exact() if exact else else_())
 
 
 def verified(model: Path, spec: PromptSpec = SPEC, **options: Any) -> VerifyReport:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
 from chairlift.runner.ops import Batch
-from chairlift.runner.start import load
+from chairlift.runner.start import choices
 from chairlift.runner.torch.ops import TorchOps
 from chairlift.verify.opened import PromptSpec
 from chairlift.verify.reference import against_reference
@@ -35,7 +35,7 @@ class TooSharp(TorchOps):
 
 
 def test_a_small_mistake_in_attention_fails(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: TooSharp())
+    monkeypatch.setattr(choices, "make_ops", lambda kernels, threads, exact=False: TooSharp())
     report = against_reference(resolved(tiny_model), SPEC, nothing)
     assert report.verdict is Verdict.FAIL
     assert "our own reference" in report.why

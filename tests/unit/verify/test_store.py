@@ -9,7 +9,7 @@ import pytest
 
 from chairlift.config.options.values import check_new
 from chairlift.core.errors import InvalidConfig
-from chairlift.runner.start import load
+from chairlift.runner.start import choices
 from chairlift.verify import baseline
 from chairlift.verify.opened import PromptSpec
 from chairlift.verify.output import Outputs
@@ -107,14 +107,14 @@ def test_a_setting_that_is_off_is_called_so(stored: Path, tiny_model: Path) -> N
 def test_other_sums_are_close_but_not_the_same_bits(
     stored: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: RowDependentOps())
+    monkeypatch.setattr(choices, "make_ops", lambda kernels, threads, exact=False: RowDependentOps())
     report = compared(stored, tiny_model)
     assert report.verdict is Verdict.PASS
     assert "72 of 72 rows are the same in every bit" not in report.notes[-1]
 
 
 def test_a_change_that_alters_outputs_fails(stored: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "make_ops", lambda kernels, threads, exact=False: TooSharp())
+    monkeypatch.setattr(choices, "make_ops", lambda kernels, threads, exact=False: TooSharp())
     report = compared(stored, tiny_model)
     assert report.verdict is Verdict.FAIL
     assert "log-probabilities are off by more than 0.005" in report.why

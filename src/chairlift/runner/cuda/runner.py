@@ -34,6 +34,8 @@ from chairlift.runner.cuda.step.structured_rows import is_known, structured_rows
 from chairlift.runner.hooks import LogitsHook
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.model import Decoder
+from chairlift.runner.ranks.cuda import RankedDevice
+from chairlift.runner.ranks.orders import Orders
 from chairlift.runner.sampling.matchers import NO_MATCHERS, Matchers
 from chairlift.runner.sampling.prompt_targets import prompt_targets
 from chairlift.runner.torch.runner import device_lost_on_error, failure
@@ -56,12 +58,14 @@ class CudaRunner:
     def __init__(
         self, model: Decoder, kv: KvCache, device: torch.device, limits: Limits, flash: FlashKernels | None = None,
         exact: bool = False, matchers: Matchers | None = None, max_graphs: int = MAX_GRAPHS,
+        orders: Orders | None = None,
     ) -> None:  # fmt: skip
         """exact: the model's operations are. matchers: for structured answers. max_graphs: captured steps that are
-        kept."""
+        kept. orders: to the other ranks, where several compute the model."""
         if limits.max_drafts:
             raise InvalidConfig("drafts are not checked on a GPU")
-        self.device = DevicePart(model, kv, device, limits, flash, exact, max_graphs)
+        part = DevicePart(model, kv, device, limits, flash, exact, max_graphs)
+        self.device: DevicePart | RankedDevice = part if orders is None else RankedDevice(part, orders)
         self.host = HostPart(self.device.num_rows, self.device.table_width, kv.block_size)
         self._matchers = matchers
         self._steps: deque[_Step] = deque()
@@ -138,6 +142,7 @@ class CudaRunner:
 
     def dry_run(self, plan: StepPlan) -> None:
         """Launches all that the plan takes, without a result: on a device without memory there is none."""
+        assert isinstance(self.device, DevicePart), "only a rank by itself has dry runs"
         self.device.dry_run(self.host.input_of(plan))
 
     def _hook(self, plan: StepPlan) -> OnLogits | None:

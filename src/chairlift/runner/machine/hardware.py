@@ -69,6 +69,11 @@ def total_memory(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[1])
 
 
+def num_sharing(device: torch.device, num_ranks: int) -> int:
+    """Ranks that share the memory of such a device."""
+    return -(-num_ranks // max(1, torch.cuda.device_count())) if device.type == "cuda" else num_ranks
+
+
 def capability(device: torch.device) -> tuple[int, int]:
     """The generation of a GPU: (8, 0) is Ampere, (9, 0) Hopper."""
     return torch.cuda.get_device_capability(device)

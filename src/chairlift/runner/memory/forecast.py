@@ -1,4 +1,4 @@
-"""The memory that serving a model would take: the arithmetic of `load` without loading.
+"""The memory that serving a model would take: the arithmetic of `load` without loading. Of several ranks, that of one.
 
 `load` measures the steps and graphs of a GPU, which are estimated here; all else is the same code.
 """
@@ -9,6 +9,7 @@ import torch
 
 from chairlift.config.model import ModelConfig
 from chairlift.config.settings import Settings
+from chairlift.config.shards import check_cuts, largest_shard
 from chairlift.config.source import Source
 from chairlift.config.tensors import num_parameters
 from chairlift.core.errors import InvalidConfig
@@ -38,9 +39,15 @@ class Forecast:
     kv_token_bytes: int
     budget: Budget  # of a CPU without graphs, its total the free memory
     share: float | None  # of a GPU that may be used
+    num_ranks: int = 1  # each with a GPU of its own, or sharing the memory of a CPU
 
 
 def forecast(settings: Settings, source: Source, config: ModelConfig, device: DeviceSpec) -> Forecast:
+    num_ranks, whole_size = settings.tensor_parallel, num_parameters(config)
+    check_cuts(config, num_ranks)
+    config = largest_shard(config, num_ranks)
+    if device.kind == "cpu":
+        device = replace(device, total=device.total // num_ranks)
     where = torch.device(device.kind)
     stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
     dtype = hardware.resolve_dtype(settings.dtype, where, stored, device.capability >= _BF16)
@@ -74,12 +81,13 @@ def forecast(settings: Settings, source: Source, config: ModelConfig, device: De
         device=device,
         dtype=hardware.dtype_name(dtype),
         kv_dtype=hardware.dtype_name(kv_dtype),
-        num_parameters=num_parameters(config),
+        num_parameters=whole_size,
         limits=limits,
         lowered=lowered(limits, wanted),
         kv_token_bytes=block_bytes // limits.block_size,
         budget=replace(budget, kv=kv_bytes),
         share=share,
+        num_ranks=num_ranks,
     )
 
 
@@ -87,7 +95,13 @@ def _on_gpu(
     config: ModelConfig, limits: Limits, device: DeviceSpec, weights: int, itemsize: int, share: float
 ) -> tuple[Budget, Limits]:
     """The budget without a cache, and limits with a step that leaves room for one."""
-    check_weights(weights, device.total, device.others, share, "a smaller model, a larger GPU or --device cpu")
+    check_weights(
+        weights,
+        device.total,
+        device.others,
+        share,
+        "a smaller model, a larger GPU, several with --tensor-parallel, or --device cpu",
+    )
     weights += LOADING_CODE
     room = int(share * device.total) - device.others - weights
     footprint = estimate_footprint(config, limits, itemsize, room)

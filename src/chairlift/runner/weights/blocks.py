@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.config.shards import Cut
 from chairlift.config.tensors import Part
 from chairlift.runner.ops import Weight
 
@@ -28,6 +29,12 @@ class BlockSource(Protocol):
 
     def blocks(self, name: str, shape: tuple[int, ...]) -> Blocks | None:
         """None: the tensor is not in blocks."""
+
+
+@runtime_checkable
+class CutBlockSource(BlockSource, Protocol):
+    def blocks(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Blocks | None:
+        """With a cut that part of it. Raises `InvalidConfig` where it goes through a block."""
 
 
 @runtime_checkable

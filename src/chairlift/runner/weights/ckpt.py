@@ -18,7 +18,9 @@ from torch import Tensor
 from chairlift.config.ckpt.files import ckpt_files, strategy_files
 from chairlift.config.ckpt.header import StoredTensor, read_ckpt
 from chairlift.config.ckpt.slices import read_layouts, starts
+from chairlift.config.shards import Cut
 from chairlift.core.errors import InvalidConfig
+from chairlift.runner.weights.source import part_of
 
 _DTYPES = {
     "Float16": torch.float16,
@@ -79,7 +81,7 @@ class CkptTensors:
         """Of each number of a tensor."""
         return self._dtype(name, *next(iter(self._find(name).items()))).itemsize
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
         held = self._find(name)
         if len(self._paths) == 1 and held[0].shape != shape:
             found = f"has shape {list(held[0].shape)}, the configuration says {list(shape)}"
@@ -91,12 +93,12 @@ class CkptTensors:
             raise InvalidConfig(f"{self.file_of(name)}: tensor {name} {error}") from error
         parts = {rank: self._part(name, rank, held[rank]) for rank in places}
         if len(parts) == 1:
-            return next(iter(parts.values()))
+            return part_of(next(iter(parts.values())), cut)
         whole = torch.empty(shape, dtype=next(iter(parts.values())).dtype)
         for rank, part in parts.items():
             place = tuple(slice(low, low + size) for low, size in zip(places[rank], part.shape, strict=True))
             whole[place] = part
-        return whole
+        return part_of(whole, cut)
 
     def _find(self, name: str) -> dict[int, StoredTensor]:
         if name not in self._held:

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from chairlift.config.model import ModelConfig
+from chairlift.config.shards import Cut
 from chairlift.config.tensors import norm_parts
+from chairlift.runner.weights.source import part_of
 
 _STD = 0.02
 # Normal numbers are slow to draw: a large matrix repeats a stretch whose odd length no row width divides.
@@ -38,7 +40,7 @@ class DummyTensors:
     def file_of(self, name: str) -> str:
         return "dummy weights"
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
         drawn = self._drawn
         if (weight := self._norms.get(name)) is not None:
             return torch.full(shape, weight, dtype=drawn.dtype, device=drawn.device)
@@ -52,4 +54,4 @@ class DummyTensors:
             high = min(count, low + len(part))
             self._buffer[low:high] = part[: high - low]
             low, part = high, drawn
-        return self._buffer[:count].view(shape)
+        return part_of(self._buffer[:count].view(shape), cut)

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.config.gguf.header import TENSOR_TYPES, GgufHeader, TensorInfo
+from chairlift.config.shards import Cut
 from chairlift.core.errors import InvalidConfig
 from chairlift.runner.weights.blocks import Blocks
+from chairlift.runner.weights.source import part_of
 
 # The library dequantises 16 rows at a time. Rows of this many blocks are long enough to keep numpy out of Python and
 # short enough to stay in the cache.
@@ -41,24 +43,40 @@ class GgufTensors:
     def file_of(self, name: str) -> str:
         return str(self._path)
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
         info = self._find(name, shape)
         if not _can_dequantise(info.type):
             raise InvalidConfig(
                 f"{self._path}: tensor {name} is {info.type_name}, which cannot be read; "
                 f"supported: {', '.join(supported_types())}"
             )
-        tensor = self._dequantised(info).view(shape)
+        if cut is None:
+            tensor = self._dequantised(info, self._stored_bytes(info)).view(shape)
+        else:
+            tensor = self._dequantised_part(info, cut)
         if not all(map(math.isfinite, torch.aminmax(tensor))):
             raise InvalidConfig(f"{self._path}: tensor {name} holds values that are not finite numbers (damaged?)")
         return tensor
 
-    def blocks(self, name: str, shape: tuple[int, ...]) -> Blocks | None:
+    def blocks(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Blocks | None:
         info = self._find(name, shape)
         if info.num_bytes is None:
             return None
         first = self._bytes.ctypes.data + info.offset
         addresses = first + np.arange(shape[0]) * (info.num_bytes // shape[0])
+        if cut is not None and cut.dim == 0:
+            addresses = np.concatenate([addresses[low:high] for low, high in cut.spans])
+            shape = (len(addresses), shape[1])
+        elif cut is not None:
+            ((low, high),) = cut.spans
+            _, width, size = TENSOR_TYPES[info.type]
+            if low % width or high % width:
+                raise InvalidConfig(
+                    f"{self._path}: tensor {name} is {info.type_name}, whose blocks of {width} cannot be cut at column "
+                    f"{low if low % width else high} for tensor parallelism; use --quantize none, or another "
+                    "--tensor-parallel"
+                )
+            addresses, shape = addresses + low // width * size, (shape[0], high - low)
         return Blocks(f"{self._path}: tensor {name}", info.type, shape, addresses, self._bytes)
 
     def _find(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
@@ -70,9 +88,25 @@ class GgufTensors:
             raise InvalidConfig(f"{self._path}: tensor {name} has shape {found}, the configuration says {list(shape)}")
         return info
 
-    def _dequantised(self, info: TensorInfo) -> Tensor:
+    def _stored_bytes(self, info: TensorInfo) -> NDArray[np.uint8]:
         assert info.num_bytes is not None
-        stored = self._bytes[info.offset : info.offset + info.num_bytes]
+        return self._bytes[info.offset : info.offset + info.num_bytes]
+
+    def _dequantised_part(self, info: TensorInfo, cut: Cut) -> Tensor:
+        """Reads the rows or, where no block is cut through, the columns alone."""
+        _, width, size = TENSOR_TYPES[info.type]
+        rows = self._stored_bytes(info).reshape(cut.shape[0], -1)
+        if cut.dim == 0:
+            parts = [rows[low:high].reshape(-1) for low, high in cut.spans]
+        elif all(low % width == high % width == 0 for low, high in cut.spans):
+            parts = [rows[:, low // width * size : high // width * size].reshape(-1) for low, high in cut.spans]
+        else:
+            return part_of(self._dequantised(info, rows.reshape(-1)).view(cut.shape), cut)
+        count = sum(high - low for low, high in cut.spans)
+        shape = [count if dim == cut.dim else full for dim, full in enumerate(cut.shape)]
+        return torch.cat([self._dequantised(info, part) for part in parts]).view(shape)
+
+    def _dequantised(self, info: TensorInfo, stored: NDArray[np.uint8]) -> Tensor:
         if dtype := _FLOATS.get(info.type_name):
             return torch.from_numpy(stored.copy()).view(dtype)
         kind = GGMLQuantizationType(info.type)

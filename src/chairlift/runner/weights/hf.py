@@ -8,9 +8,11 @@ from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from chairlift.config.shards import Cut
 from chairlift.core.errors import InvalidConfig
 
 _INDEX = "model.safetensors.index.json"
@@ -30,22 +32,32 @@ class HfTensors:
     def file_of(self, name: str) -> str:
         return str(self._folder / self._files[name]) if name in self._files else str(self._folder)
 
-    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
         if name not in self._files:
             raise InvalidConfig(f"{self._folder}: tensor {name} is missing from the weights")
         file = self._files[name]
         opened = self._open(file)
         try:
-            tensor = opened.get_tensor(name)
+            found = opened.get_slice(name).get_shape()
+            tensor = opened.get_tensor(name) if cut is None or tuple(found) != shape else _read_cut(opened, name, cut)
         except SafetensorError as error:
             raise InvalidConfig(f"{self._folder / file}: tensor {name} cannot be read: {error}") from None
-        if tuple(tensor.shape) != shape:
-            found = f"has shape {list(tensor.shape)}, the configuration says {list(shape)}"
-            raise InvalidConfig(f"{self._folder / file}: tensor {name} {found}")
+        if tuple(found) != shape:
+            raise InvalidConfig(
+                f"{self._folder / file}: tensor {name} has shape {list(found)}, the configuration says {list(shape)}"
+            )
         if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise InvalidConfig(f"{self._folder / file}: tensor {name} is stored as {kind}, which is not supported")
         return tensor
+
+
+def _read_cut(opened: safe_open, name: str, cut: Cut) -> Tensor:
+    """Nothing else of the tensor is read."""
+    stored = opened.get_slice(name)
+    spans = [slice(low, high) for low, high in cut.spans]
+    parts = [stored[span] if cut.dim == 0 else stored[:, span] for span in spans]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, cut.dim)
 
 
 def _tensor_files(folder: Path) -> dict[str, str]:

@@ -3,7 +3,10 @@
 from collections.abc import Collection
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+from chairlift.config.shards import Cut
 
 
 class TensorSource(Protocol):
@@ -18,3 +21,18 @@ class TensorSource(Protocol):
 
     def file_of(self, name: str) -> str:
         """The file of a tensor, for messages."""
+
+
+class CutSource(TensorSource, Protocol):
+    """A source that can read parts of tensors."""
+
+    def read(self, name: str, shape: tuple[int, ...], cut: Cut | None = None) -> Tensor:
+        """With a cut that part of the tensor, as little else as the file allows."""
+
+
+def part_of(tensor: Tensor, cut: Cut | None) -> Tensor:
+    """A cut of a whole tensor."""
+    if cut is None:
+        return tensor
+    parts = [tensor.narrow(cut.dim, low, high - low) for low, high in cut.spans]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, cut.dim)

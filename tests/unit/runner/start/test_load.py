@@ -11,7 +11,7 @@ from chairlift.core.ids import BlockId
 from chairlift.core.plan import BlockCopy
 from chairlift.runner.kv_cache import kv_bytes_per_block
 from chairlift.runner.machine import hardware
-from chairlift.runner.start import load as start
+from chairlift.runner.start import choices
 from chairlift.runner.start.load import load_runner
 from fakes.gpu import MIB, FakeGpu
 from unit.runner.twins import CPU, Twin, chunk, make_twin, random_tokens, request, step
@@ -84,10 +84,10 @@ def test_on_mindspore_a_failure_names_it_and_our_own_kernels_are_not_missed(
     def fail(*_: object) -> None:
         raise RuntimeError("no such operation")
 
-    monkeypatch.setattr(start, "start_mindspore", lambda *_: "ascend")
-    monkeypatch.setattr(start, "pick_weight_format", lambda *_: None)
-    monkeypatch.setattr(start, "build_model", fail)
-    monkeypatch.setattr(start, "why_missing", lambda _: "were not built")
+    monkeypatch.setattr(choices, "start_mindspore", lambda *_: "ascend")
+    monkeypatch.setattr(choices, "pick_weight_format", lambda *_: None)
+    monkeypatch.setattr(choices, "build_model", fail)
+    monkeypatch.setattr(choices, "why_missing", lambda _: "were not built")
     with pytest.raises(InvalidConfig, match="on mindspore:ascend in float16: no such operation; use --device cpu"):
         load(twin, device="mindspore", dtype="auto", kernels="auto")
     assert not caplog.records

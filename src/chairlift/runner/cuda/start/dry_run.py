@@ -23,6 +23,7 @@ from chairlift.core.limits import Limits
 from chairlift.core.ports import Runner
 from chairlift.runner.cuda.runner import CudaRunner
 from chairlift.runner.cuda.start.compiler import DriverStub
+from chairlift.runner.cuda.step.device import DevicePart
 from chairlift.runner.kv_cache import KvCache
 from chairlift.runner.memory import measure
 from chairlift.runner.model import Decoder
@@ -53,6 +54,7 @@ def kernels_of_start(
         assert isinstance(runner, CudaRunner)
         for plan in (*measure.steps(limits), *warm_up.steps(limits, can_wait=True)):
             runner.dry_run(plan)
+        assert isinstance(runner.device, DevicePart)
         runner.device.dry_run_likely()
     return list(noted)
 

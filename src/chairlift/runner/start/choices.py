@@ -1,0 +1,127 @@
+"""What a runner is made of, chosen from settings, model and machine before anything is loaded.
+
+Always: ranks of one engine choose the same, each for its part of the model.
+"""
+
+import logging
+from dataclasses import dataclass
+
+import torch
+
+from chairlift.config.gguf.header import read_header
+from chairlift.config.model import ModelConfig
+from chairlift.config.settings import Settings
+from chairlift.config.shards import Rank, shard
+from chairlift.config.source import Source
+from chairlift.core.limits import Limits
+from chairlift.runner.cuda.flashinfer.kernels import FlashKernels
+from chairlift.runner.kernels import (
+    check_exact,
+    fastest,
+    make_ops,
+    pick_attention,
+    pick_kernels,
+    pick_kv_dtype,
+    why_missing,
+)
+from chairlift.runner.machine import hardware
+from chairlift.runner.memory.sizing import limits_without_pool
+from chairlift.runner.mindspore.target import pick_dtype as pick_mindspore_dtype
+from chairlift.runner.mindspore.target import start as start_mindspore
+from chairlift.runner.model import Decoder
+from chairlift.runner.ops import Ops
+from chairlift.runner.weights.assemble import WeightFormat, build_model
+from chairlift.runner.weights.ckpt import CkptTensors
+from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.runner.weights.gguf import GgufTensors
+from chairlift.runner.weights.hf import HfTensors
+from chairlift.runner.weights.quantize import pick_quantize, pick_weight_format
+from chairlift.runner.weights.shards import ShardTensors
+from chairlift.runner.weights.source import CutSource, TensorSource
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    config: ModelConfig  # of this rank
+    device: torch.device
+    target: str | None  # of MindSpore
+    threads: int
+    dtype: torch.dtype
+    kv_dtype: torch.dtype
+    quantize: str
+    own_kernels: str  # of torch's tensors
+    kernels: str
+    flash: FlashKernels | None
+    limits: Limits  # without a pool
+    ops: Ops
+    weight_format: WeightFormat
+
+
+def choose(settings: Settings, config: ModelConfig, rank: Rank) -> Choices:
+    """config: of the whole model."""
+    config = shard(config, rank)
+    device = hardware.pick_device(settings.device)
+    if device.type == "cuda" and rank.count > 1:
+        device = torch.device("cuda", rank.index % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    # The products of weights in fp8 come out in bfloat16.
+    stored = "bfloat16" if settings.quantize == "fp8" else config.dtype
+    threads = settings.threads or max(1, hardware.num_cpus() // rank.count)
+    torch.set_num_threads(threads)
+    target = start_mindspore(settings, threads) if settings.is_mindspore else None
+    if target is None:
+        dtype = hardware.resolve_dtype(settings.dtype, device, stored)
+    else:
+        dtype = pick_mindspore_dtype(settings.dtype, target)
+    own = pick_kernels(settings.kernels, device, dtype, config)
+    kernels = own if target is None else "mindspore"
+    if target is None and settings.kernels == "auto" and (why := why_missing(fast := fastest(device))):
+        _log.warning(
+            "the %s kernels cannot be used: they %s; torch's operations take their place and are slower", fast, why
+        )
+    if settings.exact:
+        check_exact(kernels, device)
+    kv_dtype = pick_kv_dtype(settings.kv_dtype, kernels, dtype)
+    quantize = pick_quantize(settings.quantize, settings.dtype, kernels, config)
+    # Only our own attention is exact.
+    attention = "triton" if settings.exact and kernels == "triton" else settings.attention
+    flash = pick_attention(attention, kernels, device, dtype, kv_dtype, config, settings.block_size)
+    ops = make_ops(own, threads, settings.exact)
+    return Choices(
+        config=config,
+        device=device,
+        target=target,
+        threads=threads,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        quantize=quantize,
+        own_kernels=own,
+        kernels=kernels,
+        flash=flash,
+        limits=limits_without_pool(settings, config, device),
+        ops=ops,
+        weight_format=pick_weight_format(quantize, kernels, dtype, config, ops),
+    )
+
+
+def load_model(settings: Settings, source: Source, config: ModelConfig, rank: Rank, chosen: Choices) -> Decoder:
+    """The rank's part of the whole model."""
+    whole = open_tensors(settings, source, config, chosen.dtype, chosen.device, chosen.threads)
+    tensors: TensorSource = whole if rank.count == 1 else ShardTensors(whole, config, rank)
+    return build_model(
+        chosen.config, chosen.ops, tensors, chosen.dtype, chosen.device, chosen.limits.max_model_len,
+        chosen.weight_format,
+    )  # fmt: skip
+
+
+def open_tensors(
+    settings: Settings, source: Source, config: ModelConfig, dtype: torch.dtype, device: torch.device, threads: int
+) -> CutSource:
+    """The source of the weights; random ones are made in this type, on this device."""
+    if settings.load_format == "dummy":
+        return DummyTensors(config, dtype, device)
+    if source.kind == "gguf":
+        return GgufTensors(read_header(source.path), threads)
+    return CkptTensors(source.path) if source.kind == "ckpt" else HfTensors(source.path)

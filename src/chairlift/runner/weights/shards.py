@@ -1,0 +1,38 @@
+"""One rank's part of the weights: a source of tensors that reads only what the rank holds.
+
+Always: tensors that the rank has whole are read as without ranks. Knows no kind of file.
+"""
+
+from collections.abc import Collection
+
+from torch import Tensor
+
+from chairlift.config.model import ModelConfig
+from chairlift.config.shards import Rank, cuts
+from chairlift.runner.weights.blocks import Blocks, CutBlockSource
+from chairlift.runner.weights.source import CutSource
+
+
+class ShardTensors:
+    """Answers for the tensors that `shard(config, rank)` declares."""
+
+    def __init__(self, source: CutSource, config: ModelConfig, rank: Rank) -> None:
+        self._source = source
+        self._cuts = cuts(config, rank)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._source.names
+
+    def file_of(self, name: str) -> str:
+        return self._source.file_of(name)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        cut = self._cuts.get((name, shape))
+        return self._source.read(name, shape) if cut is None else self._source.read(cut.name, cut.shape, cut)
+
+    def blocks(self, name: str, shape: tuple[int, ...]) -> Blocks | None:
+        if not isinstance(self._source, CutBlockSource):
+            return None
+        cut = self._cuts.get((name, shape))
+        return self._source.blocks(name, shape) if cut is None else self._source.blocks(cut.name, cut.shape, cut)

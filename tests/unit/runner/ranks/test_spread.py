@@ -1,0 +1,103 @@
+"""Ranks compute what one decoder does: in float64 they are equal, for every family and kind of file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from chairlift.config.shards import Cut
+from chairlift.core.errors import InvalidConfig
+from chairlift.runner.kv_cache import KvCache
+from chairlift.runner.torch.ops import TorchOps
+from chairlift.runner.weights.assemble import build_model
+from chairlift.runner.weights.dummy import DummyTensors
+from chairlift.runner.weights.gguf import GgufTensors
+from chairlift.runner.weights.hf import HfTensors
+from chairlift.runner.weights.source import part_of
+from fakes.rank_threads import ThreadedModel
+from unit.runner.twins import FAMILIES, Twin, chunk, make_twin, random_tokens, request, run, shuffled_tables
+from unit.runner.weights.test_gguf import Kind, stored, tensors, write
+
+STEPS = ((0, 1), (1, 22), (23, 1), (24, 15), (39, 1))
+
+
+def logits_of(model: object, kv: object) -> list[torch.Tensor]:
+    tokens = random_tokens(40)
+    (table,) = shuffled_tables([40], 4, 40)
+    return [run(model, kv, [chunk(tokens, start, count, table, request(tokens))])[0] for start, count in STEPS]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ranks_give_the_logits_of_one_in_float64(tmp_path: Path, family: str, count: int) -> None:
+    twin = make_twin(tmp_path, family)
+    ranks = ThreadedModel(twin.config, lambda: HfTensors(tmp_path), count)
+    alone = logits_of(twin.decoder(torch.float64), KvCache(twin.config, 40, 4, torch.float64, torch.device("cpu")))
+    for ours, expected in zip(logits_of(ranks, ranks.caches(40, 4)), alone, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_ranks_give_the_logits_of_transformers(tmp_path: Path) -> None:
+    twin = make_twin(tmp_path, "llama-gqa-tied", head_dim=16)
+    ranks = ThreadedModel(twin.config, lambda: HfTensors(tmp_path), 4)
+    expected = twin.reference_logits_in_float64(random_tokens(40))
+    for (start, count), ours in zip(STEPS, logits_of(ranks, ranks.caches(40, 4)), strict=True):
+        torch.testing.assert_close(ours, expected[start + count - 1], atol=1e-10, rtol=1e-10)
+
+
+def test_ranks_that_do_not_divide_the_heads_give_the_same(tmp_path: Path) -> None:
+    twin = make_twin(tmp_path, "qwen2-bias", num_attention_heads=6, num_key_value_heads=3, hidden_size=48)
+    ranks = ThreadedModel(twin.config, lambda: HfTensors(tmp_path), 2)
+    assert [rank.layers[0].spec.attention.num_kv_heads for rank in ranks.ranks] == [2, 1]
+    alone = logits_of(twin.decoder(torch.float64), KvCache(twin.config, 40, 4, torch.float64, torch.device("cpu")))
+    for ours, expected in zip(logits_of(ranks, ranks.caches(40, 4)), alone, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_dummy_weights_are_those_of_one_rank(tmp_path: Path) -> None:
+    twin: Twin = make_twin(tmp_path, "llama-mha")
+    source, cpu = DummyTensors(twin.config, torch.float64), torch.device("cpu")
+    whole = build_model(twin.config, TorchOps(), source, torch.float64, cpu, twin.config.max_model_len)
+    ranks = ThreadedModel(twin.config, lambda: DummyTensors(twin.config, torch.float64), 2)
+    alone = logits_of(whole, KvCache(twin.config, 40, 4, torch.float64, cpu))
+    for ours, expected in zip(logits_of(ranks, ranks.caches(40, 4)), alone, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Kind.F32, Kind.BF16, Kind.Q4_1, Kind.Q6_K])
+def test_parts_of_a_gguf_tensor_are_those_of_the_whole(tmp_path: Path, kind: Kind) -> None:
+    data = np.random.default_rng(0).standard_normal((8, 512), dtype=np.float32) if kind is Kind.F32 else None
+    path = write(tmp_path / "a.gguf", {"w": (stored(kind, 8, 512) if data is None else data, kind)})
+    source: GgufTensors = tensors(path)
+    whole = source.read("w", (8, 512))
+    for dim, spans in ((0, ((2, 5),)), (0, ((0, 1), (6, 8))), (1, ((256, 512),)), (1, ((7, 300),))):
+        cut = Cut("w", (8, 512), dim, spans)
+        assert torch.equal(source.read("w", (8, 512), cut), part_of(whole, cut))
+
+
+def test_blocks_are_cut_between_them_and_refused_inside(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.gguf", {"w": (stored(Kind.Q4_K, 8, 512), Kind.Q4_K)})
+    source: GgufTensors = tensors(path)
+    whole = source.blocks("w", (8, 512))
+    rows = source.blocks("w", (8, 512), Cut("w", (8, 512), 0, ((1, 3), (6, 8))))
+    columns = source.blocks("w", (8, 512), Cut("w", (8, 512), 1, ((256, 512),)))
+    assert whole is not None and rows is not None and columns is not None
+    assert (rows.shape, columns.shape) == ((4, 512), (8, 256))
+    assert rows.rows.tolist() == whole.rows[[1, 2, 6, 7]].tolist()
+    assert columns.rows.tolist() == (whole.rows + 144).tolist()
+    with pytest.raises(InvalidConfig, match="w is Q4_K, whose blocks of 256 cannot be cut at column 384 .* --quantize"):
+        source.blocks("w", (8, 512), Cut("w", (8, 512), 1, ((0, 384),)))
+
+
+def test_parts_of_safetensors_are_read_without_the_whole_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_twin(tmp_path, "llama-mha")
+    source, name, shape = HfTensors(tmp_path), "model.layers.0.mlp.down_proj.weight", (32, 56)
+    whole, opened = source.read(name, shape), source._open("model.safetensors")
+    only_slices = type("OnlySlices", (), {"get_slice": staticmethod(opened.get_slice)})
+    monkeypatch.setattr(source, "_open", lambda _: only_slices)
+    for dim, spans in ((0, ((3, 9),)), (1, ((8, 20),)), (0, ((0, 2), (30, 32)))):
+        cut = Cut(name, shape, dim, spans)
+        assert torch.equal(source.read(name, shape, cut), part_of(whole, cut))
