@@ -15,6 +15,7 @@ from pathlib import Path
 from chairlift.build import check_save_logits, find_model
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
+from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
 from chairlift.live.recovery.step_note import StepNote
@@ -60,6 +61,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
     check_access(settings)
+    if settings.replicas > 1:
+        raise InvalidConfig("replicas: a server has one engine so far; `chairlift simulate` knows more")
     check_save_logits(settings)
     _check_device(settings)
     model = find_model(settings)
