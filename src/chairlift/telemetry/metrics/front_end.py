@@ -45,6 +45,11 @@ class FrontEndMetrics:
         self._prompt.add(num_prompt)
         self._generated.add(num_generated)
 
+    def moved(self) -> None:
+        """A request goes on in another replica."""
+        self._store.counter("chairlift_requests_moved_total").add()
+        self._flush_soon()
+
     def spans(self, outcome: str, count: int) -> None:
         self._store.counter("chairlift_trace_spans_total", outcome).add(count)
 
