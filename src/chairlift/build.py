@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
+from chairlift.config.options.rules import make_router
 from chairlift.config.options.values import check_new
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.config.source import Source, find_source, load_model_config
@@ -138,7 +139,7 @@ def assemble_served(
     from chairlift.runner.start.warm_up import prepare
 
     switchboard, view = assemble_watched(model, loaded, metrics, note, start, replica)
-    queued = _tell_routers(switchboard.engine) if model.settings.replicas > 1 else None
+    queued = _tell_routers(switchboard.engine, model.settings) if model.settings.replicas > 1 else None
     return EngineProcess(
         address,
         switchboard,
@@ -152,9 +153,10 @@ def assemble_served(
     )
 
 
-def _tell_routers(engine: Engine) -> QueuedWork:
-    """Has the engine's prefixes and queue noted, for routers to know."""
-    engine.scheduler.pool.news = PrefixNews(span_of(engine.scheduler.limits.block_size))
+def _tell_routers(engine: Engine, settings: Settings) -> QueuedWork:
+    """Has the engine's queue noted, for routers to know, and its prefixes where the rule looks at them."""
+    if make_router(settings.router).needs_hashes:
+        engine.scheduler.pool.news = PrefixNews(span_of(engine.scheduler.limits.block_size))
     queued = QueuedWork()  # type: ignore[abstract]  # what it does not override does nothing
     engine.observer = Observers(engine.observer, queued)
     return queued

@@ -27,11 +27,6 @@ class Routing:
         self._taken = [0] * count  # requests, by its own word
         self._versions = [0] * count  # of the prefixes it has told
 
-    @property
-    def needs_news(self) -> bool:
-        """Whether the rule looks at prefixes."""
-        return self._router.needs_hashes
-
     def route(self, tokens: Sequence[int], salt: str, user: str, among: int) -> int:
         """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there."""
         hashes: Sequence[bytes] = ()

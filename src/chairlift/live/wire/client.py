@@ -23,7 +23,6 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
 from chairlift.core.routing.hashes import span_of
 from chairlift.core.routing.news import PrefixChanges
-from chairlift.core.routing.replicas import members
 from chairlift.core.routing.router import Router
 from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded
@@ -59,7 +58,8 @@ class EngineClient:
         self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
-        self._draining = 0  # replicas that ask to be left; bits
+        self._ready = self._draining = 0  # replicas that are there, and of these those that ask to be left; bits
+        self._alike: dict[str | None, int] = {}  # replicas that are there, by fingerprint; bits
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
         self.on_moved: Callable[[], None] = lambda: None  # a request goes on in another replica
 
@@ -179,6 +179,7 @@ class EngineClient:
         self.info = min(known, key=lambda info: (info.limits.max_pool_tokens, info.limits.max_model_len))
         self._routing.span = span_of(ready.info.limits.block_size)
         self._routing.begin(replica)
+        self._note_ready(replica, is_ready=True)
         self._set_draining(replica, ready.is_draining)
         self._is_ready.set()
         for _ in range(self._num_proven[replica]):
@@ -199,8 +200,8 @@ class EngineClient:
     def _lose(self, replica: int) -> None:
         """The engine of a replica is gone: requests move to others, if there are any, or wait for the next engine."""
         self._routing.end(replica)
-        self._draining &= ~(1 << replica)
-        if not any(link.is_ready for link in self._links):
+        self._note_ready(replica, is_ready=False)
+        if not self._ready:
             self._is_ready.clear()
         if len(self._links) > 1:
             self._judge(replica, _MAX_LOOKS)
@@ -217,15 +218,23 @@ class EngineClient:
         left = left or InterruptedWork({}, was_killed=True)
         keys = set(left.keys.get(self._name, ()))
         lost = [generation for generation in self._generations.values() if generation.replica == replica]
-        suspects = [generation for generation in lost if generation.key in keys]
-        staying = [] if left.was_killed else [each for each in suspects if not each.has_made] or suspects
+        fresh = {generation.key for generation in lost if generation.key in keys and not generation.has_made}
+        staying = set() if left.was_killed else fresh or keys
         for generation in lost:
-            if generation.blame(generation in suspects, left.is_alone, left.was_killed):
+            if generation.blame(generation.key in keys, left.is_alone, left.was_killed):
                 self._num_proven[replica] += 1
-            elif generation in staying or generation.is_strong:
+            elif generation.key in staying or generation.is_strong:
                 generation.is_judged = True
             else:
                 self._resume(generation)
+
+    def _note_ready(self, replica: int, is_ready: bool) -> None:
+        bit, info = 1 << replica, self._links[replica].info
+        self._ready, self._draining = self._ready & ~bit, self._draining & ~bit
+        self._alike = {fingerprint: bits & ~bit for fingerprint, bits in self._alike.items()}
+        if is_ready and info is not None:
+            self._ready |= bit
+            self._alike[info.fingerprint] = self._alike.get(info.fingerprint, 0) | bit
 
     def _set_draining(self, replica: int, is_on: bool) -> None:
         bit = 1 << replica
@@ -268,16 +277,11 @@ class EngineClient:
     def _takers(self, generation: Generation) -> int:
         """Replicas that may take a request, as bits: with the bits of the one where it began. If all are there and none
         has these, any; if all drain, these too."""
-        links = self._links
-        ready = sum(1 << replica for replica, link in enumerate(links) if link.is_ready)
-        takers = ready & ~self._draining or ready
+        takers = self._ready & ~self._draining or self._ready
         if generation.fingerprint is None:
             return takers
-        alike = 0
-        for replica in members(ready):
-            info = links[replica].info
-            alike |= (info is not None and info.fingerprint == generation.fingerprint) << replica
-        if not alike and ready.bit_count() == len(links):
+        alike = self._alike.get(generation.fingerprint, 0)
+        if not alike and self._ready.bit_count() == len(self._links):
             return takers
         return alike & takers or alike
 
