@@ -1,6 +1,6 @@
 """Names of prefixes that engines and routers agree on: a 64-bit number for each span of a text, chained and salted.
 
-A span is some whole blocks, 128 tokens where a block is smaller: hashing block by block would take a router longer than
+A span is some whole blocks, 256 tokens where a block is smaller: hashing block by block would take a router longer than
 all else, and to compute a part of a span again takes a replica little.
 
 Always: equal numbers mean, but for one case in 2^64, equal tokens from the first on under the same salt. An engine
@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 
-SPAN_TOKENS = 128
+SPAN_TOKENS = 256
 _HASH_BYTES = 8
 _TOKEN_BYTES = array("I").itemsize
 

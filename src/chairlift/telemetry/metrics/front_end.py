@@ -19,6 +19,7 @@ class FrontEndMetrics:
         self._prompt = self._store.histogram("chairlift_request_prompt_tokens")
         self._generated = self._store.histogram("chairlift_request_generated_tokens")
         self._store.counter("chairlift_connections_refused_total", "503")  # from the start, so that its rise shows
+        self._moved = self._store.counter("chairlift_requests_moved_total")
         self._will_flush = False
 
     def responded(self, route: str, code: int) -> None:
@@ -47,7 +48,7 @@ class FrontEndMetrics:
 
     def moved(self) -> None:
         """A request goes on in another replica."""
-        self._store.counter("chairlift_requests_moved_total").add()
+        self._moved.add()
         self._flush_soon()
 
     def spans(self, outcome: str, count: int) -> None:

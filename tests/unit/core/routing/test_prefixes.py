@@ -70,4 +70,4 @@ def test_hashes_are_chained_and_salted_and_leave_the_last_token_out() -> None:
 
 
 def test_a_span_is_whole_blocks() -> None:
-    assert [span_of(size) for size in (1, 16, 48, 128, 500)] == [128, 128, 96, 128, 500]
+    assert [span_of(size) for size in (1, 16, 48, 128, 500)] == [256, 256, 240, 256, 500]
