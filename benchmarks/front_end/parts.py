@@ -31,7 +31,8 @@ from chairlift.core.plan import Chunk, StepPlan, StepResult
 from chairlift.core.request import Request
 from chairlift.core.score import TokenScore
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
-from chairlift.live.wire.client import EngineClient, Generation
+from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import FromEngine, Output, Step, Submit, ToEngine
 from chairlift.live.wire.switchboard import Switchboard
 from chairlift.text.find import load_tokenizer

@@ -60,7 +60,7 @@ def measure(kind: str, load: Load, count: int = 1, source: Path | None = None) -
         env["PYTHONPATH"] = f"{source}:{env.get('PYTHONPATH', '')}"
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
-        address = f"ipc://{folder}/engine"
+        address = f"ipc://{folder}/engine-0"
         running = ["--running", str(load.running), "--step-ms", str(load.step_ms)]
         _start(stack, env, ["engine.py", address, *running])
         listener = stack.enter_context(listen("127.0.0.1", 0))

@@ -216,7 +216,7 @@ async def _serve(kind: str, address: str, port: int) -> None:
 
     model = find_model(Settings())
     Stream.tokenizer = load_tokenizer(model.source, None)
-    Stream.client = EngineClient(address, "front-end")
+    Stream.client = EngineClient([address], "front-end")
     connection = asyncio.ensure_future(Stream.client.run())
     await Stream.client.until_ready()
     print("ready", flush=True)
@@ -253,7 +253,7 @@ def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
 
     listener = socket.socket(fileno=fd) if fd is not None else socket.create_server(("127.0.0.1", port), backlog=4096)
     folder = RunFolder(Path(address.removeprefix("ipc://")).parent)
-    assert folder.address == address
+    assert folder.address(0) == address
     folder.metrics.mkdir(exist_ok=True)
     if index == 0:
         make_counts(folder.counts, 256)

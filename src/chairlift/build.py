@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.config.model import ModelConfig, SamplingDefaults
+from chairlift.config.options.rules import make_router
 from chairlift.config.options.values import check_new
 from chairlift.config.settings import LlmServing, Settings
 from chairlift.config.source import Source, find_source, load_model_config
 from chairlift.core.engine import Engine
 from chairlift.core.limits import Limits
 from chairlift.core.ports import Observer, Runner
+from chairlift.core.routing.hashes import span_of
+from chairlift.core.routing.news import PrefixNews
+from chairlift.core.routing.queued import QueuedWork
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.live.clock import WallClock
 from chairlift.live.processes.ranks import OnDeath, RankProcesses
@@ -26,7 +30,7 @@ from chairlift.sim.setup import make_scheduler
 from chairlift.telemetry.device import DeviceSampler
 from chairlift.telemetry.lines import Rules
 from chairlift.telemetry.metrics.engine import EngineMetrics
-from chairlift.telemetry.metrics.parent import ENGINE
+from chairlift.telemetry.metrics.parent import engine_role
 from chairlift.telemetry.metrics.store import Store
 from chairlift.telemetry.observers import Observers
 from chairlift.telemetry.recorder import Recorder
@@ -123,7 +127,7 @@ def check_save_logits(settings: Settings) -> None:
 
 
 def assemble_watched(
-    model: ResolvedModel, loaded: "Loaded", metrics: Path, note: StepNote, start: int
+    model: ResolvedModel, loaded: "Loaded", metrics: Path, note: StepNote, start: int, replica: int = 0
 ) -> tuple[Switchboard, View]:
     """An engine that times and notes its steps: for the page, for the metrics in that folder, and to tell what a dead
     engine was computing. `start` counts the engines of a server, from 1."""
@@ -136,33 +140,46 @@ def assemble_watched(
     engine.runner = NotedRunner(stopwatch, note, switchboard.keys_of)
     if isinstance(loaded.runner, ShowsLayers):
         loaded.runner.on_layer = note.beat
-    store = Store(metrics, ENGINE)
+    store = Store(metrics, engine_role(replica))
     device = DeviceSampler(store, find_reader)
-    if loaded.device == "cuda":
+    if loaded.device == "cuda" and replica == 0:  # samples of one device would add up
         device.start()
     view = View(engine.scheduler, engine.clock, stopwatch, start, lambda: device.latest)
-    counting = EngineMetrics(store, engine.scheduler, stopwatch)
+    counting = EngineMetrics(store, engine.scheduler, stopwatch, replica)
     engine.observer = _observer([counting, *_recorders(model, loaded, rules, engine), view])
     return switchboard, view
 
 
 def assemble_served(
-    model: ResolvedModel, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int
+    model: ResolvedModel, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int, replica: int = 0
 ) -> "EngineProcess":
     """A watched engine, connected and ready to run."""
     from chairlift.live.wire.engine_process import EngineProcess
     from chairlift.runner.memory.malloc import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
 
+    switchboard, view = assemble_watched(model, loaded, metrics, note, start, replica)
+    queued = _tell_routers(switchboard.engine, model.settings) if model.settings.replicas > 1 else None
     return EngineProcess(
         address,
-        *assemble_watched(model, loaded, metrics, note, start),
+        switchboard,
+        view,
         EngineInfo(loaded.limits, loaded.dtype, loaded.device, loaded.fingerprint),
         partial(prepare, loaded.runner),
         note,
         return_freed_memory,
         model.settings.engine_timeout / 4 or None,
+        queued,
     )
+
+
+def _tell_routers(engine: Engine, settings: Settings) -> QueuedWork:
+    """Has the engine's queue noted, for routers to know, and its prefixes where the rule looks at them."""
+    if make_router(settings.router).needs_hashes:
+        engine.scheduler.pool.news = PrefixNews(span_of(engine.scheduler.limits.block_size))
+    queued = QueuedWork()  # type: ignore[abstract]  # what it does not override does nothing
+    engine.observer = Observers(engine.observer, queued)
+    return queued
 
 
 def _recorders(model: ResolvedModel, loaded: "Loaded", rules: Rules, engine: Engine) -> list[Observer]:

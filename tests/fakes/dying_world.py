@@ -71,11 +71,11 @@ class NearClient(EngineClient):
     """Keeps its output until it is asked for."""
 
     def __init__(self, name: str) -> None:
-        super().__init__("", name)
+        super().__init__([""], name)
         self.name = name.encode()
         self.said: list[ToEngine] = []
 
-    def _send(self, message: ToEngine) -> None:
+    def _send(self, replica: int, message: ToEngine) -> None:
         self.said.append(message)
 
 
@@ -127,7 +127,9 @@ class DyingWorld:
         quarantine = Quarantine(switchboard, note)
         for client in self.clients:
             client.said.clear()
-            client._hear(Ready(info_of(switchboard), left.keys.get(client.name, []), left.is_alone, left.was_killed))
+            client._links[0]._hear(
+                Ready(info_of(switchboard), left.keys.get(client.name, []), left.is_alone, left.was_killed)
+            )
         self._listen(quarantine)
         while quarantine.has_work:
             news = quarantine.step()

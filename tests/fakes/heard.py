@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from chairlift.core.params import SamplingParams
 from chairlift.live.wire.client import EngineClient
@@ -13,10 +14,17 @@ from fakes.submits import MANY
 
 @asynccontextmanager
 async def connected(address: str, name: str = "front-end") -> AsyncIterator[EngineClient]:
-    client = EngineClient(address, name)
+    async with joined([address], name) as client:
+        yield client
+
+
+@asynccontextmanager
+async def joined(addresses: list[str], name: str, **more: Any) -> AsyncIterator[EngineClient]:
+    """A client of several replicas, once all are there."""
+    client = EngineClient(addresses, name, **more)
     running = asyncio.ensure_future(client.run())
     try:
-        await until(lambda: client.is_ready)
+        await until(lambda: all(link.is_ready for link in client._links))
         yield client
     finally:
         running.cancel()

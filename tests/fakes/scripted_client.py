@@ -11,7 +11,7 @@ from chairlift.core.errors import EngineUnavailable
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
-from chairlift.live.wire.client import Generation, Listener
+from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.messages import EngineInfo, Explain, Output, Submit, Watch
 from chairlift.live.wire.watch_client import WatchClient
 from chairlift.telemetry.phases import Mark

@@ -61,15 +61,15 @@ def _finish(has_all: Path) -> None:
 def main(behaviour: str, where: Path) -> int:
     if behaviour == "front end ends in no hurry":
         supervisor._PATIENCE_S = HANG_S
-    progress = itertools.count().__next__ if behaviour == "engine makes progress" else lambda: 0
+    made = itertools.count()
     beats = itertools.count()
     front_ends = [lambda: Child("front end 0", front_end, behaviour, where)]
     server = Supervisor(
         [lambda: Child("engine", engine, behaviour, where), *front_ends],
-        progress,
+        progress=lambda engine: next(made) if behaviour == "engine makes progress" else 0,
         clear_up=lambda index: index + 3,
-        on_engine_death=lambda was_killed: say(f"told: {'killed' if was_killed else 'crashed'}"),
-        engine_beat=lambda: 7 if behaviour == "engine hangs" else next(beats),
+        on_engine_death=lambda engine, was_killed: say(f"told: {'killed' if was_killed else 'crashed'}"),
+        engine_beat=lambda engine: 7 if behaviour == "engine hangs" else next(beats),
         engine_timeout=0.3,
     )
     try:

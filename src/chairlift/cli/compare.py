@@ -26,7 +26,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--title", metavar="TEXT", help="title of the charts (default: the workload and what varies)")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of a table")
-    add_option_flags(parser, "engine")
+    add_option_flags(parser, "engine", "replicas")
 
 
 def run(options: argparse.Namespace) -> int:

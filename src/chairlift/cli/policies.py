@@ -1,4 +1,4 @@
-"""`chairlift policies`: every scheduling rule in one line, with its parameters."""
+"""`chairlift policies`: every scheduling and routing rule in one line, with its parameters."""
 
 import argparse
 import json
@@ -6,8 +6,8 @@ from typing import Any
 
 from chairlift.config.options.rules import AFTER_PREEMPT, RULE_KINDS, parameters, summary
 
-HELP = "list the scheduling rules"
-DESCRIPTION = "List the rules for --policy, --prefill and --admission, with their parameters and defaults."
+HELP = "list the scheduling and routing rules"
+DESCRIPTION = "List the rules for --policy, --prefill, --admission and --router, with their parameters and defaults."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ DESCRIPTION = "Serve a model over HTTP."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    add_option_flags(parser, "model", "server", "engine", "record")
+    add_option_flags(parser, "model", "server", "engine", "replicas", "record")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_workload_flags(parser)
     parser.add_argument("--slo", metavar="LIMITS", help="count requests within these limits: ttft=500ms,tpot=50ms")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    add_option_flags(parser, "engine", "record", without=("save_logits",))
+    add_option_flags(parser, "engine", "replicas", "record", without=("save_logits",))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ from chairlift.config.options.values import (
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
-Group = Literal["model", "engine", "server", "record"]
+Group = Literal["model", "engine", "replicas", "server", "record"]
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
@@ -46,7 +46,9 @@ def _option(group: Group, default: Any, parse: Parser, hint: str, help: str, is_
     return field(default=default, repr=not is_secret, metadata=stated)
 
 
-_model, _engine, _server, _record = (partial(_option, group) for group in ("model", "engine", "server", "record"))
+_model, _engine, _replicas, _server, _record = (
+    partial(_option, group) for group in ("model", "engine", "replicas", "server", "record")
+)
 
 
 def _choice(*names: str) -> tuple[Parser, str]:
@@ -143,6 +145,8 @@ class Settings:
     host_memory: int | None = _engine(
         None, num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"
     )
+    replicas: int = _replicas(1, whole(1, 1024), "N", "engines that share the requests")
+    router: str = _replicas("prefix", rule_text("router"), "RULE", "which replica a request goes to")
     host: str = _server("127.0.0.1", text, "ADDRESS", "address to listen on")
     port: int = _server(8000, whole(0, 65535), "N", "port to listen on")
     frontends: int | None = _server(None, whole(1, 256), "N", "HTTP processes that share the port (default: by device)")

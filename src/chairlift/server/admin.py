@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Scope
 
 from chairlift.config.keys import read_keys
 from chairlift.core.errors import ChairliftError
+from chairlift.live.wire.client import EngineClient
 from chairlift.server.admission.api_keys import check_key
 from chairlift.server.admission.bounds import Load
 from chairlift.server.admission.origins import check_origin
@@ -38,7 +39,7 @@ class _AdminApp(Starlette):
         return Envelope(self.router, check, self.state.load, RequestLog(), lambda scope: ("admin", False))
 
 
-def create_admin_app(load: Load, reloads: Path) -> Starlette:
+def create_admin_app(load: Load, reloads: Path, client: EngineClient) -> Starlette:
     """`reloads`: the file with the result of the parent's last reload."""
 
     async def reload(http: Request) -> Response:
@@ -48,10 +49,34 @@ def create_admin_app(load: Load, reloads: Path) -> Starlette:
         content = {"changed": result.changed, "needs_restart": result.needs_restart, "values": result.values}
         return Response(msgspec.json.encode(content), media_type="application/json")
 
-    app = _AdminApp(routes=[Route("/admin/reload", reload, methods=["POST"])])
+    async def replicas(http: Request) -> Response:
+        return Response(msgspec.json.encode(client.loads()), media_type="application/json")
+
+    async def drain(http: Request) -> Response:
+        return _drain(client, http.path_params["replica"], is_on=True)
+
+    async def resume(http: Request) -> Response:
+        return _drain(client, http.path_params["replica"], is_on=False)
+
+    app = _AdminApp(
+        routes=[
+            Route("/admin/reload", reload, methods=["POST"]),
+            Route("/admin/replicas", replicas),
+            Route("/admin/replicas/{replica:int}/drain", drain, methods=["POST"]),
+            Route("/admin/replicas/{replica:int}/resume", resume, methods=["POST"]),
+        ]
+    )
     app.state.load = load
     app.state.keys = read_keys(load.settings.admin_key, None)
     return app
+
+
+def _drain(client: EngineClient, replica: int, is_on: bool) -> Response:
+    """Asks the replica, which then tells all front ends."""
+    if not client.drain(replica, is_on):
+        message = f"there is no replica {replica} now; /admin/replicas lists them"
+        return Response(error_json(404, message), 404, media_type="application/json")
+    return Response(msgspec.json.encode({"replica": replica, "is_draining": is_on}), media_type="application/json")
 
 
 async def _ask_parent(reloads: Path) -> ReloadResult:

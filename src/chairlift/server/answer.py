@@ -19,7 +19,7 @@ from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.limits import output_room
 from chairlift.core.params import SamplingParams
 from chairlift.core.score import TokenScore
-from chairlift.live.wire.client import Generation
+from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output
 from chairlift.server.admission.bounds import Reservation
 from chairlift.server.admission.prefixes import salt_of

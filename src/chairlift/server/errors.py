@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chairlift.core.errors import EngineUnavailable, InvalidRequest
-from chairlift.live.wire.client import TooSlow
+from chairlift.live.wire.generation import TooSlow
 from chairlift.server.admission.rejected import Rejected
 from chairlift.server.answer import RequestFailed
 from chairlift.server.anthropic.dialect import failure_body, speaks_anthropic

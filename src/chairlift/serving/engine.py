@@ -16,32 +16,37 @@ from chairlift.serving import process_setup
 from chairlift.serving.banner import say, summary
 from chairlift.serving.fingerprint import has_known_fingerprint
 from chairlift.serving.run_folder import RunFolder
+from chairlift.serving.share import share_of
 from chairlift.telemetry.log_lines import set_up_logging
 
 _MOMENT_S = 0.5  # until a rank's death is known for what it is
 
 
-def engine_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, start: int) -> None:
+def engine_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, replica: int, start: int) -> None:
+    """`start` counts the engines of this replica, from 1."""
     set_up_logging(model.settings.log_level, model.settings.log_format)
     signal.signal(signal.SIGHUP, lambda *_: process_setup.set_log_level(in_force(folder.reloads, model.settings)))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    model = _with_trace(model, start)
-    loaded = load(model, _end_as)
+    model = _with_trace(model, replica, start)
+    with share_of(model, folder, replica) as shared:
+        loaded = load(shared, _end_as)
     if loaded.fingerprint is not None and not has_known_fingerprint(folder.fingerprint, loaded.fingerprint):
         os._exit(1)  # another is started
     with process_setup.outliving_parent(folder), _ending_with_the_device():
-        process = assemble_served(model, loaded, folder.address, folder.metrics, StepNote(folder.steps), start)
+        note = StepNote(folder.steps(replica))
+        process = assemble_served(model, loaded, folder.address(replica), folder.metrics, note, start, replica)
         process_setup.collect_seldom()
         report(summary(loaded))
         process.run()
 
 
-def _with_trace(model: ResolvedModel, start: int) -> ResolvedModel:
-    """A restarted engine writes another file, to keep the last steps of the dead one."""
+def _with_trace(model: ResolvedModel, replica: int, start: int) -> ResolvedModel:
+    """Each replica writes its own file, and a restarted engine another one, to keep the last steps of the dead one."""
     trace = model.settings.trace
-    if trace is None or start == 1:
+    if trace is None or (replica == 0 and start == 1):
         return model
-    return replace(model, settings=replace(model.settings, trace=trace.with_name(f"{trace.name}.{start}")))
+    name = trace.name + (f".replica-{replica}" if replica else "") + (f".{start}" if start > 1 else "")
+    return replace(model, settings=replace(model.settings, trace=trace.with_name(name)))
 
 
 def _end_as(rank: Child) -> None:

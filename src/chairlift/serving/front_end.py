@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chairlift.build import ResolvedModel
+from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
 from chairlift.live.processes.child import NO_ENGINE, ReportReady
@@ -77,13 +78,21 @@ async def _front_end(
     from chairlift.server.sockets.run import serve as serve_http
     from chairlift.text.find import load_tokenizer
 
-    client = EngineClient(folder.address, f"front-end-{index}")
+    replicas = range(model.settings.replicas)
+    notes = [StepNote(folder.steps(replica)) for replica in replicas]
+    client = EngineClient(
+        [folder.address(replica) for replica in replicas],
+        f"front-end-{index}",
+        make_router(model.settings.router),
+        look=lambda replica: notes[replica].look(),
+    )
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
-    counts, note = Counts(folder.counts, index), StepNote(folder.steps)
+    counts = Counts(folder.counts, index)
     load = Load(model.settings, counts, RateLimits(folder.rates))
     tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
     metrics = FrontEndMetrics(folder.metrics, index)
     load.on_refused = metrics.refused
+    client.on_moved = metrics.moved
     spans = _spans(model.settings, index, metrics)
     context = ServerContext(
         load=load,
@@ -93,7 +102,7 @@ async def _front_end(
         client=client,
         created=begun,
         version=VERSION,
-        engine_silent_s=lambda: note.silent_s,
+        engine_silent_s=lambda: min(note.silent_s for note in notes),
         request_log=RequestLog(
             model=model.name,
             metrics=metrics,
@@ -120,7 +129,7 @@ async def _front_end(
             await asyncio.wait_for(client.until_ready(), _ENGINE_S)
     apps = [create_app(context)]
     if len(listeners) > 1:
-        apps.append(create_admin_app(load, folder.reloads))
+        apps.append(create_admin_app(load, folder.reloads, client))
     sites = list(zip(apps, listeners, strict=True))
     is_orphaned = asyncio.Event()
     serving = asyncio.ensure_future(serve_http(sites, load, stop=is_orphaned))

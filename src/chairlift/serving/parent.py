@@ -15,6 +15,7 @@ from pathlib import Path
 from chairlift.build import check_save_logits, find_model
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
+from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
 from chairlift.live.recovery.step_note import StepNote
@@ -60,6 +61,8 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
     check_access(settings)
+    if settings.replicas > 1 and settings.save_logits is not None:
+        raise InvalidConfig("save_logits: a folder has the logits of one engine; leave --save-logits or --replicas out")
     check_save_logits(settings)
     _check_device(settings)
     model = find_model(settings)
@@ -77,7 +80,7 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     temporary = tempfile.TemporaryDirectory(prefix="chairlift-", dir=where)
     with temporary as path, listener, admin or contextlib.nullcontext():
         folder = RunFolder(Path(path))
-        note = StepNote(folder.steps)
+        notes = [StepNote(folder.steps(replica)) for replica in range(settings.replicas)]
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
         counts = make_counts(folder.counts, num_front_ends)
         folder.metrics.mkdir()
@@ -85,19 +88,21 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
 
         def on_ready(summary: list[str]) -> None:
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
-            for line in (*summary[1:], example(settings, listener)):
+            more = [] if settings.replicas == 1 else [f"{settings.replicas} replicas, routed by {settings.router}"]
+            for line in (*summary[1:], *more, example(settings, listener)):
                 say(line)
 
         begun = int(time.time())
         make_rate_limits(folder.rates)
         reloader = Reloader(folder.reloads, settings, partial(_look, look))
-        starts = itertools.count(1)
+        starts = [itertools.count(1) for _ in notes]
 
-        def start_engine() -> Child:
-            start = next(starts)
+        def start_engine(replica: int) -> Child:
+            start = next(starts[replica])
             if start > 1:
-                counted.engine_starts_again()
-            return Child("engine", engine_main, model, folder, start)
+                counted.engine_starts_again(replica)
+            name = "engine" if settings.replicas == 1 else f"engine {replica}"
+            return Child(name, engine_main, model, folder, replica, start)
 
         def clear_up(front_end: int) -> int:
             lost = counts.clear(front_end)
@@ -109,13 +114,17 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
             return Child(f"front end {index}", front_end_main, model, folder, listeners, begun, index)
 
         server = Supervisor(
-            [start_engine, *(partial(start_front_end, i) for i in range(num_front_ends))],
-            progress=lambda: note.progress,
+            [
+                *(partial(start_engine, replica) for replica in range(settings.replicas)),
+                *(partial(start_front_end, i) for i in range(num_front_ends)),
+            ],
+            progress=lambda replica: notes[replica].progress,
             clear_up=clear_up,
             drain_timeout=lambda: reloader.settings.drain_timeout,
-            on_engine_death=note.tell_end,
-            engine_beat=lambda: note.last_beat,
+            on_engine_death=lambda replica, was_killed: notes[replica].tell_end(was_killed),
+            engine_beat=lambda replica: notes[replica].last_beat,
             engine_timeout=settings.engine_timeout,
+            num_engines=settings.replicas,
         )
         _start_reloading(reloader, server)
         return server.run(say, on_ready, told)

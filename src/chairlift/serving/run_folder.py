@@ -6,10 +6,16 @@ from pathlib import Path
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.address = f"ipc://{path}/engine"  # of the engine's socket
-        self.steps = path / "steps"  # the note of the steps in flight
         self.fingerprint = path / "fingerprint"  # of an exact engine, for the next to compare with
         self.counts = path / "counts"
         self.metrics = path / "metrics"  # a folder
         self.rates = path / "rates"
         self.reloads = path / "settings.json"  # the outcome of the last reload
+
+    def address(self, replica: int) -> str:
+        """Of an engine's socket."""
+        return f"ipc://{self.path}/engine-{replica}"
+
+    def steps(self, replica: int) -> Path:
+        """The note of an engine's steps in flight."""
+        return self.path / f"steps-{replica}"

@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import Observer
 from chairlift.sim.profile import Profile
+from chairlift.sim.replicas import ReplicaRun
 from chairlift.sim.setup import make_scheduler, rules_of
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.observers import Observers
@@ -31,6 +34,10 @@ def run(
     """`items` are read once, as they arrive; `watch` gets the simulated time after each step."""
     limits = profile.limits(settings)
     rules = rules_of(settings, profile, limits)
+    if settings.replicas > 1:
+        if trace is not None:
+            raise InvalidConfig("trace: a file has the steps of one engine; leave --trace or --replicas out")
+        return _run_replicas(settings, profile, items, arrivals, seed, slo, watch)
     scheduler = make_scheduler(limits, rules)
     timeline = Timeline(scheduler.pool)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)
@@ -42,3 +49,21 @@ def run(
         concurrency, delay = arrivals.concurrency, profile.arrival_delay
         simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, delay=delay)
     return timeline.report(slo)
+
+
+def _run_replicas(
+    settings: Settings,
+    profile: Profile,
+    items: Iterable[Item],
+    arrivals: Arrivals,
+    seed: int,
+    slo: Slo | None,
+    watch: Callable[[float], None] | None,
+) -> Report:
+    limits = profile.limits(settings)
+    rules = rules_of(settings, profile, limits)
+    schedulers = [make_scheduler(limits, rules) for _ in range(settings.replicas)]
+    replicas = ReplicaRun(schedulers, make_router(settings.router), profile.cost, profile.depth, seed)
+    arriving = requests_of(arrivals.apply(items, seed), limits, seed)
+    replicas.run(arriving, arrivals.concurrency, watch, profile.arrival_delay)
+    return replicas.timeline.report(slo, tuple(replicas.routing.failures))

@@ -112,7 +112,7 @@ class Timeline:
             self._rule_failures.append(event.message)
         else:
             self._change(live, event)
-        self._ended = event.at
+        self._ended = max(self._ended, event.at)  # replicas tell in turns
 
     def _token(self, live: _Live, event: Token) -> None:
         live.num_tokens += 1
@@ -183,8 +183,9 @@ class Timeline:
         ended = math.fsum(user.e2e_s for user in self._users.values())
         return ended + math.fsum(now - live.queued for live in self._live.values())
 
-    def report(self, slo: Slo | None = None) -> Report:
-        """The figures so far; open requests count as requests, with their tokens so far."""
+    def report(self, slo: Slo | None = None, rule_failures: tuple[str, ...] = ()) -> Report:
+        """The figures so far; open requests count as requests, with their tokens so far. `rule_failures`: of rules
+        outside the engines."""
         done, total_s = self._done, max(0.0, self._ended - self._started)
         users = {name: user.share() for name, user in self._users.items()}
         good = None if slo is None else done.num_good(slo)
@@ -211,7 +212,7 @@ class Timeline:
             cache_hit_tokens=self._num_cached,
             blocks=Level(self._sum_blocks / max(self._num_steps, 1), self._max_blocks),
             blocks_saved=Level(self._sum_saved / max(self._num_steps, 1), self._max_saved),
-            rule_failures=tuple(self._rule_failures),
+            rule_failures=(*self._rule_failures, *rule_failures),
             slo=slo,
             good=good,
             goodput_per_s=None if good is None else good * per_s,

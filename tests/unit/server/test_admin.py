@@ -3,6 +3,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from chairlift.live.wire.client import EngineClient
 from chairlift.server.admin import create_admin_app
 from fakes.http_world import HttpWorld
 from fakes.loads import make_load
@@ -10,16 +11,25 @@ from fakes.loads import make_load
 
 @pytest.fixture
 def http(tmp_path: Path) -> httpx.AsyncClient:
-    app = create_admin_app(make_load(), tmp_path / "reloads")
+    app = create_admin_app(make_load(), tmp_path / "reloads", EngineClient(["ipc://nowhere"], "front-end"))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
 
 async def test_an_unknown_path_lists_the_routes(http: httpx.AsyncClient) -> None:
     found = await http.get("/metrics")
     assert found.status_code == 404
-    assert found.json()["error"]["message"] == "there is nothing at /metrics; there is /admin/reload"
+    routes = "/admin/reload, /admin/replicas, /admin/replicas/{replica:int}/drain"
+    assert found.json()["error"]["message"].startswith(f"there is nothing at /metrics; there is {routes}")
     wrong = await http.get("/admin/reload")
     assert (wrong.status_code, wrong.json()["error"]["message"]) == (405, "/admin/reload does not take GET but POST")
+
+
+async def test_a_replica_that_is_not_there_cannot_be_drained(http: httpx.AsyncClient) -> None:
+    assert [each["state"] for each in (await http.get("/admin/replicas")).json()] == ["gone"]
+    for replica in (0, 7):
+        found = await http.post(f"/admin/replicas/{replica}/drain")
+        assert found.status_code == 404
+        assert f"there is no replica {replica} now" in found.json()["error"]["message"]
 
 
 async def test_what_a_404_of_the_server_names_is_there() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _TITLES: dict[Group, str] = {
     "model": "model",
     "engine": "scheduling and memory",
+    "replicas": "replicas",
     "server": "server",
     "record": "recording",
 }

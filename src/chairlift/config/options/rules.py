@@ -1,4 +1,4 @@
-"""Scheduling rules from text: `NAME[:key=value,...]`, or a user's own, `package.module:Class[:key=value,...]`.
+"""Rules of scheduling and routing from text: `NAME[:key=value,...]`, or one's own, `module:Class[:key=value,...]`.
 
 A rule's parameters are those of its constructor, typed by their annotations (int, float, str, bool). A user's own class
 subclasses the kind's base class, in a module of the current folder or on PYTHONPATH, and is tried before use. Always: a
@@ -19,7 +19,10 @@ from chairlift.core.errors import InvalidConfig
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policy import Admission, Policy, Prefill
 from chairlift.core.prefill.after_preempt import WaitAfterPreempt
-from chairlift.core.scheduling.trial import failure
+from chairlift.core.routing import trial as routing_trial
+from chairlift.core.routing.known import ROUTERS
+from chairlift.core.routing.router import Router
+from chairlift.core.scheduling import trial as scheduling_trial
 
 T = TypeVar("T")
 _GIVEN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -32,6 +35,7 @@ class RuleKind:
     purpose: str
     base: type
     known: Mapping[str, type]
+    failure: Callable[..., str | None] = scheduling_trial.failure  # tries a rule, given by the option's name
 
 
 RULE_KINDS = {
@@ -42,6 +46,7 @@ RULE_KINDS = {
         ),
         RuleKind("prefill", "which prompts may enter a step", Prefill, PREFILLS),
         RuleKind("admission", "whether memory allows the next request", Admission, ADMISSIONS),
+        RuleKind("router", "which replica a request goes to", Router, ROUTERS, routing_trial.failure),
     )
 }
 
@@ -59,6 +64,11 @@ def make_prefill(given: str) -> Prefill:
 def make_admission(given: str) -> Admission:
     admission: Admission = _make("admission", given)
     return admission
+
+
+def make_router(given: str) -> Router:
+    router: Router = _make("router", given)
+    return router
 
 
 def rule_text(option: str) -> Parser:
@@ -109,7 +119,7 @@ def _parse(kind: RuleKind, given: str) -> Any:
     waits = kind.option == "prefill" and _after_preempt(values)
     arguments = _arguments(kind, name, rule, values)
     if not is_known:
-        problem = _construct(name, lambda: failure(**{kind.option: rule(**arguments)}))
+        problem = _construct(name, lambda: kind.failure(**{kind.option: rule(**arguments)}))
         if problem is not None:
             raise ValueError(f"{name} does not work when tried out: {_line(problem)}")
     made = _construct(name, lambda: rule(**arguments))

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, Content
+from chairlift.core.routing.news import PrefixNews
 
 PrefixKey = tuple[Content, tuple[int, ...]]
 
@@ -46,6 +47,7 @@ class BlockPool:
         self._index: dict[PrefixKey, Indexed] = {}
         self._keys: dict[BlockId, PrefixKey] = {}
         self._num_contents = 0
+        self.news: PrefixNews | None = None  # told of the index, where there are routers to know
 
     @property
     def num_free(self) -> int:
@@ -72,7 +74,9 @@ class BlockPool:
                 block = self._blank.pop()
             else:
                 block, _ = self._cached.popitem(last=False)
-                del self._index[self._keys.pop(block)]
+                overwritten = self._index.pop(self._keys.pop(block))
+                if self.news is not None:
+                    self.news.lost(overwritten.content)
             self.counts[block] = 1
             blocks.append(block)
         return blocks
@@ -122,6 +126,8 @@ class BlockPool:
         self._num_contents += 1
         self._index[before, tokens] = Indexed(block, self._num_contents)
         self._keys[block] = (before, tokens)
+        if self.news is not None:
+            self.news.published(self._num_contents, before, tokens)
         return self._num_contents
 
     def check(self, tables: Sequence[Sequence[BlockId]]) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor: starts and watches one engine and some front ends.
+"""The supervisor: starts and watches one engine, or several replicas, and some front ends.
 
 Always: when this process ends, the others end too. A process that dies after all were ready is started again, the
 engine also while the server drains; an engine that hangs is killed and counts as crashed. A process that cannot start,
@@ -49,18 +49,19 @@ class Deaths:
 
 @dataclass
 class Supervisor:
-    starts: list[Callable[[], Child]]  # the engine first
-    progress: Callable[[], int]  # grows while the engine makes tokens
+    starts: list[Callable[[], Child]]  # the engines first
+    progress: Callable[[int], int]  # grows while that engine makes tokens
     clear_up: Callable[[int], int]  # after a dead front end, by index, before its restart; how many requests it had
-    on_engine_death: Callable[[bool], None]  # before its restart: whether it was killed from outside
-    engine_beat: Callable[[], int]
+    on_engine_death: Callable[[int, bool], None]  # before its restart: whether it was killed from outside
+    engine_beat: Callable[[int], int]
     engine_timeout: float  # a ready engine whose beat does not change for these seconds is killed; 0: never
     drain_timeout: Callable[[], float | None] = lambda: None  # seconds for draining front ends, and a moment
+    num_engines: int = 1
 
     def __post_init__(self) -> None:
-        self._heartbeat = Heartbeat()
-        self._children: list[Child] = []  # the engine first
-        self._report: Any = None  # the engine's
+        self._heartbeats = [Heartbeat() for _ in range(self.num_engines)]
+        self._children: list[Child] = []  # the engines first
+        self._reports: list[Any] = [None] * self.num_engines  # the engines'
         self._deaths = [Deaths() for _ in self.starts]
         self._is_serving = False  # all have been ready
         self._is_starting = False  # a process that is not among the children yet
@@ -88,12 +89,16 @@ class Supervisor:
     def _serve(self, say: Say, on_ready: Callable[[Any], None]) -> None:
         for index in range(len(self.starts)):
             self._start(index)
-        self._report = self._wait_ready()
+        self._wait_ready()
         self._is_serving = True
-        on_ready(self._report)
+        on_ready(self._reports[0])
         while not self._is_stopping:
             self._watch(say)
         self._drain(say)
+
+    @property
+    def _front_ends(self) -> list[Child]:
+        return self._children[self.num_engines :]
 
     @property
     def pids(self) -> list[int]:
@@ -108,16 +113,15 @@ class Supervisor:
             self._is_ending = True
             raise StopNow
 
-    def _wait_ready(self) -> Any:
-        """The engine's report, once all are ready; the first that cannot start ends the wait."""
-        report = None
+    def _wait_ready(self) -> None:
+        """Until all are ready; the first that cannot start ends the wait."""
         starting = {child.pipe: child for child in self._children}
         while starting:
             for pipe in wait(list(starting)):
                 child = starting.pop(pipe)  # type: ignore[call-overload]
-                said = child.wait_ready()
-                report = said if child is self._children[0] else report
-        return report
+                report, index = child.wait_ready(), self._children.index(child)
+                if index < self.num_engines:
+                    self._reports[index] = report
 
     def _stop(self, number: int, _frame: object) -> None:
         if self._is_ending:
@@ -140,10 +144,11 @@ class Supervisor:
         self._look_for_hang()
 
     def _look_for_hang(self) -> None:
-        engine = self._children[0]
-        silent_s = self._heartbeat.look(self.engine_beat() if engine.is_ready else None, time.monotonic())
-        if self.engine_timeout and silent_s >= self.engine_timeout:
-            engine.end_hang(silent_s)
+        for index, heartbeat in enumerate(self._heartbeats):
+            engine = self._children[index]
+            silent_s = heartbeat.look(self.engine_beat(index) if engine.is_ready else None, time.monotonic())
+            if self.engine_timeout and silent_s >= self.engine_timeout:
+                engine.end_hang(silent_s)
 
     def _welcome(self, child: Child, say: Say) -> None:
         try:
@@ -151,47 +156,53 @@ class Supervisor:
         except Died:  # it is replaced
             return
         # An engine that starts differently may answer with other bits: operators should know.
-        now = ""
-        if child is self._children[0] and report != self._report:
-            now, self._report = f", but not as it was: {'; '.join(report)}", report
+        now, index = "", self._children.index(child)
+        if index < self.num_engines and report != self._reports[index]:
+            now, self._reports[index] = f", but not as it was: {'; '.join(report)}", report
         say(f"the {child.name} is ready again after {time.monotonic() - child.started:.1f} s{now}")
 
     def _replace(self, child: Child, say: Say) -> None:
         child.process.join()
         index = self._children.index(child)
-        if self._is_stopping and index:
+        is_engine = index < self.num_engines
+        if self._is_stopping and not is_engine:
             del self._children[index], self.starts[index], self._deaths[index]  # it has finished
             return
-        lost = self.clear_up(index - 1) if index else 0
+        lost = 0 if is_engine else self.clear_up(index - self.num_engines)
         requests = f" with {lost} request{'s' if lost > 1 else ''} in flight" if lost else ""
         say(f"the {child.name} died ({child.describe_end()}){requests}; starting it again")
-        self._deaths[index].add(child.name, time.monotonic() - child.started - child.hung_s, self.progress())
-        if index == 0:
-            self.on_engine_death(child.was_killed)
+        self._deaths[index].add(child.name, time.monotonic() - child.started - child.hung_s, self._progress_of(index))
+        if is_engine:
+            self.on_engine_death(index, child.was_killed)
         self._start(index)
         child.close()
 
+    def _progress_of(self, index: int) -> int:
+        """An engine's own; for a front end, that of all engines."""
+        engines = [index] if index < self.num_engines else range(self.num_engines)
+        return sum(map(self.progress, engines))
+
     def _drain(self, say: Say) -> None:
-        """Front ends finish their requests; the engine ends last."""
+        """Front ends finish their requests; the engines end last."""
         self._is_draining = True
-        for child in self._children[1:]:
+        for child in self._front_ends:
             child.tell(STOP)
-        if not _are_gone(self._children[1:], _PATIENCE_S):
+        if not _are_gone(self._front_ends, _PATIENCE_S):
             say("finishing the requests in flight; once more to stop at once")
         timeout_s = self.drain_timeout()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s + _GOODBYE_S
-        while len(self._children) > 1 and time.monotonic() < deadline:
+        while self._front_ends and time.monotonic() < deadline:
             self._watch(say)
-        engine = self._children[0]
-        engine.tell(STOP)
-        engine.process.join(5.0)
+        for engine in self._children[: self.num_engines]:
+            engine.tell(STOP)
+        _are_gone(self._children[: self.num_engines], 5.0)
 
     def _end(self) -> None:
-        """The engine ends first, so that front ends can tell their clients. Draining front ends are told to stop a
+        """The engines end first, so that front ends can tell their clients. Draining front ends are told to stop a
         second time and report that; the others report the engine."""
-        for child in self._children[:1]:
+        for child in self._children[: self.num_engines]:
             child.kill()
-        front_ends = [child for child in self._children[1:] if child.is_ready]
+        front_ends = [child for child in self._front_ends if child.is_ready]
         for child in front_ends:
             child.tell(STOP)
         if not self._is_draining or not _are_gone(front_ends, _GOODBYE_S / 2):

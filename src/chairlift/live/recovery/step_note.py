@@ -3,7 +3,8 @@
 Always: the requests of a step are noted before it begins. They stay noted after its result came, until the engine turns
 to something else: the result is still to be sent, and the next step to be planned. Outside steps the note names the
 request being added, and while a step is planned those that wait for their first. The engine writes, the next engine
-reads; the parent makes the file, says how the engine ended, and looks for progress.
+and, where there are replicas, front ends read; the parent makes the file, says how the engine ended, and looks for
+progress.
 
     | progress of all engines: u64 | end: u64 | beat: u64 | slot | slot | ... | turn |    a slot for each step in flight
     end: 0 not told, 1 the engine ended by itself, 2 it was killed
@@ -87,15 +88,24 @@ class StepNote:
 
     def take(self) -> InterruptedWork:
         """What the engine before this one left; once."""
+        left = self._read()
+        for slot in range(_NUM_SLOTS + 1):
+            self._set_length(slot, 0)
+        self._numbers[_END] = 0
+        return left
+
+    def look(self) -> InterruptedWork | None:
+        """What a dead engine has left, as long as no other has taken it; None before the word how it ended."""
+        return self._read() if self._numbers[_END] else None
+
+    def _read(self) -> InterruptedWork:
         found: dict[bytes, set[int]] = {}
         for slot in range(_NUM_SLOTS + 1):
             start, length = _offset(slot) + _WIDTH, self._numbers[_offset(slot) // _WIDTH]
             noted = msgspec.msgpack.decode(self._memory[start : start + length], type=RequestKeys) if length else {}
             for front_end, keys in noted.items():
                 found.setdefault(front_end, set()).update(keys)
-            self._set_length(slot, 0)
         was_killed = self._numbers[_END] == _KILLED
-        self._numbers[_END] = 0
         return InterruptedWork({front_end: sorted(keys) for front_end, keys in found.items()}, was_killed)
 
     def take_in(self, front_end: bytes, key: int) -> None:

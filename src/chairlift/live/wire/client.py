@@ -1,192 +1,95 @@
-"""The front end's side of the wire: submits requests and hands out their outputs.
+"""The front end's side of the wire: routes requests to replicas and hands out their outputs.
 
-Always: a request outlives the engine. Its tokens are kept here, and the next engine goes on from them; requests that
-come in between wait for it. A request ends by itself, by an abort, by ending the engine again and again, or with
-`EngineUnavailable` when no engine will come. Outputs are handed out where they arrive, by a call and without a task
-between; a listener that fails loses its own request and no other.
+Always: a request outlives its engine. Its tokens are kept here, and it goes on from them in another replica, or in the
+next engine where there is one replica; requests that come while there is none wait. A request ends by itself, by an
+abort, by ending an engine again and again, or with `EngineUnavailable` when no engine will come. Outputs are handed out
+where they arrive, by a call and without a task between; a listener that fails loses its own request and no other.
+
+A request that may have crashed its replica stays with it and runs by itself there when it is back (design/0021): other
+replicas never meet it. All others move at once, each under a new key, so that what is still on its way from the old
+replica is not taken for the new one's.
 """
 
 import asyncio
 import itertools
+import logging
 import secrets
-import time
-from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
-
-import msgspec
-import zmq
-from msgspec.structs import replace as replace_fields
+from functools import partial
 
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
-from chairlift.core.errors import ChairliftError, EngineUnavailable
+from chairlift.core.errors import EngineUnavailable
 from chairlift.core.params import SamplingParams
-from chairlift.live.recovery.suspicion import Suspicion
+from chairlift.core.routing.hashes import span_of
+from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.router import Router
+from chairlift.core.routing.routing import Routing
+from chairlift.core.routing.rules.least_loaded import LeastLoaded
+from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire import messages
-from chairlift.live.wire.messages import Output, Submit
+from chairlift.live.wire.generation import Generation, Listener
+from chairlift.live.wire.link import Link
+from chairlift.live.wire.messages import Submit
 from chairlift.live.wire.watch_client import WatchClient
 
-_RECONNECT_MS = 20
-MAX_HELD = 2**20  # outputs held for slow clients in one front end, some 160 MB at most
-_PROVEN = "this request ended the engine {}, each time with nothing else in flight; it is not tried again"
+_LOOK_S = 0.02  # between two looks for the word how an engine ended
+_MAX_LOOKS = 100
+_log = logging.getLogger(__name__)
 
-
-class TooSlow(ChairliftError):
-    """A request was ended because its client did not read its outputs."""
-
-
-class Listener(Protocol):
-    """Gets the outputs of a request. Nothing comes after the last output of its last sample, nor after `fail`."""
-
-    def put(self, output: Output) -> None: ...
-
-    def fail(self, error: Exception) -> None: ...
-
-
-class Generation:
-    """One request with all its samples, across engines. While it is held, its outputs are kept for later.
-
-    `Listener.fail` gets `EngineUnavailable` when no engine will come. A request that the engine refuses or fails, or
-    that ends the engine, ends with an output whose `finish` is "error".
-    """
-
-    __slots__ = (
-        "_asked", "_client", "_held", "_is_held", "_key", "_listener", "_lost", "_open", "_submit", "_suspicion",
-        "_tokens", "num_made",
-    )  # fmt: skip
-
-    def __init__(self, client: "EngineClient", submit: Submit, listener: Listener) -> None:
-        self._client = client
-        self._submit = submit
-        self.num_made = 0  # tokens, handed out or held
-        self._asked = time.monotonic()
-        self._key = submit.key
-        self._listener = listener
-        samples = range(submit.params.num_samples)
-        self._open = set(samples)  # samples whose last output was not handed out or aborted
-        self._tokens: dict[int, list[int]] = {i: [] for i in samples}  # of samples that the engine has not ended
-        self._suspicion: Suspicion | None = None
-        self._held: deque[Output] = deque()
-        self._is_held = False
-        self._lost: Exception | None = None
-
-    def abort(self) -> None:
-        """Frees the request in the engine; at any time, and more than once."""
-        if self._open:
-            self._open.clear()
-            self._tokens.clear()
-            self._drop_held()
-            self._client.abort(self._key, None)
-
-    def abort_sample(self, sample: int) -> None:
-        """Frees one sample, whose text is complete before its tokens."""
-        if sample in self._open:
-            self._close(sample)
-            self._tokens.pop(sample, None)
-            self._client.abort(self._key, sample)
-
-    def hold(self) -> None:
-        self._is_held = True
-
-    def release(self) -> None:
-        """Hands out what was held; the listener may hold it again meanwhile."""
-        self._is_held = False
-        while self._held and not self._is_held:
-            self._client.num_held -= 1
-            self._hand_out(self._held.popleft())
-        if self._lost is not None and not self._is_held:
-            self._fail(self._lost)
-
-    def put(self, output: Output) -> None:
-        tokens = self._tokens.get(output.sample)
-        if tokens is None:  # aborted meanwhile
-            return
-        if output.token is not None:
-            tokens.append(output.token)
-            self.num_made += 1
-        elif output.prompt_scores is not None:
-            self._submit = messages.with_scored_prompt(self._submit)
-        if output.finish is not None:
-            del self._tokens[output.sample]
-        if not self._is_held:
-            self._hand_out(output)
-        elif self._client.num_held < MAX_HELD:
-            self._client.num_held += 1
-            self._held.append(output)
-        else:
-            self.abort()
-            self._listener.fail(TooSlow("more waits for clients that read slowly than can be kept"))
-
-    def resume(self, is_suspect: bool, ready: messages.Ready) -> Submit | None:
-        """The message for the next engine, if anything is left to do; the one before died, perhaps busy with this."""
-        suspicion = self._suspicion = self._suspicion or (Suspicion() if is_suspect else None)
-        if suspicion is not None:
-            suspicion.look({sample: len(tokens) for sample, tokens in self._tokens.items()})
-            if is_suspect:
-                suspicion.add(ready.is_alone, ready.was_killed)
-        if suspicion is not None and suspicion.is_proven:
-            num = suspicion.num_alone
-            error = _PROVEN.format("twice" if num == 2 else f"{num} times")
-            for sample in list(self._tokens):
-                self.put(Output(self._key, sample, None, "error", error=error))
-            self._client.tell_proven()
-        if not self._tokens:
-            return None
-        message = messages.resumed(self._submit, self._tokens, time.monotonic() - self._asked)
-        if suspicion is not None and suspicion.is_strong:
-            return replace_fields(message, num_alone=suspicion.num_alone)
-        return message
-
-    def lose(self, error: Exception) -> None:
-        self._lost = error
-        self._tokens.clear()
-        if not self._is_held:
-            self._fail(error)
-
-    def _hand_out(self, output: Output) -> None:
-        if output.sample not in self._open:
-            return
-        if output.finish is not None:
-            self._close(output.sample)
-        try:
-            self._listener.put(output)
-        except Exception as error:
-            self.abort()
-            self._listener.fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        if self._open:
-            self._open.clear()
-            self._drop_held()
-            self._listener.fail(error)
-
-    def _drop_held(self) -> None:
-        self._client.num_held -= len(self._held)
-        self._held.clear()
-
-    def _close(self, sample: int) -> None:
-        self._open.discard(sample)
-        if not self._open:
-            self._client.forget(self._key)
+# What the engine of a replica that died was busy with; None while it is not known how it ended.
+Look = Callable[[int], InterruptedWork | None]
 
 
 class EngineClient:
-    def __init__(self, address: str, name: str) -> None:
-        self.info: messages.EngineInfo | None = None  # of the last engine
-        self.num_running = 0
-        self.num_waiting = 0
+    def __init__(
+        self, addresses: Sequence[str], name: str, router: Router | None = None, look: Look = lambda replica: None
+    ) -> None:
+        """`addresses`: of the replicas. `look` is asked where there are several."""
+        self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
         self.num_held = 0  # outputs held for slow clients
-        self.watching = WatchClient(self._send_if_ready)
-        self._address = address
         self._name = name.encode()
-        self._socket: zmq.Socket[bytes] | None = None
-        self._over: asyncio.Future[None]  # done when the engine is gone
-        self._will_read = False
+        self._look = look
+        self._routing = Routing(router or LeastLoaded(), len(addresses))
+        self._links = [
+            Link(address, name, partial(self._hear, replica), partial(self._lose, replica))
+            for replica, address in enumerate(addresses)
+        ]
         self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
+        self._ready = self._draining = 0  # replicas that are there, and of these those that ask to be left; bits
+        self._alike: dict[str | None, int] = {}  # replicas that are there, by fingerprint; bits
+        self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
+        self.on_moved: Callable[[], None] = lambda: None  # a request goes on in another replica
+
+    @property
+    def watching(self) -> WatchClient:
+        """The page shows the first replica."""
+        return self._links[0].watching
+
+    @property
+    def num_running(self) -> int:
+        return sum(link.num_running for link in self._links)
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(link.num_waiting for link in self._links)
+
+    def loads(self) -> list[dict[str, object]]:
+        """Each replica as operators see it."""
+        known = self._routing.replicas
+        return [
+            {
+                "replica": replica,
+                "state": "gone" if not link.is_ready else "draining" if self._draining >> replica & 1 else "ready",
+                "running": link.num_running,
+                "waiting": link.num_waiting,
+                "queued_tokens": known.queued[replica] if link.is_ready else 0,
+                "known_prefixes": known.prefixes.num_held(replica),
+            }
+            for replica, link in enumerate(self._links)
+        ]
 
     def submit(
         self,
@@ -209,21 +112,25 @@ class EngineClient:
         key = next(self._keys)
         submit = Submit(key, prompt, params, max_output, attributes, expires, name, is_traced)
         generation = self._generations[key] = Generation(self, submit, listener)
-        if self.is_ready:
-            self._send(submit)
+        self._place(generation, submit, prompt)
         return generation
 
     def abort(self, key: int, sample: int | None) -> None:
+        generation = self._generations.get(key)
         if sample is None:
             self.forget(key)
-        if self.is_ready:
-            self._send(messages.Abort(key, sample))
-
-    def tell_proven(self) -> None:
-        self._send(messages.Proven())
+        if generation is not None and generation.replica is not None and self._links[generation.replica].is_ready:
+            self._send(generation.replica, messages.Abort(key, sample))
 
     def forget(self, key: int) -> None:
         self._generations.pop(key, None)
+
+    def drain(self, replica: int, is_on: bool) -> bool:
+        """Asks a replica to be left by its requests, or to take some again; False when it is not there."""
+        is_there = 0 <= replica < len(self._links) and self._links[replica].is_ready
+        if is_there:
+            self._send(replica, messages.Drain(is_on))
+        return is_there
 
     @property
     def is_ready(self) -> bool:
@@ -241,96 +148,142 @@ class EngineClient:
             generation.lose(EngineUnavailable("the engine went away; try again in a moment"))
 
     async def run(self) -> None:
-        """Stays connected until cancelled."""
-        while True:
-            await self._connect()
+        """Stays connected until cancelled; a broken wire is a bug, and raises."""
+        await asyncio.gather(*(link.run() for link in self._links))
 
-    async def _connect(self) -> None:
-        """Returns when the engine is gone; a broken wire is a bug, and raises."""
-        loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
-        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        socket.setsockopt(zmq.IDENTITY, self._name)
-        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
-            socket.setsockopt(option, 0)
-        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        socket.connect(self._address)
-        self._socket = socket
-        loop.add_reader(socket, self._read)
-        loop.add_reader(monitor, self._watch, monitor)
-        try:
-            self._send(messages.Hello())
-            self._watch(monitor)
-            await self._over
-        finally:
-            loop.remove_reader(socket)
-            loop.remove_reader(monitor)
-            self._socket = None
-            self._is_ready.clear()
-            self.num_running = self.num_waiting = 0
-            self.watching.lose()
-            socket.disable_monitor()
-            monitor.close()
-            socket.close()
-
-    def _read(self) -> None:
-        """Takes one message; other callbacks of the loop run before the next."""
-        self._will_read = False
-        if self._socket is None or not _has_message(self._socket):
-            return
-        try:
-            self._hear(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
-        except Exception as error:
-            if not self._over.done():
-                self._over.set_exception(error)
-        self._read_soon()
-
-    def _read_soon(self) -> None:
-        # The socket's file becomes readable only after the socket was found empty, and sending may clear the sign: so
-        # look again after each use, until there is nothing.
-        if not self._will_read:
-            self._will_read = True
-            asyncio.get_running_loop().call_soon(self._read)
-
-    def _hear(self, message: messages.FromEngine) -> None:
+    def _hear(self, replica: int, message: messages.FromEngine) -> None:
         if isinstance(message, messages.Step):
-            self.num_running, self.num_waiting = message.num_running, message.num_waiting
+            self._routing.tell(replica, message.queued, message.num_running, message.num_taken)
             generations = self._generations
             for output in message.outputs:
                 generation = generations.get(output.key)
                 if generation is not None:
                     generation.put(output)
-        elif isinstance(message, messages.Snapshot | messages.Explained):
-            self.watching.hear(message)
-        else:
-            self._resume(message)
-            self.watching.resume()
+        elif isinstance(message, messages.Prefixes):
+            self._learn(replica, message)
+        elif isinstance(message, messages.Draining):
+            self._set_draining(replica, message.is_on)
+        elif isinstance(message, messages.Ready):
+            self._welcome(replica, message)
 
-    def _resume(self, ready: messages.Ready) -> None:
-        """Sends all open requests, in order of arrival."""
-        self.info = ready.info
+    def _learn(self, replica: int, message: messages.Prefixes) -> None:
+        changes = PrefixChanges(message.version, message.published, message.lost)
+        if message.is_whole:
+            self._routing.learn_whole(replica, changes)
+        elif not self._routing.learn(replica, changes):
+            self._send(replica, messages.AskPrefixes())
+
+    def _welcome(self, replica: int, ready: messages.Ready) -> None:
+        """Sends the requests that stayed with the replica and those that wait for any, in order of arrival."""
+        known = [link.info for link in self._links if link.info is not None]
+        self.info = min(known, key=lambda info: (info.limits.max_pool_tokens, info.limits.max_model_len))
+        self._routing.span = span_of(ready.info.limits.block_size)
+        self._routing.begin(replica)
+        self._note_ready(replica, is_ready=True)
+        self._set_draining(replica, ready.is_draining)
         self._is_ready.set()
+        for _ in range(self._num_proven[replica]):
+            self._send(replica, messages.Proven())
+        self._num_proven[replica] = 0
         suspects = set(ready.suspects)
         for key, generation in list(self._generations.items()):
-            message = generation.resume(key in suspects, ready)
-            if message is not None:
-                self._send(message)
+            if generation.replica is None:
+                self._resume(generation)
+            elif generation.replica == replica:
+                if not generation.is_judged and generation.blame(key in suspects, ready.is_alone, ready.was_killed):
+                    self._send(replica, messages.Proven())
+                message = generation.resumed()
+                if message is not None:
+                    generation.sent(replica, key)
+                    self._send(replica, message)
 
-    def _watch(self, monitor: zmq.Socket[bytes]) -> None:
-        if _has_message(monitor) and not self._over.done():
-            self._over.set_result(None)
+    def _lose(self, replica: int) -> None:
+        """The engine of a replica is gone: requests move to others, if there are any, or wait for the next engine."""
+        self._routing.end(replica)
+        self._note_ready(replica, is_ready=False)
+        if not self._ready:
+            self._is_ready.clear()
+        if len(self._links) > 1:
+            self._judge(replica, _MAX_LOOKS)
 
-    def _send_if_ready(self, message: messages.Watch | messages.Explain) -> bool:
-        if self.is_ready:
-            self._send(message)
-        return self.is_ready
+    def _judge(self, replica: int, num_looks: int) -> None:
+        """Moves the requests of a dead replica, once it is known how its engine ended; what may have crashed it stays.
+        If the next engine is ready before, its own word decides, as where there is one replica."""
+        left = self._look(replica)
+        if self._links[replica].is_ready:
+            return
+        if left is None and num_looks:
+            asyncio.get_running_loop().call_later(_LOOK_S, self._judge, replica, num_looks - 1)
+            return
+        left = left or InterruptedWork({}, was_killed=True)
+        keys = set(left.keys.get(self._name, ()))
+        lost = [generation for generation in self._generations.values() if generation.replica == replica]
+        fresh = {generation.key for generation in lost if generation.key in keys and not generation.has_made}
+        staying = set() if left.was_killed else fresh or keys
+        for generation in lost:
+            if generation.blame(generation.key in keys, left.is_alone, left.was_killed):
+                self._num_proven[replica] += 1
+            elif generation.key in staying or generation.is_strong:
+                generation.is_judged = True
+            else:
+                self._resume(generation)
 
-    def _send(self, message: messages.ToEngine) -> None:
-        assert self._socket is not None
-        self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
-        self._read_soon()
+    def _note_ready(self, replica: int, is_ready: bool) -> None:
+        bit, info = 1 << replica, self._links[replica].info
+        self._ready, self._draining = self._ready & ~bit, self._draining & ~bit
+        self._alike = {fingerprint: bits & ~bit for fingerprint, bits in self._alike.items()}
+        if is_ready and info is not None:
+            self._ready |= bit
+            self._alike[info.fingerprint] = self._alike.get(info.fingerprint, 0) | bit
 
+    def _set_draining(self, replica: int, is_on: bool) -> None:
+        bit = 1 << replica
+        self._draining = self._draining | bit if is_on else self._draining & ~bit
+        self._routing.replicas.set_open(replica, not is_on)
+        if is_on and self._routing.replicas.open:
+            for generation in [each for each in self._generations.values() if each.replica == replica]:
+                if self._takers(generation) & ~bit and not generation.is_strong:
+                    self._send(replica, messages.Abort(generation.key))
+                    self._resume(generation)
 
-def _has_message(socket: zmq.Socket[bytes]) -> bool:
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+    def _resume(self, generation: Generation) -> None:
+        """Sends a request with the tokens it has to a replica that takes it, under a new key."""
+        if self._generations.pop(generation.key, None) is None:
+            return
+        if generation.replica is not None:
+            self.on_moved()
+        generation.key, generation.replica = next(self._keys), None
+        self._generations[generation.key] = generation
+        message = generation.resumed()
+        if message is not None:
+            self._place(generation, message, generation.known_tokens)
+
+    def _place(self, generation: Generation, message: Submit, tokens: Sequence[int]) -> None:
+        """Sends a request to the replica that the router names; without one it waits."""
+        takers = self._takers(generation)
+        if not takers:
+            return
+        attributes = generation.attributes
+        replica = self._routing.route(tokens, attributes.cache_salt, attributes.user, takers)
+        for failure in self._routing.failures:
+            _log.warning("%s; the least loaded replica is chosen from here on", failure)
+        self._routing.failures.clear()
+        info = self._links[replica].info
+        if generation.fingerprint is None and info is not None:
+            generation.fingerprint = info.fingerprint
+        generation.sent(replica, generation.key)
+        self._send(replica, message)
+
+    def _takers(self, generation: Generation) -> int:
+        """Replicas that may take a request, as bits: with the bits of the one where it began. If all are there and none
+        has these, any; if all drain, these too."""
+        takers = self._ready & ~self._draining or self._ready
+        if generation.fingerprint is None:
+            return takers
+        alike = self._alike.get(generation.fingerprint, 0)
+        if not alike and self._ready.bit_count() == len(self._links):
+            return takers
+        return alike & takers or alike
+
+    def _send(self, replica: int, message: messages.ToEngine) -> None:
+        self._links[replica].send(message)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 import zmq
 
+from chairlift.core.routing.queued import QueuedWork
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import InterruptedWork, StepNote
 from chairlift.live.wire import messages
@@ -33,10 +34,11 @@ class EngineProcess:
         note: StepNote | None = None,
         tidy: Callable[[], None] = lambda: None,
         max_sleep_s: float | None = None,
+        queued: QueuedWork | None = None,
     ) -> None:
         """`prepare` does a small part of work ahead while idle; False when nothing is left. `note` has the requests
         that the engine before this one died busy with. `tidy` is called after `TIDY_AFTER_S` without requests. An idle
-        engine beats in the note at least every `max_sleep_s`."""
+        engine beats in the note at least every `max_sleep_s`. `queued`: the load of one of several replicas."""
         self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
         self._tidy, self._is_tidy = tidy, False
@@ -54,7 +56,11 @@ class EngineProcess:
             self._socket.setsockopt(option, 0)
         self._socket.bind(address)
         self._watch_feed = WatchFeed(view, self._send)
-        self._told: dict[FrontEnd, tuple[int, int]] = {}  # running and waiting, as last sent to each front end
+        self._told: dict[FrontEnd, tuple[int, int, int]] = {}  # running, waiting and queued, as last sent to each
+        self._taken: dict[FrontEnd, int] = {}  # requests of each front end
+        self._queued = queued
+        self._news = switchboard.engine.scheduler.pool.news
+        self._is_draining = False
 
     def run(self) -> None:
         """Never returns; a signal ends the process."""
@@ -63,6 +69,7 @@ class EngineProcess:
             self._receive()
             self._await_arrivals()
             self._step()
+            self._tell_prefixes()
             self._watch_feed.show()
 
     def _step(self) -> None:
@@ -76,14 +83,27 @@ class EngineProcess:
         for front_end, told in list(self._told.items()):
             if front_end in news or told != numbers:
                 self._told[front_end] = numbers
-                self._send(front_end, messages.Step(news.get(front_end, []), *numbers))
+                self._send(front_end, messages.Step(news.get(front_end, []), *numbers, self._taken[front_end]))
         if self._numbers() != numbers:  # a front end was gone
             self._tell({})
 
-    def _numbers(self) -> tuple[int, int]:
+    def _numbers(self) -> tuple[int, int, int]:
         scheduler = self._switchboard.engine.scheduler
         num_waiting = len(scheduler.waiting) + len(scheduler.preempted)
-        return len(scheduler.running), num_waiting + self._switchboard.num_held
+        queued = 0 if self._queued is None else self._queued.amount
+        return len(scheduler.running), num_waiting + self._switchboard.num_held, queued
+
+    def _tell_prefixes(self) -> None:
+        """What has changed in the prefix index, to all."""
+        changes = None if self._news is None else self._news.take()
+        if changes is not None:
+            for front_end in list(self._told):
+                self._send(front_end, messages.Prefixes(False, *changes))
+
+    def _tell_whole(self, front_end: FrontEnd) -> None:
+        if self._news is not None:
+            self._tell_prefixes()
+            self._send(front_end, messages.Prefixes(True, *self._news.whole()))
 
     def _work_ahead(self) -> None:
         """Prepares while idle, until nothing is left or a message comes."""
@@ -113,6 +133,7 @@ class EngineProcess:
             front_end, data = self._socket.recv_multipart()
             message = self._decoder.decode(data)
             if isinstance(message, Submit):
+                self._taken[front_end] = self._taken.get(front_end, 0) + 1
                 self._switchboard.submit(front_end, message)
             elif isinstance(message, messages.Abort):
                 self._switchboard.abort(front_end, message)
@@ -123,11 +144,22 @@ class EngineProcess:
                 self._watch_feed.hear(front_end, message)
             elif isinstance(message, messages.Hello):
                 self._drop(front_end)  # the front end of this name before is gone
-                self._told[front_end] = (0, 0)
-                left = self._interrupted
-                suspects = left.keys.get(front_end, [])
-                self._send(front_end, messages.Ready(self._info, suspects, left.is_alone, left.was_killed))
+                self._welcome(front_end)
+            elif isinstance(message, messages.AskPrefixes):
+                self._tell_whole(front_end)
+            elif isinstance(message, messages.Drain):
+                self._is_draining = message.is_on
+                for each in list(self._told):
+                    self._send(each, messages.Draining(message.is_on))
             timeout_ms = 0
+
+    def _welcome(self, front_end: FrontEnd) -> None:
+        self._told[front_end], self._taken[front_end] = (0, 0, 0), 0
+        left = self._interrupted
+        suspects = left.keys.get(front_end, [])
+        ready = messages.Ready(self._info, suspects, left.is_alone, left.was_killed, self._is_draining)
+        self._send(front_end, ready)
+        self._tell_whole(front_end)
 
     def _rest(self) -> int | None:
         """How long to wait for messages; None: for ever."""
@@ -156,4 +188,5 @@ class EngineProcess:
     def _drop(self, front_end: FrontEnd) -> None:
         self._switchboard.drop(front_end)
         self._told.pop(front_end, None)
+        self._taken.pop(front_end, None)
         self._watch_feed.drop(front_end)

@@ -1,8 +1,9 @@
-"""What crosses the wire between front ends and the engine: small arrays in MessagePack.
+"""What crosses the wire between front ends and an engine: small arrays in MessagePack.
 
 Front end to engine: `Hello` once, then `Submit` and `Abort`. Engine to front end: `Ready` in answer to `Hello`, then
 one `Step` per step and front end with all of its outputs. A request is named by a key that its front end chose; its n
-samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second.
+samples by their index. A front end with an open live page sends `Watch` and gets a `Snapshot` a second. Where there are
+several replicas, `Step` tells the load too, and `Prefixes` what is cached.
 """
 
 import dataclasses
@@ -60,6 +61,33 @@ class Step(msgspec.Struct, tag=True, array_like=True, frozen=True, gc=False):
     outputs: list[Output]
     num_running: int
     num_waiting: int
+    queued: int = 0  # work before a new request's own, in tokens; of one of several replicas
+    num_taken: int = 0  # requests of this front end so far
+
+
+class Prefixes(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Hashes of what the prefix index holds: all, or changes since the message before."""
+
+    is_whole: bool
+    version: int  # grows by one with every change; a front end that misses one sends `AskPrefixes`
+    published: list[bytes]
+    lost: list[bytes] = []
+
+
+class AskPrefixes(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """A front end wants all prefixes."""
+
+
+class Drain(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """An operator wants the engine to be left by its requests, or to take some again."""
+
+    is_on: bool
+
+
+class Draining(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """The engine asks to be left by its requests, or takes some again."""
+
+    is_on: bool
 
 
 class Proven(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -104,10 +132,11 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     suspects: list[int] = []  # this front end's requests that the engine before died busy with
     is_alone: bool = False  # there was one suspect, of all front ends
     was_killed: bool = False  # from outside, as far as can be told
+    is_draining: bool = False
 
 
-ToEngine = Hello | Submit | Abort | Proven | Watch | Explain
-FromEngine = Ready | Step | Snapshot | Explained
+ToEngine = Hello | Submit | Abort | Proven | Watch | Explain | AskPrefixes | Drain
+FromEngine = Ready | Step | Prefixes | Draining | Snapshot | Explained
 
 
 def resumed(message: Submit, outputs: dict[int, list[int]], waited_s: float) -> Submit:

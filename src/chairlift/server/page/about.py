@@ -26,11 +26,22 @@ def about(context: ServerContext) -> bytes:
             "has_chat": context.tokenizer.chat_template is not None,
             **{name: getattr(engine, name, None) for name in ("device", "dtype")},
             "limits": limits,
-            "rules": [_rule(option, getattr(settings, option)) for option in RULE_KINDS]
+            "rules": [
+                _rule(option, getattr(settings, option))
+                for option in RULE_KINDS
+                if option != "router" or settings.replicas > 1
+            ]
             + [{"option": "preemption", "value": settings.preemption, "purpose": "what becomes of a victim's blocks"}],
             "settings": _settings(settings, limits),
         }
     )
+
+
+def replicas(context: ServerContext) -> bytes | None:
+    """The load of each replica, where there are several."""
+    if context.settings.replicas == 1:
+        return None
+    return msgspec.json.encode(context.client.loads())
 
 
 def _rule(option: str, value: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ too slowly pauses and then sends the whole state again.
 
     event: about    the server and its settings        event: news   what the last second has brought
     event: whole    everything the engine shows        event: away   there is no engine just now
+    event: replicas the load of each, where there are several; with every other event but about
 """
 
 import asyncio
@@ -26,8 +27,10 @@ _HEADERS = [
 
 
 class Feeds:
-    def __init__(self, watching: WatchClient) -> None:
+    def __init__(self, watching: WatchClient, replicas: Callable[[], bytes | None] = lambda: None) -> None:
+        """`replicas`: their loads as JSON, None where there is one."""
         self._watching = watching
+        self._replicas = replicas
         self._open: dict[Feed, None] = {}
         self._is_closed = False
 
@@ -54,13 +57,17 @@ class Feeds:
         self._watching.begin(self)
 
     def put(self, snapshot: Snapshot) -> None:
-        data = _event(b"whole" if snapshot.is_whole else b"news", snapshot.data)
+        data = _event(b"whole" if snapshot.is_whole else b"news", snapshot.data) + self._loads()
         for feed in list(self._open):
             feed.show(data, snapshot.is_whole)
 
     def lose(self) -> None:
         for feed in list(self._open):
-            feed.lose()
+            feed.lose(self._loads())
+
+    def _loads(self) -> bytes:
+        loads = self._replicas()
+        return b"" if loads is None else _event(b"replicas", loads)
 
 
 class Feed(Response):
@@ -107,10 +114,10 @@ class Feed(Response):
             self._wants_whole = False
             self._connection.write((_event(b"about", self._about()) if is_whole else b"") + data)
 
-    def lose(self) -> None:
+    def lose(self, loads: bytes) -> None:
         self._wants_whole = True
         if not self._over.done() and not self._connection.is_full:
-            self._connection.write(_event(b"away", b"{}"))
+            self._connection.write(_event(b"away", b"{}") + loads)
 
     def hold(self) -> None:
         """`show` checks the buffer."""

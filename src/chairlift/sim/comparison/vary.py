@@ -30,7 +30,7 @@ class Variant:
 
 
 def parse_vary(given: Sequence[str]) -> dict[str, list[str]]:
-    known = [option.name for option in OPTIONS if option.group == "engine"] + [ARRIVALS]
+    known = [option.name for option in OPTIONS if option.group in ("engine", "replicas")] + [ARRIVALS]
     varied: dict[str, list[str]] = {}
     for text in given:
         name, equals, values = text.partition("=")

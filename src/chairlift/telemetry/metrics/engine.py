@@ -29,7 +29,7 @@ class _Times:
 class EngineMetrics:
     """An engine's observer; the first of several, as it measures times by when it is called."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, stopwatch: Stopwatch) -> None:
+    def __init__(self, store: Store, scheduler: Scheduler, stopwatch: Stopwatch, replica: int = 0) -> None:
         self._store = store
         self._scheduler = scheduler
         self._stopwatch = stopwatch
@@ -59,7 +59,11 @@ class EngineMetrics:
             state: store.gauge("chairlift_kv_blocks", state) for state in ("free", "cached", "held", "swapped")
         }
         store.gauge("chairlift_kv_capacity_blocks").set(scheduler.limits.num_blocks)
-        store.gauge("chairlift_kv_block_size_tokens").set(scheduler.limits.block_size)
+        if replica == 0:  # figures of replicas are added up
+            store.gauge("chairlift_kv_block_size_tokens").set(scheduler.limits.block_size)
+        self._of_replica = {
+            state: store.gauge("chairlift_replica_requests", str(replica), state) for state in ("running", "waiting")
+        }
         self._flush(monotonic())
 
     def added(self, samples: tuple[Request, ...], now: float) -> None:
@@ -143,6 +147,8 @@ class EngineMetrics:
         self._running.set(len(scheduler.running))
         self._waiting.set(len(scheduler.waiting))
         self._preempted.set(len(scheduler.preempted))
+        self._of_replica["running"].set(len(scheduler.running))
+        self._of_replica["waiting"].set(len(scheduler.waiting) + len(scheduler.preempted))
         self._blocks["free"].set(pool.num_free - pool.num_cached)
         self._blocks["cached"].set(pool.num_cached)
         self._blocks["held"].set(pool.num_held)

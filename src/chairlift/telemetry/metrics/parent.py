@@ -6,7 +6,9 @@ from pathlib import Path
 from chairlift.config.version import VERSION
 from chairlift.telemetry.metrics.store import Store, forget
 
-ENGINE = "engine"
+
+def engine_role(replica: int) -> str:
+    return f"engine-{replica}" if replica else "engine"
 
 
 def front_end_role(index: int) -> str:
@@ -21,8 +23,8 @@ class ParentMetrics:
         self._front_end_restarts = self._store.counter("chairlift_front_end_restarts_total")
         self._store.gauge("chairlift_build_info", VERSION, model, platform.python_version()).set(1)
 
-    def engine_starts_again(self) -> None:
-        forget(self._folder, ENGINE)
+    def engine_starts_again(self, replica: int) -> None:
+        forget(self._folder, engine_role(replica))
         self._engine_restarts.add()
         self._store.flush()
 

@@ -44,11 +44,16 @@ _FRONT_END = (
     ),
     _histogram("chairlift_request_prompt_tokens", buckets.TOKENS, "Prompt tokens of a finished request."),
     _histogram("chairlift_request_generated_tokens", buckets.TOKENS, "Tokens made for a finished request."),
+    Series("chairlift_requests_moved_total", "counter", "Requests that went on in another replica."),
     Series("chairlift_trace_spans_total", "counter", "Spans for OpenTelemetry, sent or dropped.", ("outcome",)),
 )  # fmt: skip
 _ENGINE = (
     Series("chairlift_requests_running", "gauge", "Requests that share the steps now."),
     Series("chairlift_requests_waiting", "gauge", "Requests that wait for their first step."),
+    Series(
+        "chairlift_replica_requests", "gauge", "Requests of one replica that run, or wait for a step.",
+        ("replica", "state"),
+    ),
     Series("chairlift_requests_preempted", "gauge", "Requests that had to give their blocks up and wait to go on."),
     Series("chairlift_preemptions_total", "counter", "Times that a request had to give its blocks up.", ("kind",)),
     Series("chairlift_prompt_tokens_total", "counter", "Prompt tokens of requests that have made a token."),

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from chairlift.config.options.resolve import resolve
-from chairlift.config.options.rules import RULE_KINDS, make_admission, make_policy, make_prefill, parameters
+from chairlift.config.options.rules import (
+    RULE_KINDS,
+    make_admission,
+    make_policy,
+    make_prefill,
+    make_router,
+    parameters,
+)
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.events import Admitted
 from chairlift.core.limits import Limits
@@ -15,12 +22,13 @@ from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
 from chairlift.core.policies.mlfq import Mlfq
 from chairlift.core.prefill.after_preempt import WaitAfterPreempt
 from chairlift.core.prefill.delay import Delay
+from chairlift.core.routing.known import ROUTERS
 from fakes.request_views import drain, view
 from fakes.requests import make_request
 from fakes.world import World
 
 ROOT = Path(__file__).parents[4]
-MAKERS = {"policy": make_policy, "prefill": make_prefill, "admission": make_admission}
+MAKERS = {"policy": make_policy, "prefill": make_prefill, "admission": make_admission, "router": make_router}
 
 
 @pytest.fixture
@@ -37,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("option", "name"), [(option, name) for option, kind in RULE_KINDS.items() for name in kind.known]
 )  # fmt: skip
 def test_every_known_rule_is_made_by_its_name(option: str, name: str) -> None:
-    assert type(MAKERS[option](name)) is {**POLICIES, **PREFILLS, **ADMISSIONS}[name]
+    assert type(MAKERS[option](name)) is {**POLICIES, **PREFILLS, **ADMISSIONS, **ROUTERS}[name]
     assert getattr(resolve({option: name}), option) == name
 
 

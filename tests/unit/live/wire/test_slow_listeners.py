@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.wire import client
-from chairlift.live.wire.client import Generation, TooSlow
+from chairlift.live.wire import generation as kept
+from chairlift.live.wire.generation import Generation, TooSlow
 from chairlift.live.wire.messages import Output
 from fakes.submits import submit
 
@@ -41,7 +41,7 @@ def generation(wire: Wire, key: int, reader: Reader) -> Generation:
 
 
 def test_a_request_beyond_the_bound_of_held_outputs_is_ended_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MAX_HELD", 3)
+    monkeypatch.setattr(kept, "MAX_HELD", 3)
     wire, slow, slower = Wire(), Reader(), Reader()
     first, second = generation(wire, 1, slow), generation(wire, 2, slower)
     for each in (first, second):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from chairlift.core.params import SamplingParams
-from chairlift.live.wire.client import EngineClient, Generation
+from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.generation import Generation
 from chairlift.live.wire.messages import Output, Snapshot
 from fakes import ledger_process
 from fakes.heard import Heard, connected

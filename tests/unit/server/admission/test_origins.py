@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from chairlift.live.wire.client import EngineClient
 from chairlift.server.admin import create_admin_app
 from fakes.http_world import HttpWorld
 from fakes.loads import make_load
@@ -70,5 +71,8 @@ async def test_health_is_told_by_any_name() -> None:
 
 
 def test_the_admin_routes_are_guarded_alike(tmp_path: Path) -> None:
-    client = TestClient(create_admin_app(make_load(), tmp_path), base_url="http://evil.example")
+    client = TestClient(
+        create_admin_app(make_load(), tmp_path, EngineClient(["ipc://nowhere"], "front-end")),
+        base_url="http://evil.example",
+    )
     assert client.post("/admin/reload").status_code == 403

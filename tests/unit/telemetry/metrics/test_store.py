@@ -72,7 +72,7 @@ def test_a_tally_counts_a_value_in_every_bucket_that_is_large_enough(tmp_path: P
 def test_the_parent_counts_restarts_and_what_was_lost(tmp_path: Path) -> None:
     parent = ParentMetrics(tmp_path, "small")
     Store(tmp_path, "engine").gauge("chairlift_requests_running").set(1)
-    parent.engine_starts_again()
+    parent.engine_starts_again(0)
     parent.front_end_starts_again(0, 3)
     scrape = Scrape.of(tmp_path)
     assert scrape.value("chairlift_engine_restarts_total") == 1

@@ -49,8 +49,19 @@ function takeAbout(about) {
   }
 }
 
+function takeReplicas(replicas) {
+  const table = byId("replicas");
+  table.hidden = false;
+  table.tBodies[0].replaceChildren(...replicas.map((each) => {
+    const row = element("tr");
+    row.append(...[each.replica, each.state, each.running, each.waiting, each.queued_tokens].map((value) => element("td", String(value))));
+    return row;
+  }));
+}
+
 function take(name, value) {
   if (name === "about") takeAbout(value);
+  else if (name === "replicas") takeReplicas(value);
   else if (name === "away") setStatus("away");
   else {
     setStatus("live");

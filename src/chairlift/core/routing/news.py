@@ -1,0 +1,74 @@
+"""What an engine tells routers of its prefix index: hashes of the spans published and lost since the last time.
+
+Always: `whole` is what all changes so far add up to. A span is there as long as its last block is; prefixes are
+overwritten from their ends, so the blocks before are there too. A prefix may be indexed again while an older block of
+it waits to be overwritten, so hashes are counted. A block whose predecessor has left the index is not told of: no
+search finds it.
+"""
+
+from typing import NamedTuple
+
+from chairlift.core.ids import Content
+from chairlift.core.routing.hashes import hash_after, packed, root_of
+
+
+class PrefixChanges(NamedTuple):
+    version: int  # one more than that of the changes before
+    published: list[bytes]
+    lost: list[bytes]
+
+
+class _Place(NamedTuple):
+    """Where an indexed block ends."""
+
+    before: bytes  # the hash of the last whole span
+    rest: tuple[int, ...]  # the tokens since; () where a span ends
+
+
+class PrefixNews:
+    """Fed by a block pool."""
+
+    def __init__(self, span: int) -> None:
+        """`span`: tokens, in whole blocks of the pool."""
+        self.version = 0  # of the last changes taken
+        self._span = span
+        self._places: dict[Content, _Place] = {}  # of indexed blocks, by content
+        self._counts: dict[bytes, int] = {}
+        self._changed: dict[bytes, bool] = {}  # whether it is there; since the last `take`
+
+    def published(self, content: int, before: Content, tokens: tuple[int, ...]) -> None:
+        place = _Place(root_of(before), ()) if isinstance(before, str) else self._places.get(before)
+        if place is None:
+            return
+        rest = place.rest + tokens
+        if len(rest) < self._span:
+            self._places[content] = _Place(place.before, rest)
+            return
+        found = hash_after(place.before, packed(rest))
+        self._places[content] = _Place(found, ())
+        count = self._counts[found] = self._counts.get(found, 0) + 1
+        if count == 1:
+            self._changed[found] = True
+
+    def lost(self, content: int) -> None:
+        place = self._places.pop(content, None)
+        if place is None or place.rest:
+            return
+        found = place.before
+        self._counts[found] -= 1
+        if not self._counts[found]:
+            del self._counts[found]
+            self._changed[found] = False
+
+    def take(self) -> PrefixChanges | None:
+        """The changes since the last call, if any."""
+        if not self._changed:
+            return None
+        changed, self._changed = self._changed, {}
+        self.version += 1
+        published = [each for each, is_there in changed.items() if is_there]
+        return PrefixChanges(self.version, published, [each for each, is_there in changed.items() if not is_there])
+
+    def whole(self) -> PrefixChanges:
+        """Everything that is indexed, as of the last changes taken; to be called right after `take`."""
+        return PrefixChanges(self.version, list(self._counts), [])

@@ -1,0 +1,85 @@
+"""What is known of each replica: its load, whether it takes requests, and the prefixes it holds.
+
+Always: replicas are numbered from 0, and sets of them are the bits of a number. A load is in tokens: those to compute
+before a new request's own, and a share for each running request, whose decodes slow prompts down. Knows no clock.
+"""
+
+import heapq
+import math
+import random
+
+from chairlift.core.routing.prefixes import KnownPrefixes
+
+RUNNING_TOKENS = 32  # that a running request counts as
+_FEW = 32  # replicas; among more not all are compared
+_SOME = 16  # but so many
+_MAX_OUTDATED = 8  # entries of the heap for each replica
+
+
+class Replicas:
+    def __init__(self, count: int, seed: int = 0) -> None:
+        self.count = count
+        self.open = 0  # that take requests; bits
+        self.queued = [0] * count  # work, in tokens
+        self.running = [0] * count
+        self.prefixes = KnownPrefixes(count)
+        self._loads = [math.inf] * count  # of closed ones infinite
+        self._random = random.Random(seed)
+        # (load, a random number, replica), the least first; outdated where the load is another.
+        self._heap: list[tuple[float, float, int]] = []
+
+    def load(self, replica: int) -> float:
+        return self._loads[replica]
+
+    def set_open(self, replica: int, is_open: bool) -> None:
+        bit = 1 << replica
+        self.open = self.open | bit if is_open else self.open & ~bit
+        self._weigh(replica)
+
+    def tell(self, replica: int, num_queued: int, num_running: int) -> None:
+        self.queued[replica], self.running[replica] = num_queued, num_running
+        self._weigh(replica)
+
+    def _weigh(self, replica: int) -> None:
+        load = self.queued[replica] + RUNNING_TOKENS * self.running[replica]
+        self._loads[replica] = load if self.open >> replica & 1 else math.inf
+        if self.count > _FEW:
+            heapq.heappush(self._heap, (self._loads[replica], self._random.random(), replica))
+            if len(self._heap) > _MAX_OUTDATED * self.count:
+                self._heap = [(load, self._random.random(), i) for i, load in enumerate(self._loads)]
+                heapq.heapify(self._heap)
+
+    def least_loaded(self, among: int) -> int:
+        """The open replica of `among`, which is not empty, with the least load; of equal ones the better of two random
+        choices. Of many replicas a random part is compared, and the least loaded of all."""
+        loads = self._loads
+        candidates = members(among) if among.bit_count() <= _FEW else [self._lightest()]
+        if not among >> candidates[0] & 1:
+            candidates = self._some(among)
+        least = min([loads[replica] for replica in candidates])
+        equal = [replica for replica in candidates if loads[replica] == least]
+        if len(equal) > 2:
+            equal = self._random.sample(equal, 2)
+        return min(equal, key=lambda replica: self.running[replica])
+
+    def _lightest(self) -> int:
+        """Of all replicas, at random of equal ones."""
+        while self._heap[0][0] != self._loads[self._heap[0][2]]:
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
+
+    def _some(self, among: int) -> list[int]:
+        """A random part, neighbours in number."""
+        start = self._random.randrange(self.count)
+        after = members(among >> start << start, _SOME)
+        return after or members(among, _SOME)
+
+
+def members(bits: int, limit: int = 1 << 30) -> list[int]:
+    """The lowest numbers of a set."""
+    found: list[int] = []
+    while bits and len(found) < limit:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found

@@ -1,0 +1,27 @@
+"""The base class of routing rules: which replica a request goes to.
+
+Named like its option, `--router`. A rule sees what is known of the replicas and never talks to them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from chairlift.core.routing.replicas import Replicas
+
+
+class Asked(NamedTuple):
+    """A request that is to be sent somewhere."""
+
+    num_tokens: int  # to compute where nothing of it is cached: prompt, and output that another replica made
+    span: int  # tokens that a hash names
+    hashes: Sequence[bytes]  # of its whole spans; () unless the rule's `needs_hashes`
+    user: str
+
+
+class Router(ABC):
+    needs_hashes: ClassVar[bool] = False  # whether it looks at prefixes: hashing a prompt takes time
+
+    @abstractmethod
+    def choose(self, asked: Asked, among: int, replicas: Replicas) -> int:
+        """One of `among`, the bits of the replicas that may take the request; never empty."""

@@ -1,0 +1,89 @@
+"""Routes requests by a rule, live and simulated: the one place that joins the rule and what is known of replicas.
+
+Always: a request goes to a replica that may take it. A rule that raises or names another is replaced for good by the
+plain one, least loaded, and noted in `failures`. What is sent counts at once in the load of its replica, until the
+replica's own word includes it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from chairlift.core.routing.hashes import span_hashes
+from chairlift.core.routing.news import PrefixChanges
+from chairlift.core.routing.replicas import Replicas
+from chairlift.core.routing.router import Asked, Router
+from chairlift.core.routing.rules.least_loaded import LeastLoaded
+from chairlift.core.routing.work import work
+
+
+class Routing:
+    def __init__(self, router: Router, count: int, span: int = 0, seed: int = 0) -> None:
+        """`span`: tokens that a hash names; 0: not known yet."""
+        self.replicas = Replicas(count, seed)
+        self.span = span
+        self.failures: list[str] = []
+        self._router = router
+        self._sent: list[deque[int]] = [deque() for _ in range(count)]  # the work of requests not taken yet
+        self._taken = [0] * count  # requests, by its own word
+        self._versions = [0] * count  # of the prefixes it has told
+
+    def route(self, tokens: Sequence[int], salt: str, user: str, among: int) -> int:
+        """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there."""
+        hashes: Sequence[bytes] = ()
+        if self._router.needs_hashes and self.span and among & (among - 1):
+            hashes = span_hashes(tokens, self.span, salt)
+        chosen = self._choose(Asked(len(tokens), self.span, hashes, user), among)
+        replicas = self.replicas
+        replicas.prefixes.expect(chosen, hashes)
+        amount = work(len(tokens))
+        self._sent[chosen].append(amount)
+        replicas.tell(chosen, replicas.queued[chosen] + amount, replicas.running[chosen])
+        return chosen
+
+    def _choose(self, asked: Asked, among: int) -> int:
+        try:
+            chosen = self._router.choose(asked, among, self.replicas)
+            if not 0 <= chosen < self.replicas.count or not among >> chosen & 1:
+                raise ValueError(f"choose() named {chosen!r}, which cannot take the request")
+        except Exception as error:
+            self.failures.append(f"the router failed ({type(error).__name__}: {error})")
+            self._router = LeastLoaded()
+            return self._router.choose(asked, among, self.replicas)
+        return chosen
+
+    def begin(self, replica: int) -> None:
+        """The replica is there, with nothing of the one before."""
+        self._sent[replica].clear()
+        self._taken[replica] = self._versions[replica] = 0
+        self.replicas.prefixes.clear(replica)
+        self.replicas.tell(replica, 0, 0)
+        self.replicas.set_open(replica, True)
+
+    def end(self, replica: int) -> None:
+        """The replica is gone."""
+        self.replicas.set_open(replica, False)
+        self.replicas.prefixes.clear(replica)
+
+    def tell(self, replica: int, num_queued: int, num_running: int, num_taken: int) -> None:
+        """A replica's own word: the work in its queue, requests running, and how many requests it has taken in from
+        here since its beginning. Those that were sent since are added."""
+        sent = self._sent[replica]
+        for _ in range(min(num_taken - self._taken[replica], len(sent))):
+            sent.popleft()
+        self._taken[replica] = num_taken
+        self.replicas.tell(replica, num_queued + sum(sent), num_running)
+
+    def learn(self, replica: int, changes: PrefixChanges) -> bool:
+        """Takes in changes of a replica's prefixes; False when some before them are missing, and all are needed."""
+        if changes.version != self._versions[replica] + 1:
+            return False
+        self._versions[replica] = changes.version
+        self.replicas.prefixes.lose(replica, changes.lost)
+        self.replicas.prefixes.publish(replica, changes.published)
+        return True
+
+    def learn_whole(self, replica: int, everything: PrefixChanges) -> None:
+        """Takes in all of a replica's prefixes."""
+        self._versions[replica] = everything.version
+        self.replicas.prefixes.clear(replica)
+        self.replicas.prefixes.publish(replica, everything.published)

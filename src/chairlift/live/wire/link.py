@@ -1,0 +1,121 @@
+"""A front end's connection to one engine, and to the next one at the same address.
+
+Always: a closed connection is noticed at once, and a new one made until cancelled. Nothing sent to a dead engine
+reaches the next. Messages are handed over where they arrive, by a call and without a task between.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from chairlift.live.wire import messages
+from chairlift.live.wire.watch_client import WatchClient
+
+_RECONNECT_MS = 20
+
+
+class Link:
+    def __init__(
+        self, address: str, name: str, hear: Callable[[messages.FromEngine], None], lose: Callable[[], None]
+    ) -> None:
+        """`hear` gets all messages but those for the live page. `lose`: the engine that was ready is gone."""
+        self.info: messages.EngineInfo | None = None  # of the last engine
+        self.num_running = 0
+        self.num_waiting = 0
+        self.watching = WatchClient(self._send_if_ready)
+        self.is_ready = False
+        self._address = address
+        self._name = name.encode()
+        self._take, self._lose = hear, lose
+        self._socket: zmq.Socket[bytes] | None = None
+        self._over: asyncio.Future[None]  # done when the engine is gone
+        self._will_read = False
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
+
+    async def run(self) -> None:
+        """Stays connected until cancelled."""
+        while True:
+            await self._connect()
+
+    async def _connect(self) -> None:
+        """Returns when the engine is gone; a broken wire is a bug, and raises."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, self._name)
+        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
+            socket.setsockopt(option, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        socket.connect(self._address)
+        self._socket = socket
+        loop.add_reader(socket, self._read)
+        loop.add_reader(monitor, self._watch, monitor)
+        try:
+            self.send(messages.Hello())
+            self._watch(monitor)
+            await self._over
+        finally:
+            loop.remove_reader(socket)
+            loop.remove_reader(monitor)
+            self._socket = None
+            was_ready, self.is_ready = self.is_ready, False
+            self.num_running = self.num_waiting = 0
+            self.watching.lose()
+            socket.disable_monitor()
+            monitor.close()
+            socket.close()
+        if was_ready:
+            self._lose()
+
+    def _read(self) -> None:
+        """Takes one message; other callbacks of the loop run before the next."""
+        self._will_read = False
+        if self._socket is None or not _has_message(self._socket):
+            return
+        try:
+            self._hear(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
+        except Exception as error:
+            if not self._over.done():
+                self._over.set_exception(error)
+        self._read_soon()
+
+    def _read_soon(self) -> None:
+        # The socket's file becomes readable only after the socket was found empty, and sending may clear the sign: so
+        # look again after each use, until there is nothing.
+        if not self._will_read:
+            self._will_read = True
+            asyncio.get_running_loop().call_soon(self._read)
+
+    def _hear(self, message: messages.FromEngine) -> None:
+        if isinstance(message, messages.Snapshot | messages.Explained):
+            self.watching.hear(message)
+            return
+        if isinstance(message, messages.Step):
+            self.num_running, self.num_waiting = message.num_running, message.num_waiting
+        elif isinstance(message, messages.Ready):
+            self.info, self.is_ready = message.info, True
+        self._take(message)
+        if isinstance(message, messages.Ready):
+            self.watching.resume()
+
+    def _watch(self, monitor: zmq.Socket[bytes]) -> None:
+        if _has_message(monitor) and not self._over.done():
+            self._over.set_result(None)
+
+    def _send_if_ready(self, message: messages.Watch | messages.Explain) -> bool:
+        if self.is_ready:
+            self.send(message)
+        return self.is_ready
+
+    def send(self, message: messages.ToEngine) -> None:
+        assert self._socket is not None
+        self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
+        self._read_soon()
+
+
+def _has_message(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)

@@ -1,0 +1,136 @@
+"""Requests outlive their replica: killed, crashed by a poisoned request, or drained; real engine processes."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from chairlift.config.options.rules import make_router
+from chairlift.core.params import SamplingParams
+from chairlift.live.wire.client import EngineClient
+from fakes.heard import Heard, joined
+from fakes.ledger_process import BAD_AT_DOOR, POISON, Restarted, note_at
+from fakes.patience import until
+from fakes.resumed import KINDS, LONG, check
+
+ENDLESS = SamplingParams(max_tokens=50_000, ignore_eos=True)
+
+
+class Fleet:
+    """Some replicas on the ledger runner, and two front ends."""
+
+    def __init__(self, engines: list[Restarted], clients: list[EngineClient]) -> None:
+        self.engines = engines
+        self.clients = clients
+
+    @property
+    def num_deaths(self) -> list[int]:
+        return [engine.num_deaths for engine in self.engines]
+
+    def is_ready(self, replica: int) -> bool:
+        return all(client._links[replica].is_ready for client in self.clients)
+
+
+@asynccontextmanager
+async def fleet(folder: Path, count: int, router: str = "round-robin") -> AsyncIterator[Fleet]:
+    addresses = [f"ipc://{folder}/engine-{i}" for i in range(count)]
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(Restarted(address)) for address in addresses]
+        notes = [note_at(address) for address in addresses]
+        clients = [
+            await stack.enter_async_context(
+                joined(addresses, name, router=make_router(router), look=lambda replica: notes[replica].look())
+            )
+            for name in ("one", "two")
+        ]
+        yield Fleet(engines, clients)
+
+
+def replicas_of(heard: list[Heard]) -> set[int | None]:
+    return {each.generation.replica for each in heard}
+
+
+@pytest.mark.parametrize("router", ["round-robin", "prefix"])
+async def test_replicas_killed_at_random_moments_cost_no_token_and_repeat_none(tmp_path: Path, router: str) -> None:
+    rng = random.Random(router)
+    asked = []
+    for i in range(28):
+        prompt = [rng.randrange(POISON) for _ in range(rng.choice([1, 2, 20, 300]))]
+        more = {"max_tokens": rng.randint(LONG // 2, LONG), "seed": i} | KINDS[i % len(KINDS)]
+        asked.append((prompt, SamplingParams(**more)))
+    async with fleet(tmp_path, 3, router) as world:
+        heard = [Heard(world.clients[i % 2], *each) for i, each in enumerate(asked)]
+        for kill in range(4):
+            before = sum(len(each.outputs) for each in heard)
+            await until(lambda before=before: sum(len(each.outputs) for each in heard) > before + 60)
+            await asyncio.sleep(rng.random() * 0.05)
+            world.engines[kill % 3].kill()
+            await until(lambda kill=kill: not world.is_ready(kill % 3))
+        for each, (prompt, params) in zip(heard, asked, strict=True):
+            await check(each, prompt, params)
+        assert sum(world.num_deaths) == 4
+
+
+async def test_streams_of_a_killed_replica_go_on_while_it_is_away(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2) as world:
+        heard = [Heard(world.clients[0], [i, 1], ENDLESS) for i in range(6)]
+        await until(lambda: all(len(each.outputs) > 3 for each in heard))
+        assert replicas_of(heard) == {0, 1}
+        world.engines[0]._watch.cancel()  # it is not started again
+        note = note_at(world.engines[0]._address)
+        world.engines[0].kill()
+        note.tell_end(was_killed=True)
+        counts = [len(each.outputs) for each in heard]
+        await until(lambda: all(len(h.outputs) > count + 5 for h, count in zip(heard, counts, strict=True)))
+        assert replicas_of(heard) == {1}
+
+
+@pytest.mark.parametrize("token", [POISON, BAD_AT_DOOR])
+async def test_a_request_that_crashes_replicas_is_stopped_after_the_first(tmp_path: Path, token: int) -> None:
+    async with fleet(tmp_path, 3) as world:
+        params = [SamplingParams(max_tokens=LONG, seed=i) for i in range(9)]
+        innocent = [Heard(world.clients[i % 2], [i, 5], params[i]) for i in range(9)]
+        await until(lambda: all(len(each.outputs) > 5 for each in innocent))
+        poison = Heard(world.clients[0], [1, token, 2], SamplingParams(max_tokens=5))
+        (output,) = await poison.all()
+        assert output.finish == "error"
+        assert "ended the engine" in (output.error or "")
+        for i, each in enumerate(innocent):
+            await check(each, [i, 5], params[i])
+        assert sum(num > 0 for num in world.num_deaths) == 1
+        await until(lambda: all(world.is_ready(replica) for replica in range(3)))
+        again = SamplingParams(max_tokens=5, seed=3)
+        for i in range(3):
+            await check(Heard(world.clients[0], [i], again), [i], again)
+
+
+async def test_a_drained_replica_is_left_and_taken_again(tmp_path: Path) -> None:
+    params = [SamplingParams(max_tokens=4 * LONG, seed=i, n=1 + i % 2) for i in range(12)]
+    async with fleet(tmp_path, 2) as world:
+        heard = [Heard(world.clients[i % 2], [i, 9], params[i]) for i in range(12)]
+        await until(lambda: all(each.outputs for each in heard))
+        assert world.clients[0].drain(0, is_on=True)
+        await until(lambda: 0 not in replicas_of([each for each in heard if each.generation._open]))
+        await until(lambda: all(client._links[0].num_running == 0 for client in world.clients))
+        late = Heard(world.clients[1], [77], params[0])
+        assert late.generation.replica == 1
+        for i, each in enumerate(heard):
+            await check(each, [i, 9], params[i])
+        assert world.clients[1].drain(0, is_on=False)
+        await until(lambda: all(not client._draining for client in world.clients))
+        assert replicas_of([Heard(world.clients[0], [i], params[0]) for i in range(4)]) == {0, 1}
+        assert world.num_deaths == [0, 0]
+
+
+async def test_when_all_replicas_drain_requests_stay(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2) as world:
+        params = SamplingParams(max_tokens=LONG, seed=1)
+        first = Heard(world.clients[0], [1], params)
+        for replica in range(2):
+            assert world.clients[0].drain(replica, is_on=True)
+        await until(lambda: all(client._draining == 0b11 for client in world.clients))
+        await check(first, [1], params)
+        await check(Heard(world.clients[0], [2], params), [2], params)

@@ -1,0 +1,91 @@
+"""Several simulated replicas: the router sees what their pools hold, and one replica is the plain simulation."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from chairlift.config.options.rules import make_router
+from chairlift.core.ids import RequestId
+from chairlift.core.limits import Limits
+from chairlift.core.params import SamplingParams
+from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.request import Request
+from chairlift.core.routing import hashes
+from chairlift.core.routing.known import ROUTERS
+from chairlift.core.routing.queued import QueuedWork
+from chairlift.core.routing.replicas import members
+from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.sim.cost import CostModel
+from chairlift.sim.replicas import ReplicaRun
+from chairlift.sim.simulate import simulate
+from chairlift.telemetry.timeline import Timeline
+
+COST = CostModel(linear=((1, 0.01), (8, 0.02)), chunk_s=0.001)
+
+
+def scheduler(rng: random.Random) -> Scheduler:
+    size = rng.choice([1, 2, 4])
+    limits = Limits(
+        vocab_size=9, max_model_len=24, block_size=size, num_blocks=rng.randint(24, 40) // size,
+        max_running=rng.randint(1, 4), max_step_tokens=rng.randint(4, 9),
+    )  # fmt: skip
+    return Scheduler(limits, Fcfs())
+
+
+def arriving(seed: int) -> Iterator[tuple[float, Request]]:
+    rng = random.Random(seed)
+    now = 0.0
+    for i in range(40):
+        now += rng.choice([0.0, 0.001, 0.05, 0.5])
+        prompt = tuple(rng.randrange(2) for _ in range(rng.randint(1, 16)))
+        params = SamplingParams(max_tokens=rng.randint(1, 7), temperature=0.0, ignore_eos=True)
+        yield now, Request(id=RequestId(i + 1), prompt=prompt, params=params, max_output=params.max_tokens or 1, seed=i)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("concurrency", [0, 3])
+def test_one_replica_is_the_plain_simulation(depth: int, concurrency: int) -> None:
+    for seed in range(12):
+        timeline, plain = Timeline(), scheduler(random.Random(seed))
+        simulate(arriving(seed), plain, COST, timeline, concurrency, depth)
+        run = ReplicaRun([scheduler(random.Random(seed))], make_router("prefix"), COST, depth)
+        run.run(arriving(seed), concurrency)
+        want, got = timeline.report(), run.timeline.report()
+        assert (got.ttft_s, got.e2e_s, got.total_s, got.steps) == (want.ttft_s, want.e2e_s, want.total_s, want.steps)
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_every_request_is_served_and_the_router_knows_what_the_pools_hold(
+    monkeypatch: pytest.MonkeyPatch, router: str
+) -> None:
+    monkeypatch.setattr(hashes, "SPAN_TOKENS", 2)
+    for seed in range(8):
+        rng = random.Random(seed)
+        state = rng.getstate()
+        schedulers = []
+        for _ in range(rng.randint(2, 4)):
+            rng.setstate(state)
+            schedulers.append(scheduler(rng))
+        run = ReplicaRun(schedulers, make_router(router), COST, seed=seed)
+        run.run(arriving(seed))
+        report = run.timeline.report()
+        assert report.finished == report.requests == 40
+        for index, replica in enumerate(run.replicas):
+            run._tell(index)
+            assert replica.observer.queued.amount == 0
+        for _, request in arriving(seed):
+            known = hashes.span_hashes(request.prompt, run.routing.span, "")
+            found = {r: num for num, bits in run.routing.replicas.prefixes.match(known, run.routing.replicas.open)
+                     for r in members(bits)}  # fmt: skip
+            for index, replica in enumerate(run.replicas):
+                pool = replica.engine.scheduler.pool
+                blocks = pool.find("", request.prompt, len(request.prompt) - 1).blocks
+                assert found[index] >= len(blocks) * pool.block_size // run.routing.span
+
+
+def test_a_queue_counts_only_what_is_left() -> None:
+    queued = QueuedWork()
+    (_, request), *_ = arriving(1)
+    queued.added((request,), 0.0)
+    assert queued.amount == len(request.prompt)
