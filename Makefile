@@ -19,9 +19,9 @@ SAY_WITHOUT_KERNELS = why=$$($(BIN)/python -c '$(WHY_NOT_NATIVE)'); test -z "$$w
 	"Without the native CPU kernels: they $$why (make kernels). Torch's operations replace them, several times slower."
 WHY_NOT_NATIVE := from chairlift.runner.machine.instructions import why_not_native; print(why_not_native())
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard $(addprefix src/chairlift/runner/native/*.,c h inc))
-CODE := src tests benchmarks examples setup.py
+CODE := src tests benchmarks examples deploy setup.py
 
-.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross wheel clean
+.PHONY: help serve setup fit kernels test check format lint types arch unit slow nightly chaos soak clients test-gpu test-mindspore cross manifests wheel clean
 
 help:
 	@echo "make serve   install into $(VENV) and serve the embedded model on port 8000 (ARGS=... adds options)"
@@ -34,7 +34,7 @@ help:
 	@echo "make soak    look for leaks in half an hour of mixed traffic (MINUTES=5 for less)"
 	@echo "make clients try other people's clients (langchain, instructor, pydantic-ai, npm's ai, ...) against a server"
 	@echo "make setup   only install;  make kernels   build the native CPU kernels, once there is a C compiler"
-	@echo "make format  rewrite the code's layout;  make wheel   build wheel and sdist"
+	@echo "make format  rewrite the code's layout;  make wheel   build wheel and sdist;  make manifests   render deploy/kubernetes with helm"
 
 serve: $(VENV)/.runtime
 	$(BIN)/chairlift serve $(ARGS)
@@ -124,6 +124,10 @@ test-mindspore: $(MINDSPORE)/.installed
 
 cross:
 	tests/native/cross.sh
+
+# Needs helm, which make does not install.
+manifests: $(VENV)/.dev
+	$(BIN)/python deploy/render.py
 
 # A wheel tagged for the systems it runs on, as an index requires. `cibuildwheel` makes those for older systems.
 wheel: $(VENV)/.dev

@@ -2,9 +2,7 @@
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from fakes.patience import HANG_S, wait_until
 from fakes.served import Served, serve
 from fakes.sse import events
+from fakes.streams import Streams
 
 LONG: dict[str, Any] = {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
 LONG["stream_options"] = {"include_usage": True}
@@ -26,29 +25,6 @@ OPTIONS = ("--kv-memory", "64MiB", "--frontends", "2", "--kernels", "torch", "--
 def serving(model: Path, tmp_path: Path, *options: object) -> Iterator[Served]:
     with serve(tmp_path / "log", "--model", model, *OPTIONS, *options) as served:
         yield served
-
-
-class Streams:
-    """Requests in flight, each in a thread of its own."""
-
-    def __init__(self, url: str, body: dict[str, Any], num: int) -> None:
-        self.num_begun = 0
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(num)
-        self._answers = [self._pool.submit(self._read, url, body) for _ in range(num)]
-        wait_until(lambda: self.num_begun == num)
-
-    def _read(self, url: str, body: dict[str, Any]) -> str:
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=HANG_S) as response:
-            assert response.status_code == 200
-            parts = response.iter_text()
-            text = next(parts)
-            with self._lock:
-                self.num_begun += 1
-            return text + "".join(parts)
-
-    def texts(self) -> list[str]:
-        return [answer.result(HANG_S) for answer in self._answers]
 
 
 def test_told_to_stop_it_refuses_new_work_in_words_and_finishes_what_it_has(tiny_model: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from chairlift.telemetry.metrics.derived import derived
 from chairlift.telemetry.metrics.processes import processes
 from chairlift.telemetry.metrics.vllm import as_vllm
 
@@ -24,6 +25,7 @@ def exposition(folder: Path, vllm_model: str | None = None) -> bytes:
     files = [str(path) for path in sorted(folder.glob("*.db")) if path.stat().st_size]
     merged: list[Metric] = list(MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]
     metrics = [metric for metric in merged if not any(math.isnan(sample.value) for sample in metric.samples)]
+    metrics += derived(metrics)
     if vllm_model is not None:
         metrics += as_vllm(metrics, vllm_model)
     metrics += processes(folder)

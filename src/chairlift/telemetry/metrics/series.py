@@ -61,6 +61,7 @@ _ENGINE = (
     Series("chairlift_generated_tokens_total", "counter", "Tokens made."),
     Series("chairlift_kv_blocks", "gauge", "KV blocks by state; all but swapped lie in the cache.", ("state",)),
     Series("chairlift_kv_capacity_blocks", "gauge", "KV blocks that the cache has: free, cached and held together."),
+    Series("chairlift_kv_held_ratio", "gauge", "Share of the cache's KV blocks that are held; 1 is all of it."),
     Series("chairlift_kv_block_size_tokens", "gauge", "Tokens whose keys and values fit a block."),
     _histogram(
         "chairlift_step_seconds", buckets.STEP, "Time the engine spends on a part of a step, waiting included.", "part",

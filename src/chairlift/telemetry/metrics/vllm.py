@@ -66,11 +66,10 @@ def _metric(name: str, kind: str, help: str, labels: dict[str, str], value: floa
 
 
 def _usage(ours: Mapping[str, Metric], labels: dict[str, str]) -> Iterator[Metric]:
-    capacity = sum(sample.value for sample in ours["kv_capacity_blocks"].samples) if "kv_capacity_blocks" in ours else 0
-    if capacity:
-        held = sum(sample.value for sample in ours["kv_blocks"].samples if sample.labels["state"] == "held")
+    if "kv_held_ratio" in ours:
+        [sample] = ours["kv_held_ratio"].samples
         for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
-            yield _metric(name, "gauge", "KV cache in use; 1 is all of it.", labels, held / capacity)
+            yield _metric(name, "gauge", "KV cache in use; 1 is all of it.", labels, sample.value)
 
 
 def _successes(ours: Mapping[str, Metric], labels: dict[str, str]) -> Metric:
