@@ -45,7 +45,7 @@ def ask(served: Served, index: int, begun: threading.Event | None = None) -> str
     return text
 
 
-def test_answers_go_on_when_a_rank_or_the_engine_is_killed(served: Served) -> None:
+def test_answers_go_on_when_a_rank_or_the_engine_is_killed_and_no_rank_outlives_the_parent(served: Served) -> None:
     assert ": cpu in 2 ranks, " in served.output
     undisturbed = [ask(served, index) for index in range(4)]
     for name in ("cl-rank-1", "cl-engine"):
@@ -61,9 +61,6 @@ def test_answers_go_on_when_a_rank_or_the_engine_is_killed(served: Served) -> No
     assert "because its rank 1 died (killed by SIGKILL)" in served.output
     assert "Traceback" not in served.output
     assert served.output.count("the engine died (killed by SIGKILL)") == 2
-
-
-def test_no_rank_outlives_the_parent(served: Served) -> None:
     (rank,) = processes(served, "cl-rank-1")
     served.process.kill()
     wait_until(lambda: not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE)

@@ -55,6 +55,9 @@ class RankProcesses:
         self._is_ending = True
         for child in self._children:
             child.kill()
+        self._remove()
+
+    def _remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _watch(self, on_death: OnDeath) -> None:
@@ -64,13 +67,18 @@ class RankProcesses:
                 child = running.pop(sentinel)  # type: ignore[arg-type]
                 child.process.join()
                 if child.process.exitcode and not self._is_ending:  # 0: its pipe was closed
+                    self._remove()  # perhaps nothing else will
                     on_death(child)
                     return
 
 
 def _main(report: ReportReady, folder: str, main: Main, *args: Any) -> None:
-    on_parents_end(partial(shutil.rmtree, folder, ignore_errors=True))
-    main(report, *args)
+    remove = partial(shutil.rmtree, folder, ignore_errors=True)
+    on_parents_end(remove)
+    try:
+        main(report, *args)
+    finally:
+        remove()
 
 
 @contextmanager

@@ -48,7 +48,6 @@ def test_every_rank_gets_what_is_sent_and_ends_in_silence_when_its_pipe_is_close
     wait_until(lambda: not any(map(_is_alive, pids)))
     assert [written(tmp_path, index)[1] for index in (1, 2)] == [b"step 1", b"step 1"]
     assert dead.empty()
-    ranks.end()
     assert not ranks.store.parent.exists()
 
 
@@ -59,6 +58,7 @@ def test_a_death_is_told_with_its_cause(tmp_path: Path) -> None:
     os.kill(written(tmp_path, 2)[0], signal.SIGKILL)
     child = dead.get(timeout=HANG_S)
     assert (child.name, child.describe_end(), len(pipes)) == ("rank 2", "killed by SIGKILL", 2)
+    assert not ranks.store.parent.exists()
     ranks.end()
     assert not _is_alive(written(tmp_path, 1)[0])
 
