@@ -61,6 +61,7 @@ class EngineClient:
         self._ready = self._draining = 0  # replicas that are there, and of these those that ask to be left; bits
         self._alike: dict[str | None, int] = {}  # replicas that are there, by fingerprint; bits
         self._num_proven = [0] * len(addresses)  # requests found guilty, to be told to the next engine
+        self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         self.on_moved: Callable[[], None] = lambda: None  # a request goes on in another replica
 
     @property
@@ -179,6 +180,7 @@ class EngineClient:
         self.info = min(known, key=lambda info: (info.limits.max_pool_tokens, info.limits.max_model_len))
         self._routing.span = span_of(ready.info.limits.block_size)
         self._routing.begin(replica)
+        self._stop_looking(replica)
         self._note_ready(replica, is_ready=True)
         self._set_draining(replica, ready.is_draining)
         self._is_ready.set()
@@ -206,14 +208,18 @@ class EngineClient:
         if len(self._links) > 1:
             self._judge(replica, _MAX_LOOKS)
 
+    def _stop_looking(self, replica: int) -> None:
+        look = self._next_looks.pop(replica, None)
+        if look is not None:
+            look.cancel()
+
     def _judge(self, replica: int, num_looks: int) -> None:
         """Moves the requests of a dead replica, once it is known how its engine ended; what may have crashed it stays.
         If the next engine is ready before, its own word decides, as where there is one replica."""
         left = self._look(replica)
-        if self._links[replica].is_ready:
-            return
         if left is None and num_looks:
-            asyncio.get_running_loop().call_later(_LOOK_S, self._judge, replica, num_looks - 1)
+            loop = asyncio.get_running_loop()
+            self._next_looks[replica] = loop.call_later(_LOOK_S, self._judge, replica, num_looks - 1)
             return
         left = left or InterruptedWork({}, was_killed=True)
         keys = set(left.keys.get(self._name, ()))

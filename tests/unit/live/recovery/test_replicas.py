@@ -108,7 +108,7 @@ async def test_a_request_that_crashes_replicas_is_stopped_after_the_first(tmp_pa
 
 
 async def test_a_drained_replica_is_left_and_taken_again(tmp_path: Path) -> None:
-    params = [SamplingParams(max_tokens=4 * LONG, seed=i, n=1 + i % 2) for i in range(12)]
+    params = [SamplingParams(max_tokens=2 * LONG, seed=i, n=1 + i % 2) for i in range(12)]
     async with fleet(tmp_path, 2) as world:
         heard = [Heard(world.clients[i % 2], [i, 9], params[i]) for i in range(12)]
         await until(lambda: all(each.outputs for each in heard))
