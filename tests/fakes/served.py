@@ -46,8 +46,9 @@ class Served:
         return self.log.read_text()
 
     def pids(self) -> tuple[int, list[int]]:
-        """The engine's process id and those of the front ends."""
+        """The engine's process id, of several the largest one's, and those of the other processes."""
         children = psutil.Process(self.process.pid).children()
+        children = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]  # the parent may be busy
         # Told apart by what only the engine does: it holds the weights, so it is by far the largest.
         children = [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
         engine = max(children, key=lambda child: child.memory_info().rss)
