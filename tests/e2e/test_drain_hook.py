@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -34,15 +34,19 @@ class Clients:
         self._is_over = threading.Event()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(num)
-        self._clients = [self._pool.submit(self._ask, i) for i in range(num)]
+        for i in range(num):
+            self._pool.submit(self._ask, i)
 
     def forget(self, replica: str) -> None:
         self._replicas = [each for each in self._replicas if each != replica]
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A test that fails ends them too."""
         self._is_over.set()
-        for client in self._clients:
-            client.result(HANG_S)
+        self._pool.shutdown()
 
     def _ask(self, number: int) -> None:
         while not self._is_over.is_set():
@@ -77,8 +81,11 @@ def test_the_hook_hides_the_end_of_a_replica_from_all_clients(tiny_model: Path, 
     program, _ = container()["lifecycle"]["preStop"]["exec"]["command"]
     [drain] = [each for each in container()["args"] if each.startswith("--drain-timeout")]
     options = ("--model", tiny_model, *OPTIONS, drain)
-    with serve(tmp_path / "going", *options) as going, serve(tmp_path / "staying", *options) as staying:
-        clients = Clients([going.url, staying.url], 4)
+    with (
+        serve(tmp_path / "going", *options) as going,
+        serve(tmp_path / "staying", *options) as staying,
+        Clients([going.url, staying.url], 4) as clients,
+    ):
         wait_until(lambda: clients.answered[going.url] >= 4)
         hook = subprocess.Popen([program, DELAY_S])
         # Proxies learn late that the pod goes: it still serves what they send.
@@ -93,6 +100,5 @@ def test_the_hook_hides_the_end_of_a_replica_from_all_clients(tiny_model: Path, 
         assert going.process.wait(HANG_S) == 0
         num_before = clients.answered[staying.url]
         wait_until(lambda: clients.answered[staying.url] >= num_before + 4)
-        clients.stop()
-        assert clients.other == []
+    assert clients.other == []
     assert "Traceback" not in going.output + staying.output
