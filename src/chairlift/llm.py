@@ -76,6 +76,10 @@ class LLM:
     def _start(self, model: ResolvedModel) -> None:
         for warning in model.config.warnings:
             _log.warning(warning)
+        if model.settings.replicas > 1:
+            _log.warning(
+                "replicas %d: here one engine computes; chairlift serve starts several", model.settings.replicas
+            )
         self.tokenizer = load_tokenizer(model.source, model.settings.tokenizer)
         self._escapes_special_tokens = model.settings.escape_special_tokens
         self._format = format_of(self.tokenizer, model.settings.tool_format)

@@ -299,3 +299,10 @@ def test_a_context_that_the_pool_does_not_hold_is_not_offered(llm: LLM) -> None:
     assert llm.limits.max_model_len == llm.limits.max_pool_tokens == 9600
     (result,) = llm.generate([[5] * 9590], SamplingParams(temperature=0, ignore_eos=True))
     assert len(result.samples[0].tokens) == 10
+
+
+def test_replicas_are_for_servers(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = {"kernels": "torch", "dtype": "float32", "threads": 1, "num_blocks": 64}
+    alone = LLM(str(tiny_model), replicas=2, **options)
+    assert "replicas 2: here one engine computes" in caplog.text
+    assert len(alone.generate("Hello", GREEDY)[0].samples[0].tokens) == 10
