@@ -31,7 +31,8 @@ class PacedSwitchboard:
     """The parts of a switchboard, engine and scheduler that `EngineProcess` uses."""
 
     def __init__(self, tokens: list[int], max_running: int, step_s: float) -> None:
-        self.engine = self.scheduler = self
+        self.engine = self.scheduler = self.pool = self
+        self.news = None  # one replica tells nobody what it has cached
         self.clock, self.runner, self.observer = WallClock(), None, None  # for the page, which is never opened
         self.running: dict[Line, list[int]] = {}  # the token it is at, and how many it has left
         self.waiting: deque[tuple[Line, int]] = deque()

@@ -4,12 +4,13 @@ import pytest
 
 from chairlift.cli.main import main
 from chairlift.core.policies.known import ADMISSIONS, POLICIES, PREFILLS
+from chairlift.core.routing.known import ROUTERS
 
 
 def test_every_rule_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policies"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name in (*POLICIES, *PREFILLS, *ADMISSIONS):
+    for name in (*POLICIES, *PREFILLS, *ADMISSIONS, *ROUTERS):
         (line,) = [line for line in lines if line.split()[:1] == [name]]
         assert len(line.split()) > 3
     assert any(line.endswith("(by=output, patience=64)") for line in lines)
@@ -22,6 +23,7 @@ def test_the_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "policy": list(POLICIES),
         "prefill": list(PREFILLS),
         "admission": list(ADMISSIONS),
+        "router": list(ROUTERS),
     }
     assert all(rule["summary"] for listed in rules.values() for rule in listed)
     delay = next(rule for rule in rules["prefill"] if rule["name"] == "delay")
