@@ -32,7 +32,7 @@ def engine_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, re
         loaded = load(shared, _end_as)
     if loaded.fingerprint is not None and not has_known_fingerprint(folder.fingerprint, loaded.fingerprint):
         os._exit(1)  # another is started
-    with process_setup.outliving_parent(folder), _ending_with_the_device():
+    with process_setup.outliving_parent(folder), _ending_with_the_device(loaded.num_ranks):
         note = StepNote(folder.steps(replica))
         process = assemble_served(model, loaded, folder.address(replica), folder.metrics, note, start, replica)
         process_setup.collect_seldom()
@@ -59,12 +59,13 @@ def _end_as(rank: Child) -> None:
 
 
 @contextlib.contextmanager
-def _ending_with_the_device() -> Iterator[None]:
+def _ending_with_the_device(num_ranks: int) -> Iterator[None]:
     """Exits without cleaning up, which may wait for the device for ever. If it was a rank's death, `_end_as` comes
     first."""
     try:
         yield
     except DeviceLost as error:
-        time.sleep(_MOMENT_S)
+        if num_ranks > 1:
+            time.sleep(_MOMENT_S)
         say(f"the engine ends, because nothing can be computed any more: {error}")
         os._exit(1)

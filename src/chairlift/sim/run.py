@@ -1,6 +1,6 @@
 """One simulated run from settings, a profile and a workload: its report, and its trace on request."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import Observer
+from chairlift.core.scheduling.scheduler import Scheduler
 from chairlift.sim.profile import Profile
 from chairlift.sim.replicas import ReplicaRun
 from chairlift.sim.setup import make_scheduler, rules_of
@@ -37,7 +38,8 @@ def run(
     if settings.replicas > 1:
         if trace is not None:
             raise InvalidConfig("trace: a file has the steps of one engine; leave --trace or --replicas out")
-        return _run_replicas(settings, profile, items, arrivals, seed, slo, watch)
+        schedulers = [make_scheduler(limits, rules) for _ in range(settings.replicas)]
+        return _run_replicas(settings, schedulers, profile, items, arrivals, seed, slo, watch)
     scheduler = make_scheduler(limits, rules)
     timeline = Timeline(scheduler.pool)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)
@@ -53,6 +55,7 @@ def run(
 
 def _run_replicas(
     settings: Settings,
+    schedulers: Sequence[Scheduler],
     profile: Profile,
     items: Iterable[Item],
     arrivals: Arrivals,
@@ -60,10 +63,7 @@ def _run_replicas(
     slo: Slo | None,
     watch: Callable[[float], None] | None,
 ) -> Report:
-    limits = profile.limits(settings)
-    rules = rules_of(settings, profile, limits)
-    schedulers = [make_scheduler(limits, rules) for _ in range(settings.replicas)]
     replicas = ReplicaRun(schedulers, make_router(settings.router), profile.cost, profile.depth, seed)
-    arriving = requests_of(arrivals.apply(items, seed), limits, seed)
+    arriving = requests_of(arrivals.apply(items, seed), schedulers[0].limits, seed)
     replicas.run(arriving, arrivals.concurrency, watch, profile.arrival_delay)
     return replicas.timeline.report(slo, tuple(replicas.routing.failures))

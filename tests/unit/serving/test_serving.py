@@ -117,7 +117,7 @@ def test_an_engine_that_has_lost_its_device_says_why_and_ends_at_once(
 ) -> None:
     ended: list[int] = []
     monkeypatch.setattr(engine.os, "_exit", ended.append)
-    with engine._ending_with_the_device():
+    with engine._ending_with_the_device(1):
         raise DeviceLost("CUDA error: an illegal memory access was encountered")
     assert ended == [1]
     assert "nothing can be computed any more: CUDA error: an illegal memory access" in capsys.readouterr().err

@@ -40,6 +40,6 @@ def span_hashes(tokens: Sequence[int], span: int, salt: str) -> list[bytes]:
     before, data, width = root_of(salt), packed(tokens), _TOKEN_BYTES * span
     hashes = []
     for start in range(0, len(data) - width, width):
-        before = blake2b(before + data[start : start + width], digest_size=_HASH_BYTES).digest()
+        before = hash_after(before, data[start : start + width])
         hashes.append(before)
     return hashes

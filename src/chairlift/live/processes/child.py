@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -101,6 +101,15 @@ class Child:
         """Frees the resources of a process that has ended."""
         self.pipe.close()
         self.process.close()
+
+
+def as_ready(children: Sequence[Child]) -> Iterator[tuple[int, Any]]:
+    """(place, report) of each when it is ready; the first that cannot start ends the wait, as `wait_ready` does."""
+    starting = {child.pipe: place for place, child in enumerate(children)}
+    while starting:
+        for pipe in wait(list(starting)):
+            place = starting.pop(pipe)  # type: ignore[call-overload]
+            yield place, children[place].wait_ready()
 
 
 @contextlib.contextmanager

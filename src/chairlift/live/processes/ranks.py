@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from chairlift.live.processes.child import Child, Main, ReportReady, on_parents_end
+from chairlift.live.processes.child import Child, Main, ReportReady, as_ready, on_parents_end
 
 OnDeath = Callable[[Child], None]
 
@@ -43,10 +43,8 @@ class RankProcesses:
     def ready(self, on_death: OnDeath) -> list[Connection]:
         """Waits until all are ready and hands over the pipes to them; raises `InvalidConfig` or `Died` with the line of
         the first that cannot start. From then on `on_death` is called, in a thread, when one dies."""
-        starting = {child.pipe: child for child in self._children}
-        while starting:
-            for pipe in wait(list(starting)):
-                starting.pop(pipe).wait_ready()  # type: ignore[call-overload]
+        for _ in as_ready(self._children):
+            pass
         pipes, self._pipes = self._pipes, []  # closed when whoever has them is gone
         threading.Thread(target=self._watch, args=(on_death,), name="ranks", daemon=True).start()
         return pipes

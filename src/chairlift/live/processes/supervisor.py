@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from chairlift.core.errors import ChairliftError
-from chairlift.live.processes.child import NO_ENGINE, STOP, Child, Died
+from chairlift.live.processes.child import NO_ENGINE, STOP, Child, Died, as_ready
 from chairlift.live.processes.heartbeat import Heartbeat
 
 MAX_DEATHS = 6  # in a row; after two the engine tries a token of its own, so no request can be the cause
@@ -115,13 +115,9 @@ class Supervisor:
 
     def _wait_ready(self) -> None:
         """Until all are ready; the first that cannot start ends the wait."""
-        starting = {child.pipe: child for child in self._children}
-        while starting:
-            for pipe in wait(list(starting)):
-                child = starting.pop(pipe)  # type: ignore[call-overload]
-                report, index = child.wait_ready(), self._children.index(child)
-                if index < self.num_engines:
-                    self._reports[index] = report
+        for index, report in as_ready(self._children):
+            if index < self.num_engines:
+                self._reports[index] = report
 
     def _stop(self, number: int, _frame: object) -> None:
         if self._is_ending:

@@ -17,6 +17,7 @@ from torch import Tensor
 from chairlift.core.limits import Limits
 from chairlift.core.ports import DeviceLost
 from chairlift.runner.ops import Batch
+from chairlift.runner.torch.runner import first_line
 
 _ARRAYS = ("tokens", "positions", "slots", "starts", "contexts", "tables")  # of a batch
 _WIDE = ("tokens", "positions", "slots")  # in 64 bits, the others in 32
@@ -100,8 +101,7 @@ def lost_on_error(others: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     try:
         yield
     except failures as error:
-        first = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise DeviceLost(f"a step failed on some ranks: {first}") from error
+        raise DeviceLost(f"a step failed on some ranks: {first_line(error)}") from error
 
 
 def received(pipe: Connection) -> Iterator[Order]:

@@ -26,6 +26,7 @@ from chairlift.runner.ranks.group import Group
 from chairlift.runner.ranks.orders import Begin, Compute, Head, Move, Order, batch_of, received
 from chairlift.runner.ranks.spread import spread
 from chairlift.runner.start.choices import Choices, choose, load_model
+from chairlift.runner.torch.runner import first_line
 
 _MOMENT_S = 0.5  # until the end of the first rank is known
 _log = logging.getLogger(__name__)
@@ -52,8 +53,7 @@ def rank_main(
         _carry_out_all(pipe, model, group, chosen, settings.exact)
     except (RuntimeError, MemoryError) as error:
         time.sleep(_MOMENT_S)  # if it was the first rank's end, this process is ended meanwhile
-        first = (str(error) or "out of memory").splitlines()[0]
-        _log.error("rank %d ends: %s", index, first)
+        _log.error("rank %d ends: %s", index, first_line(error))
         sys.exit(1)
 
 

@@ -126,7 +126,7 @@ def _per_sample(logits: Tensor, plan: StepPlan) -> Tensor:
 
 def failure(error: Exception) -> RunnerFailed:
     """A step's error as the engine knows it."""
-    return RunnerFull(_first_line(error)) if is_full(error) else RunnerFailed(_first_line(error))
+    return RunnerFull(first_line(error)) if is_full(error) else RunnerFailed(first_line(error))
 
 
 @contextmanager
@@ -135,8 +135,9 @@ def device_lost_on_error() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise DeviceLost(_first_line(error)) from error
+        raise DeviceLost(first_line(error)) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Of its message, or its name without one."""
     return (str(error) or type(error).__name__).strip().splitlines()[0]

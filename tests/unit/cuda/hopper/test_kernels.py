@@ -80,3 +80,11 @@ def test_the_cause_of_a_failed_compilation_is_told(
 
 def test_a_start_is_told_apart_by_what_decides_on_kernels_alone() -> None:
     assert repr(vars(CudaOps())) == repr(vars(CudaOps()))
+
+
+@pytest.mark.parametrize(("num_rows", "is_taken"), [(0, False), (1, True), (64, True), (65, False)])
+def test_a_product_without_rows_or_with_many_is_left_to_others(num_rows: int, is_taken: bool) -> None:
+    from chairlift.runner.cuda.hopper.few_rows import FewRows
+
+    x, matrix = (torch.zeros(count, 256, dtype=torch.bfloat16) for count in (num_rows, 8))
+    assert FewRows.takes(x, matrix) is is_taken

@@ -28,7 +28,7 @@ class FewRows:
 
     @staticmethod
     def takes(x: Tensor, matrix: Tensor) -> bool:
-        return len(x) <= MAX_ROWS and x.dtype is matrix.dtype in _DTYPES and matrix.shape[1] % _PART == 0
+        return 0 < len(x) <= MAX_ROWS and x.dtype is matrix.dtype in _DTYPES and matrix.shape[1] % _PART == 0
 
     def multiply(
         self, x: Tensor, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str = "",

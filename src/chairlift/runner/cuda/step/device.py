@@ -95,10 +95,14 @@ class DevicePart:
         prompt_scores: list[Scores] = []
         if key is None:
             tiling = self._keys.tiling_of(step.num_short, step.max_context)
-            hidden = self._forward.hidden(step.num_tokens, step.num_short, tiling, planned)
-            prompt_scores = score_prompts(step.prompt_targets(), hidden, self._model, self._measure)
             rows = self._forward.logit_rows(step.num_samples)
-            logits, tokens = self._forward.choose(hidden.index_select(0, rows))
+            if len(step.prompt_spans):  # their scores take all rows
+                hidden = self._forward.hidden(step.num_tokens, step.num_short, tiling, planned)
+                prompt_scores = score_prompts(step.prompt_targets(), hidden, self._model, self._measure)
+                hidden = hidden.index_select(0, rows)
+            else:
+                hidden = self._forward.hidden(step.num_tokens, step.num_short, tiling, planned, rows)
+            logits, tokens = self._forward.choose(hidden)
         else:
             logits, tokens = (self._graphs if uses_graphs else self._forward).run(key, planned)
         if on_logits is not None:
