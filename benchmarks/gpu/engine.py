@@ -66,9 +66,9 @@ class GpuEngine:
             num_blocks=_KV_BYTES // kv_bytes_per_block(config, BLOCK_SIZE, DTYPE),
             max_running=max_running, max_step_tokens=max_step_tokens,
         )  # fmt: skip
-        model = build_model(config, CudaOps(exact), DummyTensors(config, DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
-        kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE)
-        self.runner = CudaRunner(model, kv, DEVICE, self.limits, exact=exact)
+        self.model = build_model(config, CudaOps(exact), DummyTensors(config, DTYPE, DEVICE), DTYPE, DEVICE, MAX_LEN)
+        self.kv = KvCache(config, self.limits.num_blocks, BLOCK_SIZE, DTYPE, DEVICE)
+        self.runner = CudaRunner(self.model, self.kv, DEVICE, self.limits, exact=exact)
 
     def engine(
         self, policy: Policy, lengths: Lengths, runner: Runner | None = None, scheduler: MakeScheduler = plain_scheduler

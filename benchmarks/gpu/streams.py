@@ -14,13 +14,14 @@ import torch
 from engine import SHAPES, GpuEngine
 
 from chairlift.core.policies.fcfs import Fcfs
+from chairlift.core.ports import Runner
 
 _PROMPT = 128
 _WARM, _TIMED = 24, 128  # steps
 
 
-def step_ms(gpu: GpuEngine, num_streams: int) -> float:
-    engine = gpu.engine(Fcfs(), [(_PROMPT, _WARM + _TIMED + 16)] * num_streams)
+def step_ms(gpu: GpuEngine, num_streams: int, runner: Runner | None = None) -> float:
+    engine = gpu.engine(Fcfs(), [(_PROMPT, _WARM + _TIMED + 16)] * num_streams, runner)
     took = []
     for _ in range(_WARM + _TIMED):
         began = time.perf_counter()

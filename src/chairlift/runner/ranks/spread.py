@@ -54,7 +54,7 @@ class SideBySideWeight:
 def spread(decoder: Decoder, config: ModelConfig, group: Group) -> Decoder:
     """decoder: of the rank's part of `config`."""
     ranks = [Rank(index, group.rank.count) for index in range(group.rank.count)]
-    widths = [shard(config, rank).num_head_rows or 0 for rank in ranks]
+    widths = [shard(config, rank).num_head_rows or config.vocab_size for rank in ranks]
     layers = tuple(
         replace(layer, output=SummedWeight(layer.output, group), down=SummedWeight(layer.down, group))
         for layer in decoder.layers

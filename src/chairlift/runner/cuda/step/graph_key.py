@@ -17,11 +17,13 @@ from chairlift.runner.cuda.step.layout import QUERIES
 MAX_GRAPHS = 256  # kept at once
 _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
 # Where cuBLAS multiplies well, by measuring on an H200: 448 rows take a third longer than 456 there.
-_SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136, 152, 184, 200, 216, 256, 280, 320, 344, 384, 408, 456, 512)
-_MIDDLE = (568, 640, 768, 864, 1024)
-_LARGE = 128  # between further rungs
+# `benchmarks/gpu/rungs.py` measures it and finds these.
+_SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136, 152, 184, 200, 216, 256, 280, 312, 344, 376, 408, 456, 512)
+_MIDDLE = (568, 640, 696, 768, 824, 888, 1024)
+_LONG = (1144, 1208, 1336, 1528, 1656, 1784, 1976, 2048)
+_FURTHER = 128  # between further rungs
 LONG = _MIDDLE[-1]  # a longer step takes the device longer than the host needs to launch it kernel by kernel
-_WITH_TILES = frozenset((64, 104, 152, 200, 256, 280, 320, 384, 456, 512))  # of the small ones
+_WITH_TILES = frozenset((64, 104, 152, 200, 256, 280, 312, 376, 456, 512))  # of the small ones
 _FEWEST = 16  # rows of a step with tiles
 _MORE_SAMPLES = 16  # than rows: of prompts that end
 _MORE_TILES = 16  # than those of a single chunk with all tokens
@@ -32,7 +34,7 @@ _LONG_CONTEXTS = _CONTEXTS[1::2]  # in long steps
 def ladder(limits: Limits) -> tuple[int, ...]:
     """Numbers of tokens; the last is the first that holds the largest step that is captured."""
     most = max(limits.max_step_tokens, limits.max_running)
-    rungs = (*_SMALL, *_MIDDLE, *range(_MIDDLE[-1] + _LARGE, most + _LARGE, _LARGE))
+    rungs = (*_SMALL, *_MIDDLE, *_LONG, *range(_LONG[-1] + _FURTHER, most + _FURTHER, _FURTHER))
     return rungs[: next(index for index, rung in enumerate(rungs) if rung >= most) + 1]
 
 
