@@ -37,9 +37,9 @@ def test_any_number_of_decodes_is_prepared() -> None:
 
 def test_a_step_is_padded_to_the_next_rung_and_not_beyond_the_last() -> None:
     keys = make_keys(6, 100, max_step_tokens=2000)
-    found = [keys.of(count, 1, 1, 0, 1) for count in (1, 3, 17, 512, 513, 1025, 2000, 2049)]
-    assert [key and key.num_tokens for key in found] == [1, 4, 24, 512, 568, 1144, 2048, None]
-    assert keys.max_tokens == 2048
+    found = [keys.of(count, 1, 1, 0, 1) for count in (1, 3, 17, 512, 513, 1025, 1990, 2001)]
+    assert [key and key.num_tokens for key in found] == [1, 4, 24, 512, 568, 1144, 2000, None]
+    assert keys.max_tokens == 2000
 
 
 def test_with_tiles_it_is_padded_to_fewer_rungs_and_the_last() -> None:
@@ -122,5 +122,5 @@ def test_rungs_rise_and_end_with_the_first_that_holds_all_tokens() -> None:
 
 
 def test_the_largest_step_is_captured_too() -> None:
-    assert ladder(make_limits(1, 100, 5000))[-1] == 5120
+    assert ladder(make_limits(1, 100, 5001))[-1] == 5008
     assert ladder(make_limits(3000, 100, 3000))[-1] == 3072

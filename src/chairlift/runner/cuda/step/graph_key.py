@@ -19,9 +19,9 @@ _LIKELY_CONTEXT = 4096  # longer ones are captured when they come
 # Where cuBLAS multiplies well, by measuring on an H200: 448 rows take a third longer than 456 there.
 # `benchmarks/gpu/rungs.py` measures it and finds these.
 _SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 104, 136, 152, 184, 200, 216, 256, 280, 312, 344, 376, 408, 456, 512)
-_MIDDLE = (568, 640, 696, 768, 824, 888, 1024)
-_LONG = (1144, 1208, 1336, 1528, 1656, 1784, 1976, 2048)
-_FURTHER = 128  # between further rungs
+_MIDDLE = (568, 632, 696, 760, 824, 888, 1024)
+_LARGE = 128  # between further rungs
+_FEWER = 8  # than multiples of that, for which cuBLAS often chooses worse
 LONG = _MIDDLE[-1]  # a longer step takes the device longer than the host needs to launch it kernel by kernel
 _WITH_TILES = frozenset((64, 104, 152, 200, 256, 280, 312, 376, 456, 512))  # of the small ones
 _FEWEST = 16  # rows of a step with tiles
@@ -32,9 +32,12 @@ _LONG_CONTEXTS = _CONTEXTS[1::2]  # in long steps
 
 
 def ladder(limits: Limits) -> tuple[int, ...]:
-    """Numbers of tokens; the last is the first that holds the largest step that is captured."""
+    """Numbers of tokens; the last holds the largest step that is captured."""
     most = max(limits.max_step_tokens, limits.max_running)
-    rungs = (*_SMALL, *_MIDDLE, *_LONG, *range(_LONG[-1] + _FURTHER, most + _FURTHER, _FURTHER))
+    if most > _MIDDLE[-1]:
+        first = _MIDDLE[-1] + _LARGE - _FEWER
+        return (*_SMALL, *_MIDDLE, *range(first, most, _LARGE), -(-most // _FEWER) * _FEWER)
+    rungs = _SMALL + _MIDDLE
     return rungs[: next(index for index, rung in enumerate(rungs) if rung >= most) + 1]
 
 
