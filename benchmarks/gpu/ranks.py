@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/ranks.py [--shape llama3-8b] [--streams 1,16,64] [--repeats 2]
 
-The rank encodes each step's order and writes it to a process that reads and forgets it, and sums over NCCL with nobody.
+The rank encodes each step's order and writes it to a process that reads and forgets it, and has nobody to sum with.
 One line of JSON for each number of streams.
 """
 

@@ -64,6 +64,12 @@ def measure_footprint(
     return Footprint(activations, shared * has_graph + num_graphs * each, num_tokens, num_graphs)
 
 
+def take_memory(runner: Runner, limits: Limits) -> None:
+    """Before any other step: torch cuts tensors from pieces of memory and never joins two, so the steps to come fit in
+    what was measured only if the largest was first."""
+    _can_run(runner, largest_step(replace(limits, num_blocks=1), largest_count(limits)))
+
+
 def num_fitting(room: int, graph_bytes: int) -> int:
     """Captured steps that take no more than their part of the room."""
     return min(MAX_GRAPHS, max(0, room) // _GRAPHS_PART // max(1, graph_bytes))

@@ -30,6 +30,8 @@ class Group:
 
     def sum(self, x: Tensor) -> Tensor:
         """Of all ranks' [T, E]; may overwrite x."""
+        if self.rank.count == 1:
+            return x
         if not self._in_order:
             self._ranks.allreduce([x]).wait()
             return x
@@ -40,6 +42,8 @@ class Group:
 
     def side_by_side(self, x: Tensor, widths: list[int]) -> Tensor:
         """[T, widths[rank]] of all ranks -> [T, sum of widths]"""
+        if self.rank.count == 1:
+            return x
         widest = max(widths)
         padded = x if x.shape[1] == widest else torch.nn.functional.pad(x, (0, widest - x.shape[1]))
         return torch.cat([part[:, :width] for part, width in zip(self._all(padded), widths, strict=True)], dim=1)

@@ -27,6 +27,7 @@ from chairlift.runner.machine import hardware
 from chairlift.runner.memory.budget import Budget
 from chairlift.runner.memory.gpu import SHARE, GpuMemory
 from chairlift.runner.memory.malloc import return_freed_memory
+from chairlift.runner.memory.measure import take_memory
 from chairlift.runner.memory.sizing import lowered, num_host_blocks, with_pool
 from chairlift.runner.ranks.first import Crew, Ranks
 from chairlift.runner.sampling.matchers import Matchers
@@ -105,6 +106,8 @@ def load_runner(settings: Settings, source: Source, config: ModelConfig, crew: C
             _log.warning(line)
         num_host = num_host_blocks(settings, limits, rank.count * block_bytes)
         runner = make(limits, num_host, max_graphs)
+        if gpu is not None:
+            take_memory(runner, limits)
         warm_up(runner, limits, has_shapes=kernels not in ("native", "mindspore"))
         assert isinstance(runner, ShowsLogits)
         own_fingerprint = fingerprint(runner, limits, rank.count) if settings.exact else None

@@ -19,6 +19,7 @@ from chairlift.runner.cuda.kernels import capped
 
 _FEWEST = 16  # rows that tensor cores take
 _SMALL = 32  # keys of a tile
+JOINED = tl.constexpr(16)  # stretches at a time: one by one, each would be waited for
 
 
 def group(heads: int, kv_heads: int) -> int:
@@ -155,13 +156,17 @@ def combine_kernel(
     top = float("-inf")
     total = 0.0
     summed = tl.zeros([DIM], dtype=tl.float32)
-    for split in range(first, position // SPLIT + 1):
-        place = (row * HEADS + head) * num_splits + split
-        own = tl.load(stats + place * 2)
-        largest = tl.maximum(top, own)
+    last = position // SPLIT
+    for low in range(first // JOINED * JOINED, last + 1, JOINED):
+        splits = low + tl.arange(0, JOINED)
+        is_there = (splits >= first) & (splits <= last)
+        place = (row * HEADS + head) * num_splits + splits
+        own = tl.load(stats + place * 2, mask=is_there, other=float("-inf"))
+        largest = tl.maximum(top, tl.max(own, axis=0))
         shrink = tl.exp(top - largest)
         grow = tl.exp(own - largest)
-        total = total * shrink + tl.load(stats + place * 2 + 1) * grow
-        summed = summed * shrink + tl.load(partials + place * DIM + dims) * grow
+        total = total * shrink + tl.sum(tl.load(stats + place * 2 + 1, mask=is_there, other=0.0) * grow, axis=0)
+        parts = tl.load(partials + place[:, None] * DIM + dims[None, :], mask=is_there[:, None], other=0.0)
+        summed = summed * shrink + tl.sum(parts * grow[:, None], axis=0)
         top = largest
     tl.store(out + (row * HEADS + head) * DIM + dims, (summed / total).to(out.dtype.element_ty))

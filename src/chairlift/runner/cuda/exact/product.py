@@ -126,9 +126,11 @@ class ExactWeight:
 
 
 def padded(num_rows: int) -> int:
-    """A number of rows that is tried: not too many are."""
-    step = 1 if num_rows <= _FEW else 8 if num_rows <= 640 else 32 if num_rows <= 1024 else 64
-    return -(-num_rows // step) * step
+    """A number of rows that is tried: not too many are, all rungs of captured steps among them."""
+    if num_rows <= _FEW or num_rows % 1024 == 0:
+        return num_rows
+    step, fewer = (8, 0) if num_rows <= 512 else (64, 8)
+    return -(-(num_rows + fewer) // step) * step - fewer
 
 
 def find(matrix: Tensor, dtype: torch.dtype, num_rows: int, hopper: Hopper) -> Multiply:
