@@ -7,7 +7,14 @@ import triton
 from torch import Tensor
 
 from chairlift.config.model import AttentionSpec
-from chairlift.runner.cuda.attention.paged import combine_kernel, group, num_stages, partial_kernel, single_kernel
+from chairlift.runner.cuda.attention.paged import (
+    combine_kernel,
+    fitting,
+    group,
+    num_stages,
+    partial_kernel,
+    single_kernel,
+)
 from chairlift.runner.cuda.attention.prefill import prefill_kernel
 from chairlift.runner.cuda.dependent_launch import dependent
 from chairlift.runner.cuda.exact import attention as exact_attention
@@ -193,6 +200,7 @@ class CudaOps:
         positions = batch.short_positions
         num_rows = len(positions)
         split, splits, tile, warps = batch.tiling
+        tile = fitting(tile, head_dim, keys.element_size())
         is_dependent = len(q) <= _FEW
         partials, stats = parts(num_rows, heads, splits, q) if splits > 1 else (out, out)
         inputs = (

@@ -26,6 +26,11 @@ def test_few_rows_are_split_finer_than_many() -> None:
     assert split(256, 512) < split(512, 512) < split(512, 8192)
 
 
+def test_long_contexts_of_few_rows_are_not_cut_into_hundreds() -> None:
+    assert all(choose_tiling(rows, 16384, has_groups=True).num_splits <= 16 for rows in (2, 4, 12, 16, 64))
+    assert choose_tiling(4, 512, has_groups=True).num_splits == 8
+
+
 def split(num_rows: int, max_context: int) -> int:
     return choose_tiling(num_rows, max_context, has_groups=False).split
 

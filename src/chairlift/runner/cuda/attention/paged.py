@@ -16,15 +16,23 @@ import triton.language as tl
 from chairlift.runner.cuda.attention.pages import first_key
 from chairlift.runner.cuda.dependent_launch import launch_dependents, wait_for_previous
 from chairlift.runner.cuda.kernels import capped
+from chairlift.runner.cuda.target import shared_memory
 
 _FEWEST = 16  # rows that tensor cores take
-_SMALL = 32  # keys of a tile
+_SMALL, _MIDDLE = 32, 64  # keys of a tile
 JOINED = tl.constexpr(16)  # stretches at a time: one by one, each would be waited for
 
 
 def group(heads: int, kv_heads: int) -> int:
     """GROUP of the kernels: query heads of a kv head, rounded up to what tensor cores take."""
     return max(_FEWEST, triton.next_power_of_2(heads // kv_heads))
+
+
+def fitting(tile: int, head_dim: int, itemsize: int) -> int:
+    """Keys of a tile: as many, or fewer where shared memory does not hold all that is on its way."""
+    while tile > _MIDDLE and 2 * num_stages(tile) * tile * head_dim * itemsize > shared_memory():
+        tile //= 2
+    return tile
 
 
 def num_stages(tile: int) -> int:

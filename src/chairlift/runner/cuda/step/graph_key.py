@@ -25,6 +25,7 @@ _FEWER = 8  # than multiples of that, for which cuBLAS often chooses worse
 LONG = _MIDDLE[-1]  # a longer step takes the device longer than the host needs to launch it kernel by kernel
 _WITH_TILES = frozenset((64, 104, 152, 200, 256, 280, 312, 376, 456, 512))  # of the small ones
 _FEWEST = 16  # rows of a step with tiles
+_BY_LIBRARY = 104  # rows that no kernel of ours multiplies
 _MORE_SAMPLES = 16  # than rows: of prompts that end
 _MORE_TILES = 16  # than those of a single chunk with all tokens
 _CONTEXTS = tuple(4**power for power in range(5, 16))  # of rows beside tiles
@@ -74,6 +75,9 @@ class GraphKeys:
         self.max_samples = max_samples(limits)
         # Captured first, its memory holds all others.
         self.largest = self._mixed(self.max_tokens, limits.max_running, self._longest)
+        self.small = self._mixed(
+            next(rung for rung in self._with_tiles if rung >= min(_BY_LIBRARY, self.max_tokens)), 1, 1
+        )
         self.likely = list(dict.fromkeys((*self._decodes(limits.max_running), *self._prompts())))
 
     def tiling_of(self, num_rows: int, max_context: int) -> Tiling:

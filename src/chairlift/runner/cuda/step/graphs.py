@@ -85,13 +85,14 @@ class Graphs:
         side = self._side = self._side or torch.cuda.Stream()
         try:
             # Around the capture too: where that cannot be ended, torch would stay on its stream.
-            with self._memory.padding(key), _beside(stream, side):
+            with _beside(stream, side):
                 if not self._captured:
-                    self._forward.run(key, planned)  # what is made on first use of a stream cannot be captured
-                graph = torch.cuda.CUDAGraph()
-                with _capturing(graph, self._pool):
-                    logits, tokens = self._forward.run(key, planned)
-                    self._logits[: key.num_samples].copy_(logits)
+                    self._begin(key, planned)
+                with self._memory.padding(key):
+                    graph = torch.cuda.CUDAGraph()
+                    with _capturing(graph, self._pool):
+                        logits, tokens = self._forward.run(key, planned)
+                        self._logits[: key.num_samples].copy_(logits)
             self._pool = self._pool or graph.pool()
             self._captured[key] = (graph, self._logits[: key.num_samples], tokens)
             if len(self._captured) > self._max_graphs:
@@ -101,6 +102,13 @@ class Graphs:
                 self._can_capture = False
                 _log.warning("no more steps are captured: %s", failure(error))
             self._tried.add(key)
+
+    def _begin(self, key: GraphKey, planned: FlashPlan | None) -> None:
+        """What is made on first use of a stream cannot be captured. A small step will do, where there is no plan for
+        another: torch keeps its memory for that stream."""
+        key = self._keys.small if planned is None else key
+        with self._memory.padding(key):
+            self._forward.run(key, planned)
 
 
 @contextmanager
