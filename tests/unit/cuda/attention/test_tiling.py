@@ -1,5 +1,6 @@
 import pytest
 
+from chairlift.runner.cuda.attention import paged
 from chairlift.runner.cuda.attention.tiling import choose_tiling
 
 
@@ -52,3 +53,10 @@ def test_exact_long_contexts_of_some_rows_are_split_where_few_programs_would_wal
         == choose_tiling(40, 4096, False, exact=True).num_splits
         == 1
     )
+
+
+def test_a_tile_of_keys_is_halved_where_shared_memory_does_not_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paged, "shared_memory", lambda: 227 << 10)
+    assert [paged.fitting(128, *each) for each in ((128, 2), (64, 4), (256, 2), (128, 4))] == [128, 128, 64, 64]
+    monkeypatch.setattr(paged, "shared_memory", lambda: 99 << 10)
+    assert [paged.fitting(tile, 128, 2) for tile in (8, 32, 64, 128)] == [8, 32, 64, 64]
