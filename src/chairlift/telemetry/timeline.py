@@ -13,6 +13,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.pool import BlockPool
+from chairlift.core.scheduling.steady import Skipped
 from chairlift.telemetry import report
 from chairlift.telemetry.report import Latencies, Level, Report, Slo, Spread, UserShare
 
@@ -99,6 +100,24 @@ class Timeline:
         if num_saved > self._max_saved:
             self._max_saved = num_saved
 
+    def skipped(self, steps: Skipped) -> None:
+        """Steps of decodes alone; the last tokens of requests that ended in them come as events."""
+        count, num_blocks = len(steps.times), steps.num_held + len(steps.taken)
+        self._num_steps += count
+        self._num_decode_steps += count
+        self._sum_blocks += count * num_blocks - sum(steps.taken)
+        self._sum_saved += count * steps.num_shared
+        self._max_blocks = max(self._max_blocks, num_blocks)
+        self._max_saved = max(self._max_saved, steps.num_shared)
+        first, last = steps.times[0], steps.times[-1]
+        self._ended = max(self._ended, last)
+        for request in steps.requests:
+            if (live := self._live.get(request)) is not None:
+                self._tokens(live, count, first, last)
+        for request in steps.ended if count > 1 else ():
+            if (live := self._live.get(request)) is not None:
+                self._tokens(live, count - 1, first, steps.times[-2])
+
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
             self.add(event)
@@ -115,15 +134,18 @@ class Timeline:
         self._ended = max(self._ended, event.at)  # replicas tell in turns
 
     def _token(self, live: _Live, event: Token) -> None:
-        live.num_tokens += 1
-        if live.num_tokens == 1:
-            live.first = event.at
-        live.last = event.at
-        live.user.output_tokens += 1
-        if self._num_waiting_users > 1 and live.user.num_waiting:
-            live.user.competing_tokens += 1
+        self._tokens(live, 1, event.at, event.at)
         if event.finish is not None:
             self._finish(event.request, live)
+
+    def _tokens(self, live: _Live, count: int, first: float, last: float) -> None:
+        if not live.num_tokens:
+            live.first = first
+        live.num_tokens += count
+        live.last = last
+        live.user.output_tokens += count
+        if self._num_waiting_users > 1 and live.user.num_waiting:
+            live.user.competing_tokens += count
 
     def _change(self, live: _Live | None, event: Event) -> None:
         if isinstance(event, Preempted):  # also of a search's silent members
