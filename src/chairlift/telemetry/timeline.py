@@ -63,7 +63,7 @@ class Timeline:
         self._started = math.inf
         self._ended = -math.inf
         self._num_steps = self._num_decode_steps = self._num_requests = 0
-        self._num_failed = self._num_aborted = 0
+        self._num_failed = self._num_aborted = self._num_moved = 0
         self._num_preempted = self._num_swapped = self._num_cached = 0
         self._rule_failures: list[str] = []
 
@@ -77,6 +77,12 @@ class Timeline:
         self._started = min(self._started, now)
         for request in heard:
             self._live[request.id] = live = _Live(user, now)
+            self._set_waiting(live, True, now)
+
+    def moved(self, request: RequestId, now: float) -> None:
+        """A request waits again, in another engine."""
+        self._num_moved += 1
+        if (live := self._live.get(request)) is not None:
             self._set_waiting(live, True, now)
 
     def aborted(self, *_: object, **__: object) -> None:
@@ -205,9 +211,11 @@ class Timeline:
         ended = math.fsum(user.e2e_s for user in self._users.values())
         return ended + math.fsum(now - live.queued for live in self._live.values())
 
-    def report(self, slo: Slo | None = None, rule_failures: tuple[str, ...] = ()) -> Report:
+    def report(
+        self, slo: Slo | None = None, rule_failures: tuple[str, ...] = (), replica_s: float | None = None
+    ) -> Report:
         """The figures so far; open requests count as requests, with their tokens so far. `rule_failures`: of rules
-        outside the engines."""
+        outside the engines; `replica_s`: seconds of all replicas."""
         done, total_s = self._done, max(0.0, self._ended - self._started)
         users = {name: user.share() for name, user in self._users.items()}
         good = None if slo is None else done.num_good(slo)
@@ -231,6 +239,8 @@ class Timeline:
             queue_s=Spread.of(done.queue_s),
             preemptions=self._num_preempted,
             swaps=self._num_swapped,
+            moves=self._num_moved,
+            replica_s=replica_s,
             cache_hit_tokens=self._num_cached,
             blocks=Level(self._sum_blocks / max(self._num_steps, 1), self._max_blocks),
             blocks_saved=Level(self._sum_saved / max(self._num_steps, 1), self._max_saved),
