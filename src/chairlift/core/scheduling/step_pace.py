@@ -29,7 +29,8 @@ class StepPace:
         """Steps without prompt tokens ended at these times, the first begun at `begin`: `learn` for each of them."""
         count, tokens, mean, spread, shared = self._count, self._tokens, self._seconds, self._spread, self._shared
         for end in times:
-            count = min(count + 1, _MEMORY)
+            if count < _MEMORY:
+                count += 1
             part = 1.0 / count
             more, longer = 0 - tokens, end - begin - mean
             tokens += part * more
