@@ -2,8 +2,8 @@
 
     python benchmarks/simulation/fleet.py [--replicas 1000] [--minutes 10] [--rate 1.5] [--router prefix] [--stepped]
 
-Each replica gets `rate` requests a second on average, Poisson. A prompt is a document of 4,096 tokens, one of 2,000, and
-1,000 to 7,000 tokens of its own; answers are of 100 to 900 tokens. Prompts are drawn from 256 token ids, as ids do not
+Each replica gets `rate` requests a second on average, Poisson. A prompt is a document of 4,096 tokens, one of 2,000,
+and 1,000 to 7,000 tokens of its own; answers are of 100 to 900 tokens. Prompts are drawn from 256 token ids: ids do not
 change how long a step takes. The profile is h200-llama2-7b with the keys and values of a model of 8B parameters with
 grouped heads: a quarter of the bytes. `--stepped` makes every step by itself, for comparison.
 """

@@ -53,7 +53,7 @@ class ReplicaRun:
         self._has_news = router.needs_hashes
         self.routing = Routing(router, num_slots, self._span, seed)
         self.replicas: list[Replica | None] = [None] * num_slots
-        self._live = [0] * num_slots  # requests, as last told
+        self.num_open = [0] * num_slots  # requests by replica, as last told
         self._num_live = 0  # all of these
         self._wakes: list[tuple[float, int]] = []  # (moment, replica); outdated where the replica acts at another
         self._held: deque[tuple[Request, float, bool]] = deque()  # with arrival, and whether it is new
@@ -163,15 +163,15 @@ class ReplicaRun:
         assert replica is not None
         before = replica.wake_at
         replica.take(request, arrival, now)
-        self._live[index] += 1
+        self.num_open[index] += 1
         self._num_live += 1
         if replica.wake_at != before:
             self._push(index, replica)
 
     def _tell(self, index: int, replica: Replica) -> None:
         num_live = replica.num_live
-        self._num_live += num_live - self._live[index]
-        self._live[index] = num_live
+        self._num_live += num_live - self.num_open[index]
+        self.num_open[index] = num_live
         num_running = len(replica.engine.scheduler.running)
         self.routing.tell(index, replica.observer.queued.amount, num_running, replica.num_taken)
         if replica.news is not None and (changes := replica.news.take()) is not None:
@@ -256,8 +256,8 @@ class ReplicaRun:
         for request in replica.leave():
             heapq.heappush(self._moving, (moment, request.id, request))
         replica.wake_at = NEVER
-        self._num_live -= self._live[index]
-        self._live[index] = 0
+        self._num_live -= self.num_open[index]
+        self.num_open[index] = 0
 
     def _scale(self, now: float) -> None:
         assert self._autoscale is not None
