@@ -157,9 +157,7 @@ class Report:
         if self.moves:
             yield line("moves", f"{self.moves} of requests to another replica")
         if self.replica_s is not None:
-            yield line(
-                "replicas", f"{self.replica_s / 3600.0:.2f} hours of them, {self._num_replicas():.1f} on average"
-            )
+            yield line("replicas", f"{self._num_replicas():.1f} on average, {self.replica_s:.0f} s of all together")
         yield line("blocks", f"{_level(self.blocks)} in use; sharing saved {_level(self.blocks_saved)}")
         if self.slo is not None:
             yield line("goodput", f"{self.goodput_per_s:.2f} requests/s: {self.good} within {self.slo}")
