@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.inputs.flags import add_option_flags, parsed, warn, warned_settings
-from chairlift.config.options.values import num_bytes
+from chairlift.cli.inputs.workload import add_request_flags, items_from, profile_from
+from chairlift.config.options.values import num_bytes, whole
 from chairlift.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -31,7 +33,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--device-memory", metavar="SIZE", help="memory of the device, such as 80GB; of a CPU what is free"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    add_option_flags(parser, "model", "engine")
+    fleet = parser.add_argument_group("how many replicas a workload needs")
+    fleet.add_argument(
+        "--fleet", action="store_true", help="find the fewest replicas that meet --slo for --workload, by simulation"
+    )
+    fleet.add_argument("--profile", metavar="FILE", help="profile: a file or a built-in name (default: h200-llama2-7b)")
+    fleet.add_argument("--slo", metavar="LIMITS", help="limits to meet, as in ttft_p99=500ms,tpot_p50=30ms")
+    fleet.add_argument(
+        "--max-replicas", default="64", metavar="N", help="replicas to try at most (default: %(default)s)"
+    )
+    add_request_flags(parser)
+    add_option_flags(parser, "model", "engine", "replicas", without=("tokenizer", "replicas"))
 
 
 def _device_bytes(value: object) -> int:
@@ -42,6 +54,10 @@ def _device_bytes(value: object) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.fleet:
+        return _run_fleet(options)
+    if options.workload is not None or options.slo is not None:
+        raise InvalidConfig("--workload and --slo are for plan --fleet: how many replicas a workload needs")
     from chairlift.runner.machine.devices import NAMES, find_device
     from chairlift.runner.memory.forecast import forecast
 
@@ -57,6 +73,26 @@ def run(options: argparse.Namespace) -> int:
     warn(config.warnings)
     found = forecast(settings, source, config, find_device(named or settings.device, memory))
     print(json.dumps(_facts(source.name, found)) if options.json else _table(source.name, found))
+    return 0
+
+
+def _run_fleet(options: argparse.Namespace) -> int:
+    settings = warned_settings(options)
+    from chairlift.tune.fleet import FleetWork, fleet_json, fleet_size, fleet_table
+    from chairlift.tune.targets import Targets
+
+    if options.which is not None:
+        raise InvalidConfig(
+            f"--fleet is planned by --profile, which has the model's step times; leave {options.which} out"
+        )
+    if options.slo is None:
+        raise InvalidConfig("--slo is missing: what the fleet has to meet, as in ttft_p99=500ms")
+    most = parsed(options, "max_replicas", whole(1, 1024))
+    profile, targets = profile_from(options), Targets.parse(options.slo)
+    items = tuple(items_from(options))
+    work = FleetWork(settings, profile, items, options.arrivals, targets, parsed(options, "seed", whole(0)))
+    found = fleet_size(work, most, lambda text: print(text, file=sys.stderr))
+    print(json.dumps(fleet_json(work, found)) if options.json else "\n".join(fleet_table(work, found)))
     return 0
 
 

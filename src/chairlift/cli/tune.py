@@ -61,7 +61,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="folder for tuned.yaml, tune.html, tune.md, tune.svg and tune.json (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the JSON of tune.json instead of a summary")
-    add_option_flags(parser, "engine", "model", without=("tokenizer",))
+    add_option_flags(parser, "engine", "replicas", "model", without=("tokenizer",))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -115,6 +115,8 @@ def _profiles(
 
     let_threads_sleep()
     unverified = "--no-verify was given" * options.no_verify
+    if settings.replicas > 1:
+        unverified = unverified or "real runs are of one engine, and --replicas was given"
     if options.profile is None:
         model = warned_model(settings)
         return _calibrated(model, has_threads, seconds), model, unverified

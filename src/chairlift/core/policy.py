@@ -12,7 +12,7 @@ Rules never touch blocks, and know no clock: time comes in as `now`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from chairlift.core.ids import RequestId
 from chairlift.core.request import Request
@@ -72,6 +72,10 @@ class CacheView(Protocol):
 
 
 class Policy(ABC):
+    # Whether `decoded`, where it is overridden, counts calls and looks at `request` alone: then the simulator may tell
+    # of several steps when the last is done.
+    skips_steady: ClassVar[bool] = False
+
     @abstractmethod
     def push(self, view: RequestView, now: float) -> None:
         """A request begins to wait, at `now`: on arrival; again after `yielding` named it; or as the next sample of a
@@ -138,6 +142,10 @@ class Allowance(NamedTuple):
 
 
 class Prefill(ABC):
+    # Whether, while all requests decode and none waits, it lets them and remembers nothing: then the simulator need not
+    # ask it in each step.
+    skips_steady: ClassVar[bool] = False
+
     @abstractmethod
     def allow(self, step: StepView) -> Allowance:
         """Asked again within a step that preempts. Ignored if it would leave the engine with nothing in flight."""

@@ -107,6 +107,12 @@ class CostModel:
         )
         return max(seconds, self.launch_s) if shape.prompt_pairs else seconds
 
+    def decode_rates(self, num_decodes: int) -> tuple[float, float]:
+        """Seconds of a step of plain decodes whatever their context, and for each token of it: `seconds` in two parts,
+        which add up to the same number."""
+        fixed_s = self.step_s + self.linear_s(num_decodes) + self.sample_s * num_decodes + self.chunk_s * num_decodes
+        return fixed_s, self.kv_token_s
+
     def linear_s(self, num_rows: int) -> float:
         return seconds_at(self.linear, padded(num_rows, self.rungs))
 

@@ -4,12 +4,14 @@ Always: a request enters before a step is planned and counts from its arrival, e
 only live requests.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from chairlift.core.engine import Engine
 from chairlift.core.ports import Clock
 from chairlift.core.request import Request
+from chairlift.sim.skip_ahead import SkipAhead
 
 Arriving = Iterable[tuple[float, Request]]  # in order of arrival
 Delay = Callable[[Request], float]  # seconds
@@ -32,13 +34,19 @@ def drive(
     concurrency: int = 0,
     watch: Callable[[float], None] | None = None,
     delay: Delay = at_once,
+    ahead: SkipAhead | None = None,
 ) -> None:
-    """`watch` gets the time after each step. `concurrency`: 0, or a closed loop of so many live requests, whatever the
-    arrivals. `delay`: between an arrival and when the engine sees it, in an open loop."""
+    """`watch` gets the time after each step, or after many at once. `concurrency`: 0, or a closed loop of so many live
+    requests, whatever the arrivals. `delay`: between an arrival and when the engine sees it, in an open loop. `ahead`:
+    does many steps at once where it can."""
     feed = _Feed(engine, clock, arriving, concurrency, delay)
     while feed.has_more or engine.has_work:
         feed.add_arrived()
-        if engine.has_work:
+        if ahead is not None and ahead.find(feed.next_at):
+            ahead.catch_up(math.inf)
+            if watch is not None:
+                watch(clock.now())
+        elif engine.has_work:
             engine.begin()
             while clock.now() < engine.plan_at:
                 clock.advance_to(min(engine.plan_at, feed.next_at))

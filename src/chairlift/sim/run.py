@@ -1,16 +1,17 @@
 """One simulated run from settings, a profile and a workload: its report, and its trace on request."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.ports import Observer
-from chairlift.core.scheduling.scheduler import Scheduler
+from chairlift.sim.fleet.changes import NO_CHANGES, Changes, check
+from chairlift.sim.fleet.run import ReplicaRun
 from chairlift.sim.profile import Profile
-from chairlift.sim.replicas import ReplicaRun
 from chairlift.sim.setup import make_scheduler, rules_of
 from chairlift.sim.simulate import simulate
 from chairlift.telemetry.observers import Observers
@@ -31,15 +32,22 @@ def run(
     slo: Slo | None = None,
     trace: Path | None = None,
     watch: Callable[[float], None] | None = None,
+    changes: Changes | None = None,
 ) -> Report:
-    """`items` are read once, as they arrive; `watch` gets the simulated time after each step."""
+    """`items` are read once, as they arrive; `watch` gets the simulated time after each step, or after many at once.
+    `changes`: what happens to replicas meanwhile."""
     limits = profile.limits(settings)
     rules = rules_of(settings, profile, limits)
-    if settings.replicas > 1:
+    if settings.replicas > 1 or changes is not None:
         if trace is not None:
             raise InvalidConfig("trace: a file has the steps of one engine; leave --trace or --replicas out")
-        schedulers = [make_scheduler(limits, rules) for _ in range(settings.replicas)]
-        return _run_replicas(settings, schedulers, profile, items, arrivals, seed, slo, watch)
+        changes = changes or NO_CHANGES
+        check(changes, settings.replicas)
+        router, make = make_router(settings.router), partial(make_scheduler, limits, rules)
+        fleet = ReplicaRun(make, settings.replicas, router, profile.cost, profile.depth, seed, changes)
+        arriving = requests_of(arrivals.apply(items, seed), limits, seed)
+        fleet.run(arriving, arrivals.concurrency, watch, profile.arrival_delay)
+        return fleet.timeline.report(slo, tuple(fleet.routing.failures), fleet.replica_s)
     scheduler = make_scheduler(limits, rules)
     timeline = Timeline(scheduler.pool)
     arriving = requests_of(arrivals.apply(items, seed), limits, seed)
@@ -51,19 +59,3 @@ def run(
         concurrency, delay = arrivals.concurrency, profile.arrival_delay
         simulate(arriving, scheduler, profile.cost, observer, concurrency, profile.depth, watch, delay=delay)
     return timeline.report(slo)
-
-
-def _run_replicas(
-    settings: Settings,
-    schedulers: Sequence[Scheduler],
-    profile: Profile,
-    items: Iterable[Item],
-    arrivals: Arrivals,
-    seed: int,
-    slo: Slo | None,
-    watch: Callable[[float], None] | None,
-) -> Report:
-    replicas = ReplicaRun(schedulers, make_router(settings.router), profile.cost, profile.depth, seed)
-    arriving = requests_of(arrivals.apply(items, seed), schedulers[0].limits, seed)
-    replicas.run(arriving, arrivals.concurrency, watch, profile.arrival_delay)
-    return replicas.timeline.report(slo, tuple(replicas.routing.failures))

@@ -10,6 +10,7 @@ from chairlift.sim.cost import CostModel
 from chairlift.sim.drafts import SimDrafts
 from chairlift.sim.drive import Arriving, Delay, at_once, drive
 from chairlift.sim.runner import SimRunner
+from chairlift.sim.skip_ahead import SkipAhead, SkippedObserver
 
 
 def simulate(
@@ -23,8 +24,11 @@ def simulate(
     drafts: SimDrafts | None = None,
     delay: Delay = at_once,
 ) -> None:
-    """Runs until every request has ended. `drafts`: the scheduler's drafter, if any. `delay`: between a request's
-    arrival and when the scheduler sees it."""
+    """Runs until every request has ended. An observer with a method `skipped` is told of many steps at once where that
+    is the same; any other of each step. `drafts`: the scheduler's drafter, if any. `delay`: between a request's arrival
+    and when the scheduler sees it."""
     clock = VirtualClock()
     runner = SimRunner(cost, scheduler.limits.block_size, clock, depth, drafts)
-    drive(Engine(scheduler, runner, clock, observer), clock, arriving, concurrency, watch, delay)
+    engine = Engine(scheduler, runner, clock, observer)
+    ahead = SkipAhead(engine, clock, cost, observer) if isinstance(observer, SkippedObserver) else None
+    drive(engine, clock, arriving, concurrency, watch, delay, ahead)

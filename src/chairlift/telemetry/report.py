@@ -123,6 +123,8 @@ class Report:
     queue_s: Spread
     preemptions: int
     swaps: int
+    moves: int  # of requests to another replica
+    replica_s: float | None  # seconds that replicas were there, of all together; None: an engine by itself
     cache_hit_tokens: int
     blocks: Level  # in use
     blocks_saved: Level  # by sharing: what all requests' tables list, less the blocks in use
@@ -132,6 +134,9 @@ class Report:
     goodput_per_s: float | None
     fairness: float
     users: Mapping[str, UserShare]
+
+    def _num_replicas(self) -> float:
+        return 0.0 if self.replica_s is None or not self.total_s else self.replica_s / self.total_s
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `slo` as it was given."""
@@ -149,6 +154,10 @@ class Report:
         prompt = f"{self.prompt_tokens} prompt ({self.cache_hit_tokens} cached)"
         yield line("tokens", f"{prompt}, {self.output_tokens} output")
         yield line("preemptions", f"{self.preemptions}, of them {self.swaps} swapped")
+        if self.moves:
+            yield line("moves", f"{self.moves} of requests to another replica")
+        if self.replica_s is not None:
+            yield line("replicas", f"{self._num_replicas():.1f} on average, {self.replica_s:.0f} s of all together")
         yield line("blocks", f"{_level(self.blocks)} in use; sharing saved {_level(self.blocks_saved)}")
         if self.slo is not None:
             yield line("goodput", f"{self.goodput_per_s:.2f} requests/s: {self.good} within {self.slo}")

@@ -13,6 +13,7 @@ from chairlift.core.ids import RequestId
 from chairlift.core.plan import StepPlan
 from chairlift.core.request import FinishReason, Request
 from chairlift.core.scheduling.pool import BlockPool
+from chairlift.core.scheduling.steady import Skipped
 from chairlift.telemetry import report
 from chairlift.telemetry.report import Latencies, Level, Report, Slo, Spread, UserShare
 
@@ -62,7 +63,7 @@ class Timeline:
         self._started = math.inf
         self._ended = -math.inf
         self._num_steps = self._num_decode_steps = self._num_requests = 0
-        self._num_failed = self._num_aborted = 0
+        self._num_failed = self._num_aborted = self._num_moved = 0
         self._num_preempted = self._num_swapped = self._num_cached = 0
         self._rule_failures: list[str] = []
 
@@ -76,6 +77,12 @@ class Timeline:
         self._started = min(self._started, now)
         for request in heard:
             self._live[request.id] = live = _Live(user, now)
+            self._set_waiting(live, True, now)
+
+    def moved(self, request: RequestId, now: float) -> None:
+        """A request waits again, in another engine."""
+        self._num_moved += 1
+        if (live := self._live.get(request)) is not None:
             self._set_waiting(live, True, now)
 
     def aborted(self, *_: object, **__: object) -> None:
@@ -99,6 +106,24 @@ class Timeline:
         if num_saved > self._max_saved:
             self._max_saved = num_saved
 
+    def skipped(self, steps: Skipped) -> None:
+        """Steps of decodes alone; the last tokens of requests that ended in them come as events."""
+        count, num_blocks = len(steps.times), steps.num_held + len(steps.taken)
+        self._num_steps += count
+        self._num_decode_steps += count
+        self._sum_blocks += count * num_blocks - sum(steps.taken)
+        self._sum_saved += count * steps.num_shared
+        self._max_blocks = max(self._max_blocks, num_blocks)
+        self._max_saved = max(self._max_saved, steps.num_shared)
+        first, last = steps.times[0], steps.times[-1]
+        self._ended = max(self._ended, last)
+        for request in steps.requests:
+            if (live := self._live.get(request)) is not None:
+                self._tokens(live, count, first, last)
+        for request in steps.ended if count > 1 else ():
+            if (live := self._live.get(request)) is not None:
+                self._tokens(live, count - 1, first, steps.times[-2])
+
     def happened(self, events: Sequence[Event]) -> None:
         for event in events:
             self.add(event)
@@ -115,15 +140,18 @@ class Timeline:
         self._ended = max(self._ended, event.at)  # replicas tell in turns
 
     def _token(self, live: _Live, event: Token) -> None:
-        live.num_tokens += 1
-        if live.num_tokens == 1:
-            live.first = event.at
-        live.last = event.at
-        live.user.output_tokens += 1
-        if self._num_waiting_users > 1 and live.user.num_waiting:
-            live.user.competing_tokens += 1
+        self._tokens(live, 1, event.at, event.at)
         if event.finish is not None:
             self._finish(event.request, live)
+
+    def _tokens(self, live: _Live, count: int, first: float, last: float) -> None:
+        if not live.num_tokens:
+            live.first = first
+        live.num_tokens += count
+        live.last = last
+        live.user.output_tokens += count
+        if self._num_waiting_users > 1 and live.user.num_waiting:
+            live.user.competing_tokens += count
 
     def _change(self, live: _Live | None, event: Event) -> None:
         if isinstance(event, Preempted):  # also of a search's silent members
@@ -183,9 +211,11 @@ class Timeline:
         ended = math.fsum(user.e2e_s for user in self._users.values())
         return ended + math.fsum(now - live.queued for live in self._live.values())
 
-    def report(self, slo: Slo | None = None, rule_failures: tuple[str, ...] = ()) -> Report:
+    def report(
+        self, slo: Slo | None = None, rule_failures: tuple[str, ...] = (), replica_s: float | None = None
+    ) -> Report:
         """The figures so far; open requests count as requests, with their tokens so far. `rule_failures`: of rules
-        outside the engines."""
+        outside the engines; `replica_s`: seconds of all replicas."""
         done, total_s = self._done, max(0.0, self._ended - self._started)
         users = {name: user.share() for name, user in self._users.items()}
         good = None if slo is None else done.num_good(slo)
@@ -209,6 +239,8 @@ class Timeline:
             queue_s=Spread.of(done.queue_s),
             preemptions=self._num_preempted,
             swaps=self._num_swapped,
+            moves=self._num_moved,
+            replica_s=replica_s,
             cache_hit_tokens=self._num_cached,
             blocks=Level(self._sum_blocks / max(self._num_steps, 1), self._max_blocks),
             blocks_saved=Level(self._sum_saved / max(self._num_steps, 1), self._max_saved),

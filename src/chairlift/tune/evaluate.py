@@ -7,12 +7,15 @@ better at both throughput and latency; its figures are then upper bounds.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
+from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.request import Request
+from chairlift.sim.fleet.run import ReplicaRun
 from chairlift.sim.profile import Profile
 from chairlift.sim.setup import make_scheduler, rules_of
 from chairlift.sim.simulate import simulate
@@ -84,13 +87,20 @@ class Evaluator:
                 raise InvalidConfig(f"a request of {self._longest} tokens does not fit")
         except InvalidConfig as error:
             return Evaluation(choice, Point(0.0, math.inf), failure=str(error))
-        scheduler = make_scheduler(limits, rules_of(settings, profile, limits))
-        timeline = Timeline(scheduler.pool)
+        make = partial(make_scheduler, limits, rules_of(settings, profile, limits))
+        scheduler = make()
+        timeline = Timeline(scheduler.pool if settings.replicas == 1 else None)
         watch = None if work.targets else _watch(timeline, self._arriving, self._num_output, rivals)
+        concurrency = self._arrivals.concurrency
         try:
-            simulate(
-                self._arriving, scheduler, profile.cost, timeline, self._arrivals.concurrency, profile.depth, watch
-            )
+            if settings.replicas == 1:
+                simulate(self._arriving, scheduler, profile.cost, timeline, concurrency, profile.depth, watch)
+            else:
+                router, num_replicas = make_router(settings.router), settings.replicas
+                fleet = ReplicaRun(
+                    make, num_replicas, router, profile.cost, profile.depth, work.seed, timeline=timeline
+                )
+                fleet.run(self._arriving, concurrency, watch)
         except _Dominated as error:
             return Evaluation(choice, error.args[0])
         report = timeline.report()

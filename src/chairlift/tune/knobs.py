@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from chairlift.config.settings import Settings
 from chairlift.core.policies.known import ADMISSIONS
+from chairlift.core.routing.known import ROUTERS
 from chairlift.core.scheduling.preemption import MODES
 from chairlift.sim.profile import Profile
 from chairlift.workload.item import Item
@@ -63,6 +64,7 @@ def knobs_of(
         Knob("admission", _with(tuple(ADMISSIONS), settings.admission), settings.admission),
         Knob("preemption", MODES, settings.preemption),
         _numbers("block_size", _BLOCK_SIZES, settings.block_size),
+        *([Knob("router", _with(tuple(ROUTERS), settings.router), settings.router)] if settings.replicas > 1 else []),
         *([_numbers("threads", threads, threads[0])] if len(threads) > 1 else []),
     )
     return tuple(knob for knob in found if knob.name not in fixed)

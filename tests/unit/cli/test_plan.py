@@ -92,3 +92,16 @@ def test_a_context_larger_than_the_cache_is_lowered_with_a_note(
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_a_fleet_is_planned_for_a_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", "--fleet", "--json", "--workload", "lengths:prompt=50-500,output=20-100,count=100"]
+    assert main([*asked, "--arrivals", "poisson:rate=60", "--slo", "ttft_p99=1s"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["replicas"] == found["devices"] == 1
+    assert [each["replicas"] for each in found["tried"]] == [1]
+
+
+def test_a_fleet_needs_limits_to_meet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--fleet", "--workload", "contest"]) == 2
+    assert "--slo is missing" in capsys.readouterr().err

@@ -149,3 +149,22 @@ def test_a_workload_that_is_not_there_is_one_line(
 ) -> None:
     assert main(["simulate", *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_requests_of_a_lost_replica_go_on_in_others(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = figures(capsys, "--workload", workload, "--replicas", "2", "--events", "0.1s lose 0, 0.2s add 0")
+    assert report["finished"] == 30 and report["output_tokens"] == 30 * 31 // 2
+    assert report["moves"] != 0
+
+
+def test_replicas_are_added_by_load(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    busy = ("--workload", LENGTHS.replace("count=50", "count=2000"), "--arrivals", "constant:rate=400")
+    few = figures(capsys, *busy, "--replicas", "1", "--autoscale", "1-1")
+    more = figures(capsys, *busy, "--replicas", "1", "--autoscale", "1-4:target=64,start=0,up=0")
+    assert isinstance(few["replica_s"], float) and isinstance(more["replica_s"], float)
+    assert more["replica_s"] > 1.2 * few["replica_s"]
+
+
+def test_events_that_cannot_be_are_refused_in_one_line(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--workload", workload, "--replicas", "2", "--events", "1s lose 2"]) == 2
+    assert capsys.readouterr().err == "chairlift: error: --events 1s lose 2: replicas are numbered from 0 to 1\n"

@@ -20,6 +20,8 @@ _MAX_USERS = 10_000  # remembered beyond those with waiting requests; a forgotte
 
 
 class FairShare(Policy):
+    skips_steady = True
+
     def __init__(self, prompt: float = 1.0, output: float = 2.0) -> None:
         if prompt < 0 or output <= 0:
             raise ValueError("prompt must not be negative, output must be above 0")

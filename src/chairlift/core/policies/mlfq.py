@@ -23,6 +23,8 @@ _MAX_LEVELS, _MAX_RATE = 32, 1e6
 
 
 class Mlfq(Policy):
+    skips_steady = True
+
     def __init__(self, levels: int = 6, quantum: int = 64, rate: float = 2.0, starve: float = 10.0) -> None:
         if not 1 <= levels <= _MAX_LEVELS or quantum < 1 or not 1 <= rate <= _MAX_RATE or starve <= 0:
             most = f"levels at most {_MAX_LEVELS}, rate at most {_MAX_RATE:g}"

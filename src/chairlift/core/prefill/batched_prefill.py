@@ -7,6 +7,8 @@ from chairlift.core.policy import Allowance, Prefill, StepView
 
 
 class BatchedPrefill(Prefill):
+    skips_steady = True
+
     def __init__(self, size: int = 8) -> None:
         if size < 1:
             raise ValueError("size must be at least 1")

@@ -4,6 +4,8 @@ from chairlift.core.policy import Allowance, Prefill, StepView
 
 
 class DecodeFirst(Prefill):
+    skips_steady = True
+
     def __init__(self, free: float = 0.25) -> None:
         if not 0 <= free <= 1:
             raise ValueError("free must be between 0 and 1")

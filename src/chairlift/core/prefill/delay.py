@@ -9,6 +9,8 @@ from chairlift.core.prefill.exclusive import exclusive
 
 
 class Delay(Prefill):
+    skips_steady = True
+
     def __init__(self, factor: float = 0.5, exclusive: bool = False) -> None:
         if factor < 0:
             raise ValueError("factor must not be negative")

@@ -4,5 +4,7 @@ from chairlift.core.policy import Allowance, Prefill, StepView
 
 
 class Mixed(Prefill):
+    skips_steady = True
+
     def allow(self, step: StepView) -> Allowance:
         return Allowance()

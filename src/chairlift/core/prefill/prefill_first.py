@@ -5,5 +5,7 @@ from chairlift.core.prefill.exclusive import exclusive
 
 
 class PrefillFirst(Prefill):
+    skips_steady = True
+
     def allow(self, step: StepView) -> Allowance:
         return exclusive(Allowance(), step)

@@ -12,6 +12,8 @@ _NUM_DELAYED = 2  # for each request that waits: itself, and one that comes mean
 
 
 class Timed(Prefill):
+    skips_steady = True
+
     def __init__(self, share: float = 12.0, least: int = 512) -> None:
         if share < 0:
             raise ValueError("share must not be negative")

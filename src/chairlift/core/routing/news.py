@@ -31,7 +31,7 @@ class PrefixNews:
     def __init__(self, span: int) -> None:
         """`span`: tokens, in whole blocks of the pool."""
         self.version = 0  # of the last changes taken
-        self._span = span
+        self.span = span
         self._places: dict[Content, _Place] = {}  # of indexed blocks, by content
         self._counts: dict[bytes, int] = {}
         self._changed: dict[bytes, bool] = {}  # whether it is there; since the last `take`
@@ -41,7 +41,7 @@ class PrefixNews:
         if place is None:
             return
         rest = place.rest + tokens
-        if len(rest) < self._span:
+        if len(rest) < self.span:
             self._places[content] = _Place(place.before, rest)
             return
         found = hash_after(place.before, packed(rest))
@@ -59,6 +59,11 @@ class PrefixNews:
         if not self._counts[found]:
             del self._counts[found]
             self._changed[found] = False
+
+    def would_tell(self, content: int) -> bool:
+        """Whether losing this block may change what is told."""
+        place = self._places.get(content)
+        return place is not None and not place.rest
 
     def take(self) -> PrefixChanges | None:
         """The changes since the last call, if any."""

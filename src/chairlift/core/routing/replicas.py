@@ -41,8 +41,11 @@ class Replicas:
         self._weigh(replica)
 
     def _weigh(self, replica: int) -> None:
-        load = self.queued[replica] + RUNNING_TOKENS * self.running[replica]
-        self._loads[replica] = load if self.open >> replica & 1 else math.inf
+        amount = self.queued[replica] + RUNNING_TOKENS * self.running[replica]
+        load = amount if self.open >> replica & 1 else math.inf
+        if load == self._loads[replica]:
+            return
+        self._loads[replica] = load
         if self.count > _FEW:
             heapq.heappush(self._heap, (self._loads[replica], self._random.random(), replica))
             if len(self._heap) > _MAX_OUTDATED * self.count:

@@ -33,6 +33,12 @@ class Guard:
         self.is_serving = kind.served is not Policy.served or kind.decoded is not Policy.decoded
         self._has_left = kind.left is not Policy.left
         self._has_yielding = kind.yielding is not Policy.yielding
+        self._skips_steady = _skips_steady(policy) or not self.is_serving
+
+    @property
+    def skips_steady(self) -> bool:
+        """Whether no rule has to be asked while all requests decode and none waits."""
+        return self._skips_steady and _skips_steady(self._prefill)
 
     def push(self, progress: Progress, now: float) -> None:
         self.waiting[progress.id] = progress
@@ -123,3 +129,8 @@ class Guard:
 
     def _note(self, what: str, error: Exception) -> None:
         self.failures.append(f"{what} failed ({type(error).__name__}: {' '.join(str(error).split())})")
+
+
+def _skips_steady(rule: Policy | Prefill) -> bool:
+    """What the class itself says: a user's subclass may do otherwise."""
+    return vars(type(rule)).get("skips_steady") is True

@@ -66,6 +66,16 @@ class Planner:
         self._committed = now
         self.budget.grow()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is in flight, nothing is drafted, and steps are as large as they may be."""
+        return not self.issued and self._drafter is None and self.budget.is_whole
+
+    def skip(self, begin: float, times: Sequence[float]) -> None:
+        """Steps of decodes alone were made, the first planned at `begin`, each after the one before had ended."""
+        self.pace.skip(max(begin, self._committed), times)
+        self._committed = times[-1]
+
     def _allow(self, runnable: Runnable, has_preempted: bool, now: float) -> Allowance:
         waiting = self._rules.waiting
         view = StepView(

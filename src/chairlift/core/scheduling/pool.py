@@ -14,6 +14,7 @@ Knows nothing of requests, policies or tensors.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from chairlift.core.ids import BlockId, Content
@@ -80,6 +81,16 @@ class BlockPool:
             self.counts[block] = 1
             blocks.append(block)
         return blocks
+
+    def num_silent(self, count: int) -> int:
+        """How many of the next `count` blocks can be taken before one that `news` would tell of."""
+        if self.news is None:
+            return count
+        num_blank = len(self._blank)
+        for i, block in enumerate(islice(self._cached, max(0, count - num_blank))):
+            if self.news.would_tell(self._index[self._keys[block]].content):
+                return num_blank + i
+        return count
 
     def share(self, blocks: Sequence[BlockId]) -> None:
         """One more table lists these blocks, free ones with content included."""

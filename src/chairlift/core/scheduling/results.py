@@ -106,6 +106,10 @@ class Results:
             self._predictor.learn(request.attributes.user, progress.num_output)
             self._running_set.remove(progress, now)
 
+    def end(self, progress: Progress, token: int, now: float) -> None:
+        """A steady step brought its last token."""
+        self._advance(progress, token, None, now)
+
     def _score_prompt(self, progress: Progress, chunk: Chunk, result: StepResult, now: float) -> None:
         """Collect the scores of the prompt; those computed again after a preemption are not counted twice."""
         scores, last = progress.prompt_scores, len(progress.request.prompt) - 1

@@ -5,6 +5,8 @@ hold blocks of the cache; no more run than the limit, counting the pending forks
 as events. Does not know what a step computes or what came of it.
 """
 
+import math
+
 from chairlift.core.events import Admitted, Event, Finished, Forked, Preempted
 from chairlift.core.ids import RequestId
 from chairlift.core.limits import Limits
@@ -167,6 +169,13 @@ class RunningSet:
             if progress.expires is None or progress.expires > now:
                 return
             self.cancel(progress, FinishReason.TIMEOUT, "its time is over", now)
+
+    @property
+    def next_expiry(self) -> float:
+        """When the next request is past its timeout."""
+        first = self._expiring.first()
+        expires = None if first is None else self.live[first].expires
+        return math.inf if expires is None else expires
 
     def cancel(self, progress: Progress, finish: FinishReason, message: str, now: float) -> None:
         """End a sample by itself, or a search as a whole."""

@@ -26,6 +26,7 @@ from chairlift.core.scheduling.predictor import LengthPredictor
 from chairlift.core.scheduling.preemption import Preemption
 from chairlift.core.scheduling.results import Results
 from chairlift.core.scheduling.running_set import RunningSet
+from chairlift.core.scheduling.steady import SteadySteps
 from chairlift.core.scheduling.tables import Tables
 
 _NO_REQUEST = RequestId(0)
@@ -53,6 +54,7 @@ class Scheduler:
         self._planner = Planner(self._running_set, drafter)
         self._predictor = LengthPredictor()
         self._results = Results(self._running_set, self._predictor)
+        self.steady = SteadySteps(self._running_set, self._planner, self._results)
         # A live request is in exactly one of the other three, or a pending fork.
         self.live = self._running_set.live
         self.running = self._running_set.running

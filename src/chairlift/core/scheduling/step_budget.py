@@ -12,6 +12,10 @@ class StepBudget:
         self._max_tokens = max_tokens
         self.num_tokens = max_tokens  # at least 1
 
+    @property
+    def is_whole(self) -> bool:
+        return self.num_tokens == self._max_tokens
+
     def shrink(self, num_tokens: int) -> None:
         """A step of so many tokens, more than one, did not fit."""
         self.num_tokens = min(self.num_tokens, num_tokens // 2)

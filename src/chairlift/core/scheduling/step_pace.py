@@ -4,6 +4,8 @@ A straight line through the last steps, older ones counting less: seconds by pro
 the fixed time, which follows them. Until steps with different numbers of prompt tokens were seen, a token takes 0.
 """
 
+from collections.abc import Sequence
+
 _MEMORY = 64  # steps that count
 
 
@@ -22,6 +24,21 @@ class StepPace:
         self._seconds += part * longer
         self._spread = (1.0 - part) * (self._spread + part * more * more)
         self._shared = (1.0 - part) * (self._shared + part * more * longer)
+
+    def skip(self, begin: float, times: Sequence[float]) -> None:
+        """Steps without prompt tokens ended at these times, the first begun at `begin`: `learn` for each of them."""
+        count, tokens, mean, spread, shared = self._count, self._tokens, self._seconds, self._spread, self._shared
+        for end in times:
+            if count < _MEMORY:
+                count += 1
+            part = 1.0 / count
+            more, longer = 0 - tokens, end - begin - mean
+            tokens += part * more
+            mean += part * longer
+            spread = (1.0 - part) * (spread + part * more * more)
+            shared = (1.0 - part) * (shared + part * more * longer)
+            begin = end
+        self._count, self._tokens, self._seconds, self._spread, self._shared = count, tokens, mean, spread, shared
 
     @property
     def token_s(self) -> float:

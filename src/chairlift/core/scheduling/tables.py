@@ -42,6 +42,15 @@ class Tables:
         self._step += 1
         return StepPlan(step, tuple(chunks), copies, num_tokens, num_decodes, outs, ins, num_drafting, tables)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the next plan has nothing to carry out or to tell but its chunks."""
+        return not (self.copies or self.swap_outs or self.swap_ins or self.new_tables or self._leaving)
+
+    def skip(self, num_plans: int) -> None:
+        """So many plans were carried out that had only chunks."""
+        self._step += num_plans
+
     def num_cached(self, progress: Progress) -> int:
         """Known tokens that need not be computed, in whole blocks."""
         return len(self.find(progress).blocks) * self.pool.block_size

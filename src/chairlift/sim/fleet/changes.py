@@ -1,0 +1,110 @@
+"""What happens to the replicas of a simulated run, besides requests: events at given times, and autoscaling.
+
+    --events "60s lose 3, 90s add 3, 120s drain 1"
+    --autoscale 2-16:target=2048,start=60,up=10,down=120
+
+Always: events are in order of time, and each is possible when it comes: none loses a replica that is not there.
+"""
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from chairlift.core.errors import InvalidConfig
+from chairlift.core.routing.scaling import Scaling
+
+_EVENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*s?\s+([a-z]+)\s+(\d{1,4})")
+_SPEC = re.compile(r"(\d{1,4})-(\d{1,4})(?::(.*))?")
+_KEYS = ("target", "start", "up", "down")
+_START_S = 60.0
+
+
+class Change(Enum):
+    LOSE = "lose"  # it is gone, with its cache; its requests go on in others
+    DRAIN = "drain"  # it takes no new requests; its own move
+    ADD = "add"  # it takes requests: a new one, or one that was drained
+
+
+class FleetEvent(NamedTuple):
+    at: float  # seconds
+    change: Change
+    replica: int
+
+
+class Autoscale(NamedTuple):
+    scaling: Scaling
+    start_s: float  # until a replica takes requests
+
+
+class Changes(NamedTuple):
+    events: tuple[FleetEvent, ...] = ()
+    autoscale: Autoscale | None = None
+
+    def num_slots(self, num_replicas: int) -> int:
+        """The most replicas there can be."""
+        return num_replicas if self.autoscale is None else self.autoscale.scaling.most
+
+
+NO_CHANGES = Changes()
+
+
+def parse_events(text: str) -> tuple[FleetEvent, ...]:
+    found = []
+    for part in text.split(","):
+        match = _EVENT.fullmatch(part.strip())
+        if match is None or match[2] not in {change.value for change in Change}:
+            raise InvalidConfig(
+                f'--events {part.strip()!r}: give a time, lose, drain or add, and a replica: "60s lose 3"'
+            )
+        found.append(FleetEvent(float(match[1]), Change(match[2]), int(match[3])))
+    return tuple(sorted(found, key=lambda event: event.at))
+
+
+def parse_autoscale(text: str) -> Autoscale:
+    match = _SPEC.fullmatch(text)
+    if match is None:
+        raise InvalidConfig(f"--autoscale {text}: give the least and the most replicas, as in 2-16 or 2-16:target=2048")
+    values: dict[str, float] = {}
+    for part in (match[3] or "").split(",") if match[3] else ():
+        key, _, value = part.partition("=")
+        if key not in _KEYS or key in values or not re.fullmatch(r"\d+(\.\d*)?", value):
+            raise InvalidConfig(f"--autoscale {part}: give key=number once for each of: {', '.join(_KEYS)}")
+        values[key] = float(value)
+    start_s = values.pop("start", _START_S)
+    try:
+        return Autoscale(Scaling(int(match[1]), int(match[2]), **values), start_s)
+    except ValueError as error:
+        raise InvalidConfig(f"--autoscale {text}: {error}") from error
+
+
+def check(changes: Changes, num_replicas: int) -> None:
+    """Refuses what cannot happen to so many replicas."""
+    if changes.autoscale is not None:
+        scaling = changes.autoscale.scaling
+        if not scaling.least <= num_replicas <= scaling.most:
+            raise InvalidConfig(
+                f"--replicas {num_replicas}: a run begins with so many, and --autoscale allows {scaling.least} to "
+                f"{scaling.most}"
+            )
+    there = dict.fromkeys(range(num_replicas), True)  # whether it takes requests; False: drained
+    for event in changes.events:
+        where = f"--events {event.at:g}s {event.change.value} {event.replica}"
+        if event.replica >= changes.num_slots(num_replicas):
+            raise InvalidConfig(f"{where}: replicas are numbered from 0 to {changes.num_slots(num_replicas) - 1}")
+        if changes.autoscale is not None:
+            if event.change is not Change.LOSE:
+                raise InvalidConfig(f"{where}: with --autoscale replicas can only be lost")
+            continue
+        is_there = there.get(event.replica)
+        if event.change is Change.ADD:
+            if is_there:
+                raise InvalidConfig(f"{where}: it is there at that time")
+            there[event.replica] = True
+        elif event.change is Change.DRAIN:
+            if not is_there:
+                raise InvalidConfig(f"{where}: it takes no requests at that time")
+            there[event.replica] = False
+        elif is_there is None:
+            raise InvalidConfig(f"{where}: it is not there at that time")
+        else:
+            del there[event.replica]
