@@ -73,7 +73,6 @@ class Agent:
         self._list = zmq.asyncio.Context.instance().socket(zmq.DEALER)
         self._list.setsockopt(zmq.LINGER, 500)
         self._list.setsockopt(zmq.IMMEDIATE, 1)  # nothing is kept for a list that is not there
-        self._list.setsockopt(zmq.RECONNECT_IVL, 200)
         monitor = self._list.get_monitor_socket(TURNED_AWAY)
         self._curve.connect(self._list, tcp(*split(self._join)))
         duties = [self._listen(), self._count_turned_away(monitor), self._tell(), *(link.run() for link in self._links)]

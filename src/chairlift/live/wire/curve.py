@@ -21,6 +21,7 @@ MAX_MESSAGE_BYTES = 256 * 2**20
 _BEAT_S = 0.5
 _HANDSHAKE_S = 10.0
 _CONNECT_S = 3.0
+_RECONNECT_S = 0.2
 _TELL_S = 10.0  # between two lines about those turned away
 _ZAP = "inproc://zeromq.zap.01"  # where the library asks
 TURNED_AWAY = (
@@ -53,6 +54,7 @@ class Curve:
     def connect(self, socket: "zmq.Socket[Any]", address: str) -> None:
         self._set_up(socket)
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.public)
+        socket.setsockopt(zmq.RECONNECT_IVL, round(1000 * _RECONNECT_S))
         socket.setsockopt(zmq.CONNECT_TIMEOUT, round(1000 * _CONNECT_S))
         socket.connect(address)
 
