@@ -1,6 +1,6 @@
 """An engine without a model, for `run.py`: real messages on the real wire, tokens of a real text, at a set pace.
 
-    python benchmarks/front_end/engine.py ADDRESS --running 256 --step-ms 10
+    python benchmarks/front_end/engine.py ADDRESS --running 256 --step-ms 10 [--public tcp://HOST:PORT --key KEY]
 
 Every step gives each running request its next token. Requests beyond `--running` wait.
 """
@@ -16,6 +16,7 @@ from chairlift.config.settings import Settings
 from chairlift.core.late_planning import AT_ONCE
 from chairlift.core.limits import Limits
 from chairlift.live.clock import WallClock
+from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.engine_process import EngineProcess
 from chairlift.live.wire.messages import Abort, EngineInfo, Output, Submit
 from chairlift.live.wire.switchboard import FrontEnd, Switchboard
@@ -86,6 +87,8 @@ def main() -> None:
     parser.add_argument("address")
     parser.add_argument("--running", type=int, default=256)
     parser.add_argument("--step-ms", type=float, default=10.0)
+    parser.add_argument("--public", help="an address for other machines")
+    parser.add_argument("--key", help="the cluster key's digits")
     arguments = parser.parse_args()
     model = find_model(Settings())
     tokenizer = load_tokenizer(model.source, None)
@@ -97,7 +100,9 @@ def main() -> None:
     paced: Any = PacedSwitchboard(tokens, arguments.running, arguments.step_ms / 1e3)
     engine = paced.engine
     view = View(engine.scheduler, engine.clock, Stopwatch(engine.runner, engine.clock))
-    EngineProcess(arguments.address, cast(Switchboard, paced), view, EngineInfo(limits, "none", "none")).run()
+    public = None if arguments.public is None else (arguments.public, Curve(arguments.key))
+    info = EngineInfo(limits, "none", "none")
+    EngineProcess(arguments.address, cast(Switchboard, paced), view, info, public=public).run()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The front ends that `run.py` compares: the shipped one, and minimal versions of alternatives.
 
-    python benchmarks/front_end/servers.py KIND ADDRESS PORT [--fd N --index I]
+    python benchmarks/front_end/servers.py KIND ADDRESS PORT [--fd N --index I] [--key KEY]
+
+With `--key` the shipped one has no engine of its own, and connects to those that a members' list names.
 
 All but `shipped` read a completion request, submit it over the real wire, and write one event per token, with neither
 checks nor errors: the difference between two of them is the cost of the design.
@@ -244,7 +246,7 @@ async def _serve(kind: str, address: str, port: int) -> None:
     connection.cancel()
 
 
-def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
+def _shipped(address: str, port: int, fd: int | None, index: int, key: str | None) -> None:
     from chairlift.live.shared_memory.counts import make_counts
     from chairlift.live.shared_memory.rate_limits import make_rate_limits
     from chairlift.server.reload import Reloader
@@ -260,7 +262,8 @@ def _shipped(address: str, port: int, fd: int | None, index: int) -> None:
         make_rate_limits(folder.rates)
         Reloader(folder.reloads, Settings(), Settings)
     ready = lambda _: print("ready", flush=True)  # noqa: E731
-    front_end_main(ready, find_model(Settings()), folder, [listener], int(time.time()), index)
+    cluster = Settings() if key is None else Settings(replicas=0, cluster=":0", cluster_key=key)
+    front_end_main(ready, find_model(cluster), folder, [listener], int(time.time()), index)
 
 
 def main() -> None:
@@ -270,9 +273,10 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--fd", type=int)
     parser.add_argument("--index", type=int, default=0)
+    parser.add_argument("--key")
     arguments = parser.parse_args()
     if arguments.kind == "shipped":
-        _shipped(arguments.address, arguments.port, arguments.fd, arguments.index)
+        _shipped(arguments.address, arguments.port, arguments.fd, arguments.index, arguments.key)
     else:
         uvloop.run(_serve(arguments.kind, arguments.address, arguments.port))
 

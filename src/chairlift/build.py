@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chairlift.config.cluster_key import read_key
 from chairlift.config.model import ModelConfig, SamplingDefaults
 from chairlift.config.options.rules import make_router
 from chairlift.config.options.values import check_new
@@ -151,15 +152,23 @@ def assemble_watched(
 
 
 def assemble_served(
-    model: ResolvedModel, loaded: "Loaded", address: str, metrics: Path, note: StepNote, start: int, replica: int = 0
+    model: ResolvedModel,
+    loaded: "Loaded",
+    address: str,
+    metrics: Path,
+    note: StepNote,
+    start: int,
+    replica: int = 0,
+    public: str | None = None,
 ) -> "EngineProcess":
-    """A watched engine, connected and ready to run."""
+    """A watched engine, connected and ready to run. `public`: an address for front ends on other machines."""
+    from chairlift.live.wire.curve import Curve
     from chairlift.live.wire.engine_process import EngineProcess
     from chairlift.runner.memory.malloc import return_freed_memory
     from chairlift.runner.start.warm_up import prepare
 
     switchboard, view = assemble_watched(model, loaded, metrics, note, start, replica)
-    queued = _tell_routers(switchboard.engine, model.settings) if model.settings.replicas > 1 else None
+    queued = _tell_routers(switchboard.engine, model.settings) if model.settings.has_others else None
     return EngineProcess(
         address,
         switchboard,
@@ -170,6 +179,7 @@ def assemble_served(
         return_freed_memory,
         model.settings.engine_timeout / 4 or None,
         queued,
+        None if public is None else (public, Curve(read_key(model.settings.cluster_key))),
     )
 
 

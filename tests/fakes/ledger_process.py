@@ -17,6 +17,7 @@ from chairlift.core.ports import Observer
 from chairlift.core.request import Request
 from chairlift.live.processes.child import was_killed
 from chairlift.live.recovery.step_note import NotedRunner, StepNote
+from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.engine_process import EngineProcess
 from fakes.ledger import LedgerRunner
 from fakes.switchboards import info_of, ledger_switchboard
@@ -28,9 +29,11 @@ STUCK = 777
 _FOLDERS = Path(__file__).parents[1], Path(__file__).parents[2] / "src"
 
 
-def start(address: str) -> subprocess.Popen[bytes]:
+def start(address: str, *public: str) -> subprocess.Popen[bytes]:
+    """`public`: an address for other machines and the cluster key, if any."""
     path = ":".join(map(str, _FOLDERS))
-    return subprocess.Popen([sys.executable, "-m", "fakes.ledger_process", address], env={"PYTHONPATH": path})
+    command = [sys.executable, "-m", "fakes.ledger_process", address, *public]
+    return subprocess.Popen(command, env={"PYTHONPATH": path})
 
 
 def note_at(address: str) -> StepNote:
@@ -40,12 +43,12 @@ def note_at(address: str) -> StepNote:
 class Restarted:
     """One engine after another: whenever one dies, the next is started."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *public: str) -> None:
         self.num_deaths = 0
-        self._address = address
+        self._address, self._public = address, public
 
     async def __aenter__(self) -> "Restarted":
-        self._process = start(self._address)
+        self._process = start(self._address, *self._public)
         self._watch = asyncio.ensure_future(self._restart())
         return self
 
@@ -63,7 +66,7 @@ class Restarted:
             if self._process.poll() is not None:
                 self.num_deaths += 1
                 note_at(self._address).tell_end(was_killed(self._process.returncode))
-                self._process = start(self._address)
+                self._process = start(self._address, *self._public)
 
 
 def stuck_at(address: str) -> Path:
@@ -86,15 +89,16 @@ class _Doorkeeper(Observer):
             os.kill(os.getpid(), signal.SIGBUS)
 
 
-def main(address: str) -> None:
+def main(address: str, *public: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     switchboard = ledger_switchboard(_Poisonable, max_model_len=100_000, num_blocks=25_000)
     note = note_at(address)
     engine = switchboard.engine
     engine.runner = NotedRunner(engine.runner, note, switchboard.keys_of)
     engine.observer = _Doorkeeper()
-    EngineProcess(address, switchboard, viewed(engine), info_of(switchboard), note=note).run()
+    endpoint = (public[0], Curve(public[1])) if public else None
+    EngineProcess(address, switchboard, viewed(engine), info_of(switchboard), note=note, public=endpoint).run()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -17,8 +17,8 @@ from chairlift.core.errors import ChairliftError
 
 # In the order of the help. Each is a module of this package with HELP, DESCRIPTION, perhaps EPILOG, add_flags and run.
 _COMMANDS = (
-    "serve", "chat", "generate", "plan", "bench", "contest", "simulate", "calibrate", "compare", "tune", "trace",
-    "explain", "replay", "verify", "convert", "policies", "doctor",
+    "serve", "node", "cluster-key", "chat", "generate", "plan", "bench", "contest", "simulate", "calibrate", "compare",
+    "tune", "trace", "explain", "replay", "verify", "convert", "policies", "doctor",
 )  # fmt: skip
 _DESCRIPTION = """\
 Serve a language model over HTTP, or use one in this terminal; without --model,
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"chairlift {VERSION}", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in _COMMANDS:
-        module = import_module(f"chairlift.cli.{name}")
+        module = import_module(f"chairlift.cli.{name.replace('-', '_')}")
         epilog = getattr(module, "EPILOG", "")
         style = raw if "\n" in epilog else argparse.HelpFormatter
         command = commands.add_parser(

@@ -9,7 +9,7 @@ DESCRIPTION = "Serve a model over HTTP."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    add_option_flags(parser, "model", "server", "engine", "replicas", "record")
+    add_option_flags(parser, "model", "server", "engine", "replicas", "nodes", "record", without=("join", "address"))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from chairlift.config.options.values import (
     boolean,
     existing_path,
     folder_path,
+    host_port,
     new_file,
     num_bytes,
     one_of,
@@ -31,7 +32,7 @@ from chairlift.config.options.values import (
 from chairlift.core.errors import InvalidConfig
 from chairlift.core.scheduling.preemption import MODES, REQUEUES
 
-Group = Literal["model", "engine", "replicas", "server", "record"]
+Group = Literal["model", "engine", "replicas", "nodes", "server", "record"]
 MINDSPORE_DEVICES = ("mindspore", "mindspore:cpu", "mindspore:ascend")
 UNTRIED_DEVICES = ("mps", "xpu", "npu")  # that torch may have: by name alone, and on torch's operations
 _KV_RULE = (
@@ -46,8 +47,8 @@ def _option(group: Group, default: Any, parse: Parser, hint: str, help: str, is_
     return field(default=default, repr=not is_secret, metadata=stated)
 
 
-_model, _engine, _replicas, _server, _record = (
-    partial(_option, group) for group in ("model", "engine", "replicas", "server", "record")
+_model, _engine, _replicas, _nodes, _server, _record = (
+    partial(_option, group) for group in ("model", "engine", "replicas", "nodes", "server", "record")
 )
 
 
@@ -145,8 +146,20 @@ class Settings:
     host_memory: int | None = _engine(
         None, num_bytes, "SIZE", "memory for blocks that are swapped out (default: as for KV)"
     )
-    replicas: int = _replicas(1, whole(1, 1024), "N", "engines that share the requests")
+    replicas: int = _replicas(
+        1, whole(0, 1024), "N", "engines that share the requests, on this machine; 0: only those of --cluster"
+    )
     router: str = _replicas("prefix", rule_text("router"), "RULE", "which replica a request goes to")
+    cluster: str | None = _nodes(
+        None, host_port, "HOST:PORT", "where nodes join this server (`chairlift node --join`); :PORT: on all addresses"
+    )
+    join: str | None = _nodes(None, host_port, "HOST:PORT", "the server's --cluster address")
+    address: str | None = _nodes(
+        None, text, "HOST[:PORT]", "where the server reaches this node (default: as it reaches the server, a free port)"
+    )
+    cluster_key: str | None = _nodes(
+        None, text, "FILE", "proves who may join (`chairlift cluster-key` makes one)", is_secret=True
+    )
     host: str = _server("127.0.0.1", text, "ADDRESS", "address to listen on")
     port: int = _server(8000, whole(0, 65535), "N", "port to listen on")
     frontends: int | None = _server(None, whole(1, 256), "N", "HTTP processes that share the port (default: by device)")
@@ -206,6 +219,8 @@ class Settings:
     warnings: tuple[str, ...] = ()  # to show at the start of the run
 
     def __post_init__(self) -> None:
+        if not self.replicas and self.cluster is None:
+            raise InvalidConfig("replicas 0: then others must compute; give --cluster, where nodes join, or 1 or more")
         if self.num_blocks is not None and self.kv_memory is not None:
             raise InvalidConfig("num_blocks and kv_memory both size the KV cache: give one of them")
         if self.host_memory is not None and self.preemption == "recompute":
@@ -230,6 +245,11 @@ class Settings:
     @property
     def is_mindspore(self) -> bool:
         return self.device in MINDSPORE_DEVICES
+
+    @property
+    def has_others(self) -> bool:
+        """Whether an engine may be one of several replicas."""
+        return self.replicas > 1 or self.cluster is not None or self.join is not None
 
     @property
     def connections_per_address(self) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chairlift.build import ResolvedModel
+from chairlift.config.cluster_key import read_key
 from chairlift.config.options.rules import make_router
 from chairlift.config.settings import Settings
 from chairlift.config.version import VERSION
@@ -80,11 +81,14 @@ async def _front_end(
 
     replicas = range(model.settings.replicas)
     notes = [StepNote(folder.steps(replica)) for replica in replicas]
+    is_cluster = model.settings.cluster is not None
     client = EngineClient(
         [folder.address(replica) for replica in replicas],
-        f"front-end-{index}",
+        # Engines of other machines may know several servers.
+        f"front-end-{index}" + (f"@{socket.gethostname()}:{folder.path.name}" if is_cluster else ""),
         make_router(model.settings.router),
         look=lambda replica: notes[replica].look(),
+        is_cluster=is_cluster,
     )
     asyncio.get_running_loop().add_signal_handler(NO_ENGINE, client.give_up)
     counts = Counts(folder.counts, index)
@@ -102,7 +106,7 @@ async def _front_end(
         client=client,
         created=begun,
         version=VERSION,
-        engine_silent_s=lambda: min(note.silent_s for note in notes),
+        engine_silent_s=lambda: min((note.silent_s for note in notes), default=0.0),
         request_log=RequestLog(
             model=model.name,
             metrics=metrics,
@@ -121,7 +125,7 @@ async def _front_end(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     take_settings()
     process_setup.collect_seldom()
-    connection = asyncio.ensure_future(client.run())
+    connection = asyncio.ensure_future(_connect(client, model.settings, folder))
     # Requests before the first engine are refused, rather than left waiting. A restarted front end has an engine almost
     # at once, and takes no requests before.
     if load.is_complete:
@@ -148,6 +152,18 @@ async def _front_end(
             if spans is not None:
                 spans.close()
             context.request_log.flush()
+
+
+async def _connect(client: "EngineClient", settings: Settings, folder: RunFolder) -> None:
+    """To the engines here and, in a cluster, to those that the members' list names."""
+    if settings.cluster is None:
+        await client.run()
+        return
+    from chairlift.live.nodes.feed import MembersFeed
+    from chairlift.live.wire.curve import Curve
+
+    feed = MembersFeed(client, Curve(read_key(settings.cluster_key)))
+    await asyncio.gather(client.run(), feed.run(folder.members))
 
 
 def _say_goodbye(loop: asyncio.AbstractEventLoop, client: "EngineClient", load: "Load", end: asyncio.Event) -> None:

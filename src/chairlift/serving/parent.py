@@ -2,31 +2,33 @@
 
 import contextlib
 import ctypes
-import itertools
 import os
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from chairlift.build import check_save_logits, find_model
+from chairlift.config.cluster_key import read_key
 from chairlift.config.processors import num_processors
 from chairlift.config.settings import MINDSPORE_DEVICES, UNTRIED_DEVICES, Settings
 from chairlift.core.errors import InvalidConfig
 from chairlift.live.processes.child import Child
 from chairlift.live.processes.supervisor import StopNow, Supervisor, on_signals
-from chairlift.live.recovery.step_note import StepNote
 from chairlift.live.shared_memory.counts import make_counts
 from chairlift.live.shared_memory.rate_limits import make_rate_limits
 from chairlift.server.admission.access import check_access, warning_of
 from chairlift.server.reload import Reloader
 from chairlift.server.sockets.listen import listen
+from chairlift.serving.addresses import claim, split, tcp
 from chairlift.serving.banner import example, say, url_of
-from chairlift.serving.engine import engine_main
+from chairlift.serving.engines import Engines
 from chairlift.serving.front_end import front_end_main
+from chairlift.serving.members import members_main
 from chairlift.serving.run_folder import RunFolder
 from chairlift.telemetry.log_lines import set_up_logging
 from chairlift.telemetry.metrics.parent import ParentMetrics
@@ -37,10 +39,15 @@ _MAX_FRONT_ENDS = 4  # unless the settings say more
 
 def serve(settings: Settings, look: Callable[[], Settings] | None = None) -> int:
     """Runs the server until it is told to stop; the exit code. `look` reads the settings anew."""
+    return ended_by_signals(lambda: _serve(settings, look or (lambda: settings)))
+
+
+def ended_by_signals(run: Callable[[], int]) -> int:
+    """The exit code of `run`, or 0 if a signal to stop comes before it handles them itself."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for good, here and in all children
     on_signals(_stop_now)
     try:
-        return _serve(settings, look or (lambda: settings))
+        return run()
     except StopNow:
         return 0
     finally:
@@ -61,11 +68,15 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
     if settings.otlp_endpoint is not None:
         check_endpoint(settings.otlp_endpoint)
     check_access(settings)
-    if settings.replicas > 1 and settings.save_logits is not None:
-        raise InvalidConfig("save_logits: a folder has the logits of one engine; leave --save-logits or --replicas out")
+    if settings.has_others and settings.save_logits is not None:
+        raise InvalidConfig("save_logits: a folder has the logits of one engine; leave --save-logits or the others out")
     check_save_logits(settings)
-    _check_device(settings)
-    model = find_model(settings)
+    if settings.replicas:
+        check_device(settings)
+    members_at = None
+    if settings.cluster is not None:
+        members_at = tcp(*claim(*split(settings.cluster), "--cluster HOST:PORT"))
+    model = find_model(_with_key(settings))
     for warning in model.config.warnings:
         say(f"warning: {warning}")
     listener = listen(settings.host, settings.port)
@@ -75,34 +86,27 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
         say(f"admin routes on {url_of(settings, settings.admin_host, admin)}")
     told: list[int] = []
     on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
-    # The path of a socket has room for about a hundred bytes.
-    where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
-    temporary = tempfile.TemporaryDirectory(prefix="chairlift-", dir=where)
-    with temporary as path, listener, admin or contextlib.nullcontext():
-        folder = RunFolder(Path(path))
-        notes = [StepNote(folder.steps(replica)) for replica in range(settings.replicas)]
+    with new_run_folder() as folder, listener, admin or contextlib.nullcontext():
+        engines = Engines(model, folder, lambda replica: counted.engine_starts_again(replica), [])
         num_front_ends = settings.frontends or _num_front_ends(settings.device)
         counts = make_counts(folder.counts, num_front_ends)
-        folder.metrics.mkdir()
         counted = ParentMetrics(folder.metrics, model.name)
 
-        def on_ready(summary: list[str]) -> None:
+        def on_ready(summary: list[str] | None) -> None:
+            summary = summary or ["with engines on other machines"]
             say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
-            more = [] if settings.replicas == 1 else [f"{settings.replicas} replicas, routed by {settings.router}"]
+            count = "replicas of other machines too" if settings.cluster else f"{settings.replicas} replicas"
+            more = [f"{count}, routed by {settings.router}"] if settings.has_others else []
             for line in (*summary[1:], *more, example(settings, listener)):
                 say(line)
 
         begun = int(time.time())
         make_rate_limits(folder.rates)
         reloader = Reloader(folder.reloads, settings, partial(_look, look))
-        starts = [itertools.count(1) for _ in notes]
-
-        def start_engine(replica: int) -> Child:
-            start = next(starts[replica])
-            if start > 1:
-                counted.engine_starts_again(replica)
-            name = "engine" if settings.replicas == 1 else f"engine {replica}"
-            return Child(name, engine_main, model, folder, replica, start)
+        helpers: list[Callable[[], Child]] = []
+        if members_at is not None:
+            say(f"nodes join at {members_at.removeprefix('tcp://')}")
+            helpers.append(lambda: Child("members list", members_main, model, folder, members_at))
 
         def clear_up(front_end: int) -> int:
             lost = counts.clear(front_end)
@@ -115,19 +119,38 @@ def _serve(settings: Settings, look: Callable[[], Settings]) -> int:
 
         server = Supervisor(
             [
-                *(partial(start_engine, replica) for replica in range(settings.replicas)),
+                *(partial(engines.start, replica) for replica in range(settings.replicas)),
+                *helpers,
                 *(partial(start_front_end, i) for i in range(num_front_ends)),
             ],
-            progress=lambda replica: notes[replica].progress,
+            progress=engines.progress,
             clear_up=clear_up,
             drain_timeout=lambda: reloader.settings.drain_timeout,
-            on_engine_death=lambda replica, was_killed: notes[replica].tell_end(was_killed),
-            engine_beat=lambda replica: notes[replica].last_beat,
+            on_engine_death=engines.tell_end,
+            engine_beat=engines.beat,
             engine_timeout=settings.engine_timeout,
             num_engines=settings.replicas,
+            num_helpers=len(helpers),
         )
         _start_reloading(reloader, server)
         return server.run(say, on_ready, told)
+
+
+@contextlib.contextmanager
+def new_run_folder() -> Iterator[RunFolder]:
+    # The path of a socket has room for about a hundred bytes.
+    where = tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="chairlift-", dir=where) as path:
+        folder = RunFolder(Path(path))
+        folder.metrics.mkdir()
+        yield folder
+
+
+def _with_key(settings: Settings) -> Settings:
+    """With the cluster key itself: its file may be gone when a process is started again."""
+    if settings.cluster is None:
+        return settings
+    return replace(settings, cluster_key=read_key(settings.cluster_key))
 
 
 def _look(look: Callable[[], Settings]) -> Settings:
@@ -155,7 +178,7 @@ def _start_reloading(reloader: Reloader, server: Supervisor) -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
-def _check_device(settings: Settings) -> None:
+def check_device(settings: Settings) -> None:
     """Refuses a missing device before anything starts; imports torch only if there seems to be none."""
     if settings.is_mindspore:
         from chairlift.runner.mindspore.installed import check_installed

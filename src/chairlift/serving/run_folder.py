@@ -8,6 +8,8 @@ class RunFolder:
         self.path = path
         self.fingerprint = path / "fingerprint"  # of an exact engine, for the next to compare with
         self.counts = path / "counts"
+        self.members = f"ipc://{path}/members"  # where the members' list publishes
+        self.terms = path / "terms"  # what the fleet's first engine is like, for the next members' list
         self.metrics = path / "metrics"  # a folder
         self.rates = path / "rates"
         self.reloads = path / "settings.json"  # the outcome of the last reload

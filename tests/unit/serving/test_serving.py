@@ -53,7 +53,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("where", ["find_model", "listen", "StepNote", "make_counts", "make_rate_limits", "Reloader"])
+@pytest.mark.parametrize("where", ["find_model", "listen", "Engines", "make_counts", "make_rate_limits", "Reloader"])
 def test_told_to_stop_before_anything_runs_a_server_ends_and_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, folder: Path, number: int, where: str
 ) -> None:

@@ -22,6 +22,7 @@ _TITLES: dict[Group, str] = {
     "model": "model",
     "engine": "scheduling and memory",
     "replicas": "replicas",
+    "nodes": "other machines",
     "server": "server",
     "record": "recording",
 }

@@ -119,6 +119,14 @@ def num_bytes(value: object) -> int:
     return size
 
 
+def host_port(value: object) -> str:
+    found = text(value)
+    host, colon, port = found.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        raise ValueError("must be HOST:PORT, such as 10.0.0.1:7000 or [fd00::1]:7000")
+    return found
+
+
 def one_of(*names: str) -> Parser:
     def parse(value: object) -> str:
         if value not in names:

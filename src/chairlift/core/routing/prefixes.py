@@ -24,6 +24,11 @@ class KnownPrefixes:
         self._held: list[set[bytes]] = [set() for _ in range(num_replicas)]
         self._expected: OrderedDict[bytes, int] = OrderedDict()  # the replica's bit, the oldest first
 
+    def grow(self) -> None:
+        """One replica more."""
+        self._bits.append(1 << len(self._bits))
+        self._held.append(set())
+
     @property
     def num_known(self) -> int:
         """Distinct spans."""

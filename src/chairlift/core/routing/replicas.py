@@ -28,6 +28,16 @@ class Replicas:
         # (load, a random number, replica), the least first; outdated where the load is another.
         self._heap: list[tuple[float, float, int]] = []
 
+    def grow(self) -> None:
+        """One replica more, which takes no requests yet."""
+        self.count += 1
+        self.queued.append(0)
+        self.running.append(0)
+        self.prefixes.grow()
+        self._loads.append(math.inf)
+        if self.count > _FEW:
+            self._rebuild()
+
     def load(self, replica: int) -> float:
         return self._loads[replica]
 
@@ -49,8 +59,11 @@ class Replicas:
         if self.count > _FEW:
             heapq.heappush(self._heap, (self._loads[replica], self._random.random(), replica))
             if len(self._heap) > _MAX_OUTDATED * self.count:
-                self._heap = [(load, self._random.random(), i) for i, load in enumerate(self._loads)]
-                heapq.heapify(self._heap)
+                self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._heap = [(load, self._random.random(), i) for i, load in enumerate(self._loads)]
+        heapq.heapify(self._heap)
 
     def least_loaded(self, among: int) -> int:
         """The open replica of `among`, which is not empty, with the least load; of equal ones the better of two random

@@ -27,6 +27,13 @@ class Routing:
         self._taken = [0] * count  # requests, by its own word
         self._versions = [0] * count  # of the prefixes it has told
 
+    def grow(self) -> None:
+        """One replica more, which is not there yet."""
+        self.replicas.grow()
+        self._sent.append(deque())
+        self._taken.append(0)
+        self._versions.append(0)
+
     def route(self, tokens: Sequence[int], salt: str, user: str, among: int) -> int:
         """The replica of `among` (bits, not empty) for a request with these known tokens, which is sent there."""
         hashes: Sequence[bytes] = ()

@@ -1,4 +1,4 @@
-"""The supervisor: starts and watches one engine, or several replicas, and some front ends.
+"""The supervisor: starts and watches one engine, or several replicas, some front ends, and helpers of them.
 
 Always: when this process ends, the others end too. A process that dies after all were ready is started again, the
 engine also while the server drains; an engine that hangs is killed and counts as crashed. A process that cannot start,
@@ -49,7 +49,7 @@ class Deaths:
 
 @dataclass
 class Supervisor:
-    starts: list[Callable[[], Child]]  # the engines first
+    starts: list[Callable[[], Child]]  # the engines first, then helpers, then front ends
     progress: Callable[[int], int]  # grows while that engine makes tokens
     clear_up: Callable[[int], int]  # after a dead front end, by index, before its restart; how many requests it had
     on_engine_death: Callable[[int, bool], None]  # before its restart: whether it was killed from outside
@@ -57,10 +57,11 @@ class Supervisor:
     engine_timeout: float  # a ready engine whose beat does not change for these seconds is killed; 0: never
     drain_timeout: Callable[[], float | None] = lambda: None  # seconds for draining front ends, and a moment
     num_engines: int = 1
+    num_helpers: int = 0  # that end with the engines
 
     def __post_init__(self) -> None:
         self._heartbeats = [Heartbeat() for _ in range(self.num_engines)]
-        self._children: list[Child] = []  # the engines first
+        self._children: list[Child] = []  # in the order of `starts`
         self._reports: list[Any] = [None] * self.num_engines  # the engines'
         self._deaths = [Deaths() for _ in self.starts]
         self._is_serving = False  # all have been ready
@@ -91,14 +92,19 @@ class Supervisor:
             self._start(index)
         self._wait_ready()
         self._is_serving = True
-        on_ready(self._reports[0])
+        on_ready(self._reports[0] if self._reports else None)
         while not self._is_stopping:
             self._watch(say)
         self._drain(say)
 
     @property
     def _front_ends(self) -> list[Child]:
-        return self._children[self.num_engines :]
+        return self._children[self._num_lasting :]
+
+    @property
+    def _num_lasting(self) -> int:
+        """Processes that end after the front ends."""
+        return self.num_engines + self.num_helpers
 
     @property
     def pids(self) -> list[int]:
@@ -160,11 +166,11 @@ class Supervisor:
     def _replace(self, child: Child, say: Say) -> None:
         child.process.join()
         index = self._children.index(child)
-        is_engine = index < self.num_engines
-        if self._is_stopping and not is_engine:
+        is_engine, is_front_end = index < self.num_engines, index >= self._num_lasting
+        if self._is_stopping and is_front_end:
             del self._children[index], self.starts[index], self._deaths[index]  # it has finished
             return
-        lost = 0 if is_engine else self.clear_up(index - self.num_engines)
+        lost = self.clear_up(index - self._num_lasting) if is_front_end else 0
         requests = f" with {lost} request{'s' if lost > 1 else ''} in flight" if lost else ""
         say(f"the {child.name} died ({child.describe_end()}){requests}; starting it again")
         self._deaths[index].add(child.name, time.monotonic() - child.started - child.hung_s, self._progress_of(index))
@@ -174,7 +180,7 @@ class Supervisor:
         child.close()
 
     def _progress_of(self, index: int) -> int:
-        """An engine's own; for a front end, that of all engines."""
+        """An engine's own; for others, that of all engines."""
         engines = [index] if index < self.num_engines else range(self.num_engines)
         return sum(map(self.progress, engines))
 
@@ -189,14 +195,14 @@ class Supervisor:
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s + _GOODBYE_S
         while self._front_ends and time.monotonic() < deadline:
             self._watch(say)
-        for engine in self._children[: self.num_engines]:
-            engine.tell(STOP)
-        _are_gone(self._children[: self.num_engines], 5.0)
+        for child in self._children[: self._num_lasting]:
+            child.tell(STOP)
+        _are_gone(self._children[: self._num_lasting], 5.0)
 
     def _end(self) -> None:
         """The engines end first, so that front ends can tell their clients. Draining front ends are told to stop a
         second time and report that; the others report the engine."""
-        for child in self._children[: self.num_engines]:
+        for child in self._children[: self._num_lasting]:
             child.kill()
         front_ends = [child for child in self._front_ends if child.is_ready]
         for child in front_ends:

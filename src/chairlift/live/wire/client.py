@@ -8,6 +8,9 @@ where they arrive, by a call and without a task between; a listener that fails l
 A request that may have crashed its replica stays with it and runs by itself there when it is back (design/0021): other
 replicas never meet it. All others move at once, each under a new key, so that what is still on its way from the old
 replica is not taken for the new one's.
+
+Replicas on other machines come and go (`add`, `remove`); a place that was left is taken by the next. One that is lost
+counts as killed, unless its node says otherwise within `_REMOTE_LOOKS`.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ from chairlift.core.routing.routing import Routing
 from chairlift.core.routing.rules.least_loaded import LeastLoaded
 from chairlift.live.recovery.step_note import InterruptedWork
 from chairlift.live.wire import messages
+from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.generation import Generation, Listener
 from chairlift.live.wire.link import Link
 from chairlift.live.wire.messages import Submit
@@ -35,26 +39,38 @@ from chairlift.live.wire.watch_client import WatchClient
 
 _LOOK_S = 0.02  # between two looks for the word how an engine ended
 _MAX_LOOKS = 100
+_REMOTE_LOOKS = 50
 _log = logging.getLogger(__name__)
 
 # What the engine of a replica that died was busy with; None while it is not known how it ended.
 Look = Callable[[int], InterruptedWork | None]
+LookAtOne = Callable[[], InterruptedWork | None]
 
 
 class EngineClient:
     def __init__(
-        self, addresses: Sequence[str], name: str, router: Router | None = None, look: Look = lambda replica: None
+        self,
+        addresses: Sequence[str],
+        name: str,
+        router: Router | None = None,
+        look: Look = lambda replica: None,
+        is_cluster: bool = False,
     ) -> None:
-        """`addresses`: of the replicas. `look` is asked where there are several."""
+        """`addresses`: of the replicas on this machine. `look` is asked where there are several. `is_cluster`: others
+        may be added."""
         self.info: messages.EngineInfo | None = None  # of the replica with the tightest limits; None: no engine yet
         self.num_held = 0  # outputs held for slow clients
+        self.watching = WatchClient(self._send_to_first)  # the page shows the first replica
         self._name = name.encode()
-        self._look = look
+        self._is_cluster = is_cluster
         self._routing = Routing(router or LeastLoaded(), len(addresses))
-        self._links = [
-            Link(address, name, partial(self._hear, replica), partial(self._lose, replica))
-            for replica, address in enumerate(addresses)
+        self._links = [self._link(replica, address, None) for replica, address in enumerate(addresses)]
+        self._looks: list[tuple[LookAtOne, int]] = [
+            (partial(look, replica), _MAX_LOOKS) for replica in range(len(addresses))
         ]
+        self._left: set[int] = set()  # places of replicas that were removed
+        self._runs: dict[int, asyncio.Task[None]] = {}  # by replica
+        self._broken: asyncio.Future[None] | None = None  # while running
         self._is_ready = asyncio.Event()
         self._generations: dict[int, Generation] = {}
         self._keys = itertools.count(1)
@@ -64,10 +80,44 @@ class EngineClient:
         self._next_looks: dict[int, asyncio.TimerHandle] = {}  # by replica that died
         self.on_moved: Callable[[], None] = lambda: None  # a request goes on in another replica
 
-    @property
-    def watching(self) -> WatchClient:
-        """The page shows the first replica."""
-        return self._links[0].watching
+    def _link(self, replica: int, address: str, curve: Curve | None) -> Link:
+        hear, lose = partial(self._hear, replica), partial(self._lose, replica)
+        return Link(address, self._name.decode(), hear, lose, curve, None if replica else self.watching)
+
+    def _send_to_first(self, message: messages.Watch | messages.Explain) -> bool:
+        return bool(self._links) and self._links[0].send_if_ready(message)
+
+    def add(self, address: str, curve: Curve, look: LookAtOne) -> int:
+        """A replica on another machine, by number. It takes requests once it answers."""
+        replica = min(self._left, default=len(self._links))
+        link = self._link(replica, address, curve)
+        if replica in self._left:
+            self._left.remove(replica)
+            self._links[replica], self._looks[replica] = link, (look, _REMOTE_LOOKS)
+        else:
+            self._routing.grow()
+            self._links.append(link)
+            self._looks.append((look, _REMOTE_LOOKS))
+            self._num_proven.append(0)
+        if self._broken is not None:
+            self._start(replica)
+        return replica
+
+    def remove(self, replica: int) -> None:
+        """A replica that is gone, for good as far as is known: what stayed with it goes on elsewhere."""
+        if replica in self._runs:
+            self._runs.pop(replica).cancel()
+        was_ready = self._links[replica].is_ready
+        self._links[replica].info, self._num_proven[replica] = None, 0
+        self._left.add(replica)
+        self._stop_looking(replica)
+        if was_ready:
+            self._forget_replica(replica)
+        for generation in [each for each in self._generations.values() if each.replica == replica]:
+            self._resume(generation)
+
+    def is_linked(self, replica: int) -> bool:
+        return self._links[replica].is_ready
 
     @property
     def num_running(self) -> int:
@@ -83,6 +133,7 @@ class EngineClient:
         return [
             {
                 "replica": replica,
+                "address": link.address if link.is_remote else "here",
                 "state": "gone" if not link.is_ready else "draining" if self._draining >> replica & 1 else "ready",
                 "running": link.num_running,
                 "waiting": link.num_waiting,
@@ -90,6 +141,7 @@ class EngineClient:
                 "known_prefixes": known.prefixes.num_held(replica),
             }
             for replica, link in enumerate(self._links)
+            if replica not in self._left
         ]
 
     def submit(
@@ -150,7 +202,25 @@ class EngineClient:
 
     async def run(self) -> None:
         """Stays connected until cancelled; a broken wire is a bug, and raises."""
-        await asyncio.gather(*(link.run() for link in self._links))
+        self._broken = asyncio.get_running_loop().create_future()
+        try:
+            for replica in range(len(self._links)):
+                self._start(replica)
+            await self._broken
+        finally:
+            runs, self._runs, self._broken = list(self._runs.values()), {}, None
+            for run in runs:
+                run.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
+
+    def _start(self, replica: int) -> None:
+        def end(run: asyncio.Task[None]) -> None:
+            error = None if run.cancelled() else run.exception()
+            if error is not None and self._broken is not None and not self._broken.done():
+                self._broken.set_exception(error)
+
+        self._runs[replica] = asyncio.ensure_future(self._links[replica].run())
+        self._runs[replica].add_done_callback(end)
 
     def _hear(self, replica: int, message: messages.FromEngine) -> None:
         if isinstance(message, messages.Step):
@@ -201,12 +271,15 @@ class EngineClient:
 
     def _lose(self, replica: int) -> None:
         """The engine of a replica is gone: requests move to others, if there are any, or wait for the next engine."""
+        self._forget_replica(replica)
+        if len(self._links) > 1 or self._is_cluster:
+            self._judge(replica, self._looks[replica][1])
+
+    def _forget_replica(self, replica: int) -> None:
         self._routing.end(replica)
         self._note_ready(replica, is_ready=False)
         if not self._ready:
             self._is_ready.clear()
-        if len(self._links) > 1:
-            self._judge(replica, _MAX_LOOKS)
 
     def _stop_looking(self, replica: int) -> None:
         look = self._next_looks.pop(replica, None)
@@ -216,7 +289,7 @@ class EngineClient:
     def _judge(self, replica: int, num_looks: int) -> None:
         """Moves the requests of a dead replica, once it is known how its engine ended; what may have crashed it stays.
         If the next engine is ready before, its own word decides, as where there is one replica."""
-        left = self._look(replica)
+        left = self._looks[replica][0]()
         if left is None and num_looks:
             loop = asyncio.get_running_loop()
             self._next_looks[replica] = loop.call_later(_LOOK_S, self._judge, replica, num_looks - 1)
@@ -287,7 +360,7 @@ class EngineClient:
         if generation.fingerprint is None:
             return takers
         alike = self._alike.get(generation.fingerprint, 0)
-        if not alike and self._ready.bit_count() == len(self._links):
+        if not alike and self._ready.bit_count() == len(self._links) - len(self._left):
             return takers
         return alike & takers or alike
 

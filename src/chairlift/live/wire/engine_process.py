@@ -3,8 +3,10 @@
 Always: every front end knows how many requests run and wait, also when none is its own. Sleeps in the socket when idle,
 and while a step runs until the next is to be planned.
 A front end's death is noticed at the next write to it, or when another takes its name; its requests are ended.
+A message that cannot be read is dropped.
 """
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -15,12 +17,14 @@ from chairlift.core.routing.queued import QueuedWork
 from chairlift.live.recovery.quarantine import Quarantine
 from chairlift.live.recovery.step_note import InterruptedWork, StepNote
 from chairlift.live.wire import messages
+from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.messages import EngineInfo, Output, Submit
 from chairlift.live.wire.switchboard import FrontEnd, Switchboard
 from chairlift.live.wire.watch_feed import WatchFeed
 from chairlift.telemetry.watch.view import View
 
 TIDY_AFTER_S = 1.0
+_log = logging.getLogger(__name__)
 
 
 class EngineProcess:
@@ -35,10 +39,12 @@ class EngineProcess:
         tidy: Callable[[], None] = lambda: None,
         max_sleep_s: float | None = None,
         queued: QueuedWork | None = None,
+        public: tuple[str, Curve] | None = None,
     ) -> None:
         """`prepare` does a small part of work ahead while idle; False when nothing is left. `note` has the requests
         that the engine before this one died busy with. `tidy` is called after `TIDY_AFTER_S` without requests. An idle
-        engine beats in the note at least every `max_sleep_s`. `queued`: the load of one of several replicas."""
+        engine beats in the note at least every `max_sleep_s`. `queued`: the load of one of several replicas.
+        `public`: an address for front ends on other machines."""
         self._switchboard = Quarantine(switchboard, note)
         self._prepare = prepare
         self._tidy, self._is_tidy = tidy, False
@@ -55,6 +61,9 @@ class EngineProcess:
         for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
             self._socket.setsockopt(option, 0)
         self._socket.bind(address)
+        if public is not None:
+            public[1].listen(self._socket, public[0], "--address HOST:PORT")
+        self._num_unread = 0  # messages
         self._watch_feed = WatchFeed(view, self._send)
         self._told: dict[FrontEnd, tuple[int, int, int]] = {}  # running, waiting and queued, as last sent to each
         self._taken: dict[FrontEnd, int] = {}  # requests of each front end
@@ -130,8 +139,17 @@ class EngineProcess:
     def _take(self, timeout_ms: int | None) -> None:
         """All messages; waits so long for the first, for ever if None."""
         while self._socket.poll(timeout_ms):
-            front_end, data = self._socket.recv_multipart()
-            message = self._decoder.decode(data)
+            front_end, *parts = self._socket.recv_multipart()
+            timeout_ms = 0
+            try:
+                message = self._decoder.decode(parts[0] if len(parts) == 1 else b"")
+            except msgspec.MsgspecError as error:
+                self._num_unread += 1
+                _log.warning(
+                    "a message of %s was dropped, as it cannot be read (%s; %d so far)",
+                    front_end.decode(errors="replace"), error, self._num_unread,
+                )  # fmt: skip
+                continue
             if isinstance(message, Submit):
                 self._taken[front_end] = self._taken.get(front_end, 0) + 1
                 self._switchboard.submit(front_end, message)
@@ -151,13 +169,14 @@ class EngineProcess:
                 self._is_draining = message.is_on
                 for each in list(self._told):
                     self._send(each, messages.Draining(message.is_on))
-            timeout_ms = 0
 
     def _welcome(self, front_end: FrontEnd) -> None:
         self._told[front_end], self._taken[front_end] = (0, 0, 0), 0
         left = self._interrupted
         suspects = left.keys.get(front_end, [])
-        ready = messages.Ready(self._info, suspects, left.is_alone, left.was_killed, self._is_draining)
+        ready = messages.Ready(
+            self._info, suspects, left.is_alone, left.was_killed, self._is_draining, time.monotonic()
+        )
         self._send(front_end, ready)
         self._tell_whole(front_end)
 

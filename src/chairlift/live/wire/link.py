@@ -1,32 +1,48 @@
 """A front end's connection to one engine, and to the next one at the same address.
 
 Always: a closed connection is noticed at once, and a new one made until cancelled. Nothing sent to a dead engine
-reaches the next. Messages are handed over where they arrive, by a call and without a task between.
+reaches the next. Messages are handed over where they arrive, by a call and without a task between. An engine on another
+machine has another clock: times are translated here. What cannot be read from there closes the connection, and no more.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
 
 import msgspec
 import zmq
 
+from chairlift.config.version import VERSION
 from chairlift.live.wire import messages
+from chairlift.live.wire.curve import Curve
 from chairlift.live.wire.watch_client import WatchClient
 
 _RECONNECT_MS = 20
+_PAUSE_S = 0.2  # between two attempts to reach another machine
+_log = logging.getLogger(__name__)
 
 
 class Link:
     def __init__(
-        self, address: str, name: str, hear: Callable[[messages.FromEngine], None], lose: Callable[[], None]
+        self,
+        address: str,
+        name: str,
+        hear: Callable[[messages.FromEngine], None],
+        lose: Callable[[], None],
+        curve: Curve | None = None,
+        watching: WatchClient | None = None,
     ) -> None:
-        """`hear` gets all messages but those for the live page. `lose`: the engine that was ready is gone."""
+        """`hear` gets all messages but those for the live page, which `watching` gets. `lose`: the engine that was
+        ready is gone. `curve`: for an engine on another machine."""
         self.info: messages.EngineInfo | None = None  # of the last engine
         self.num_running = 0
         self.num_waiting = 0
-        self.watching = WatchClient(self._send_if_ready)
+        self.watching = watching or WatchClient(self.send_if_ready)
         self.is_ready = False
-        self._address = address
+        self.address = address
+        self._curve = curve
+        self._ahead_s = 0.0  # of the engine's clock
         self._name = name.encode()
         self._take, self._lose = hear, lose
         self._socket: zmq.Socket[bytes] | None = None
@@ -35,10 +51,16 @@ class Link:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(messages.FromEngine)
 
+    @property
+    def is_remote(self) -> bool:
+        return self._curve is not None
+
     async def run(self) -> None:
         """Stays connected until cancelled."""
         while True:
             await self._connect()
+            if self._curve is not None:
+                await asyncio.sleep(_PAUSE_S)
 
     async def _connect(self) -> None:
         """Returns when the engine is gone; a broken wire is a bug, and raises."""
@@ -50,7 +72,10 @@ class Link:
             socket.setsockopt(option, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        socket.connect(self._address)
+        if self._curve is None:
+            socket.connect(self.address)
+        else:
+            self._curve.connect(socket, self.address)
         self._socket = socket
         loop.add_reader(socket, self._read)
         loop.add_reader(monitor, self._watch, monitor)
@@ -79,8 +104,13 @@ class Link:
         try:
             self._hear(self._decoder.decode(self._socket.recv(zmq.NOBLOCK)))
         except Exception as error:
-            if not self._over.done():
-                self._over.set_exception(error)
+            if self._over.done():
+                return
+            if self._curve is not None and isinstance(error, msgspec.MsgspecError):
+                _log.warning("%s sent what cannot be read (%s); is it of another version?", self.address, error)
+                self._over.set_result(None)
+                return
+            self._over.set_exception(error)
         self._read_soon()
 
     def _read_soon(self) -> None:
@@ -96,7 +126,13 @@ class Link:
             return
         if isinstance(message, messages.Step):
             self.num_running, self.num_waiting = message.num_running, message.num_waiting
+            if self._ahead_s:
+                message = _on_our_clock(message, self._ahead_s)
         elif isinstance(message, messages.Ready):
+            if message.info.version != VERSION:
+                raise msgspec.ValidationError(f"it runs chairlift {message.info.version}, this server {VERSION}")
+            if self._curve is not None:
+                self._ahead_s = message.clock - time.monotonic()
             self.info, self.is_ready = message.info, True
         self._take(message)
         if isinstance(message, messages.Ready):
@@ -106,15 +142,30 @@ class Link:
         if _has_message(monitor) and not self._over.done():
             self._over.set_result(None)
 
-    def _send_if_ready(self, message: messages.Watch | messages.Explain) -> bool:
+    def send_if_ready(self, message: messages.Watch | messages.Explain) -> bool:
         if self.is_ready:
             self.send(message)
         return self.is_ready
 
     def send(self, message: messages.ToEngine) -> None:
         assert self._socket is not None
+        if self._ahead_s and isinstance(message, messages.Submit) and message.expires is not None:
+            message = msgspec.structs.replace(message, expires=message.expires + self._ahead_s)
         self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
         self._read_soon()
+
+
+def _on_our_clock(step: messages.Step, ahead_s: float) -> messages.Step:
+    """With the times of traced requests on this machine's clock."""
+    if not any(output.marks for output in step.outputs):
+        return step
+    outputs = [
+        msgspec.structs.replace(each, marks=[(change, at - ahead_s) for change, at in each.marks])
+        if each.marks
+        else each
+        for each in step.outputs
+    ]
+    return msgspec.structs.replace(step, outputs=outputs)
 
 
 def _has_message(socket: zmq.Socket[bytes]) -> bool:

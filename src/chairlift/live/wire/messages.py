@@ -10,6 +10,7 @@ import dataclasses
 
 import msgspec
 
+from chairlift.config.version import VERSION
 from chairlift.core.attributes import NO_ATTRIBUTES, Attributes
 from chairlift.core.limits import Limits
 from chairlift.core.params import SamplingParams
@@ -125,6 +126,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     dtype: str
     device: str
     fingerprint: str | None = None  # None: answers are not exact
+    version: str = VERSION
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
@@ -133,6 +135,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True, frozen=True):
     is_alone: bool = False  # there was one suspect, of all front ends
     was_killed: bool = False  # from outside, as far as can be told
     is_draining: bool = False
+    clock: float = 0.0  # the engine's monotonic clock when this was sent, which is another on another machine
 
 
 ToEngine = Hello | Submit | Abort | Proven | Watch | Explain | AskPrefixes | Drain

@@ -29,7 +29,7 @@ def about(context: ServerContext) -> bytes:
             "rules": [
                 _rule(option, getattr(settings, option))
                 for option in RULE_KINDS
-                if option != "router" or settings.replicas > 1
+                if option != "router" or settings.has_others
             ]
             + [{"option": "preemption", "value": settings.preemption, "purpose": "what becomes of a victim's blocks"}],
             "settings": _settings(settings, limits),
@@ -39,7 +39,7 @@ def about(context: ServerContext) -> bytes:
 
 def replicas(context: ServerContext) -> bytes | None:
     """The load of each replica, where there are several."""
-    if context.settings.replicas == 1:
+    if not context.settings.has_others:
         return None
     return msgspec.json.encode(context.client.loads())
 

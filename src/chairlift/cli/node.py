@@ -1,0 +1,24 @@
+"""`chairlift node`: engines for a server on another machine."""
+
+import argparse
+
+from chairlift.cli.inputs.flags import add_option_flags, settings_from
+from chairlift.config.options.resolve import OPTIONS
+
+HELP = "compute for a server on another machine"
+DESCRIPTION = "Run engines without HTTP that answer the requests of `chairlift serve --cluster` on another machine."
+
+_KEPT = ("engine_timeout", "drain_timeout", "log_level", "log_format")  # of the server's options
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    without = {option.name for option in OPTIONS if option.group == "server" and option.name not in _KEPT}
+    without |= {"cluster", "router"}
+    add_option_flags(parser, "nodes", "model", "engine", "replicas", "server", without=without)
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = settings_from(options)
+    from chairlift.serving.node import run_node
+
+    return run_node(settings)

@@ -1,0 +1,88 @@
+"""A front end's view of the members' list: links come with members, and go with those that cannot be reached either.
+
+Always: a member's link is kept as long as it works, whatever the list says: the list may be gone, or may just have
+begun anew. A link that is broken is kept while its member is listed.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from chairlift.live.nodes.messages import Ended, Members, Published
+from chairlift.live.recovery.step_note import InterruptedWork
+from chairlift.live.wire.client import EngineClient
+from chairlift.live.wire.curve import Curve
+
+GRACE_S = 5.0  # a link is broken and its member not listed before it is dropped
+_FRESH_S = 5.0  # that the word how an engine ended is of use
+_UNREACHABLE_S = 15.0  # a listed member without a link, before a line says so
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Known:
+    replica: int
+    lost: float  # since when it has neither link nor listing
+    unreachable: float  # since when it is listed without a link
+    is_told: bool = False
+
+
+@dataclass
+class MembersFeed:
+    client: EngineClient
+    curve: Curve
+    now: Callable[[], float] = time.monotonic
+    _known: dict[str, _Known] = field(default_factory=dict)  # by address
+    _ends: dict[str, tuple[float, InterruptedWork]] = field(default_factory=dict)
+
+    async def run(self, address: str) -> None:
+        """Hears the list until cancelled. `address`: where it publishes."""
+        decoder = msgspec.msgpack.Decoder(Published)
+        socket = zmq.asyncio.Context.instance().socket(zmq.SUB)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        socket.subscribe(b"")
+        socket.connect(address)
+        try:
+            while True:
+                message = decoder.decode(await socket.recv())
+                if isinstance(message, Members):
+                    self.hear(message)
+                else:
+                    self.hear_end(message)
+        finally:
+            socket.close()
+
+    def hear(self, members: Members) -> None:
+        now = self.now()
+        listed = dict.fromkeys(engine.address for engine in members.engines)
+        for address in [each for each in listed if each not in self._known]:
+            replica = self.client.add(address, self.curve, lambda address=address: self._take_end(address))  # type: ignore[misc]
+            self._known[address] = _Known(replica, now, now)
+            _log.debug("replica %d has joined: %s", replica, address)
+        for address, known in list(self._known.items()):
+            is_linked = self.client.is_linked(known.replica)
+            if is_linked or address in listed:
+                known.lost = now
+            if is_linked or address not in listed:
+                known.unreachable, known.is_told = now, False
+            elif not known.is_told and now - known.unreachable >= _UNREACHABLE_S:
+                known.is_told = True
+                _log.warning("%s is a member but cannot be reached from here; open its port in firewalls", address)
+            if now - known.lost >= GRACE_S:
+                self.client.remove(known.replica)
+                del self._known[address]
+                _log.debug("replica %d is gone: %s", known.replica, address)
+
+    def hear_end(self, ended: Ended) -> None:
+        self._ends[ended.address] = self.now(), InterruptedWork(ended.keys, ended.was_killed)
+
+    def _take_end(self, address: str) -> InterruptedWork | None:
+        """How the engine there ended, once."""
+        told, work = self._ends.pop(address, (0.0, None))
+        return work if work is not None and self.now() - told < _FRESH_S else None

@@ -1,0 +1,68 @@
+"""The members' list: which engines there are on other machines, by what their nodes told last.
+
+Always: a list that begins anew knows all members after a second, since each tells again. Nothing depends on it but who
+is found: front ends keep their connections without it. Knows neither sockets nor clocks.
+"""
+
+from dataclasses import dataclass
+
+from chairlift.live.nodes.messages import Leave, MemberEngine, Members, Tell
+from chairlift.live.nodes.terms import EngineTerms, Terms
+
+SILENT_S = 5.0  # after which a node is not listed
+
+
+@dataclass(slots=True)
+class Member:
+    tell: Tell
+    told: float
+
+
+class MembersList:
+    def __init__(self, terms: Terms, has_own: bool) -> None:
+        """`has_own`: the server has engines of its own, which say what the others must be like (`begin`)."""
+        self.terms = terms
+        self._has_own = has_own
+        self._members: dict[str, Member] = {}
+
+    def begin(self, engine: EngineTerms) -> None:
+        """An engine of the server itself is there."""
+        self.terms = self.terms.after(engine)
+
+    def hear(self, tell: Tell, now: float) -> str | None:
+        """A node tells what it is; why it is refused, if it is."""
+        refusal = self.terms.refusal(tell)
+        if refusal is not None:
+            self._members.pop(tell.node, None)
+            return refusal
+        self._members[tell.node] = Member(tell, now)
+        if tell.engines and not self._has_own:
+            first = tell.engines[0]
+            self.terms = self.terms.after(EngineTerms(first.fingerprint, first.span, first.max_tokens))
+        return None
+
+    def leave(self, message: Leave) -> bool:
+        """Whether it was there."""
+        return self._members.pop(message.node, None) is not None
+
+    def end_silent(self, now: float) -> list[Tell]:
+        """Strikes nodes off that have not told anything for long; what they last told."""
+        silent = [member.tell for member in self._members.values() if now - member.told >= SILENT_S]
+        for tell in silent:
+            del self._members[tell.node]
+        return silent
+
+    def last(self, node: str) -> Tell | None:
+        """What a listed node told last."""
+        member = self._members.get(node)
+        return None if member is None else member.tell
+
+    def members(self) -> Members:
+        """None before it is known what they must be like."""
+        if self.terms.engines is None:
+            return Members([])
+        # Of several nodes at one address the last one counts: those before are gone.
+        engines: dict[str, MemberEngine] = {}
+        for member in sorted(self._members.values(), key=lambda member: member.told):
+            engines |= {engine.address: engine for engine in member.tell.engines}
+        return Members(list(engines.values()))

@@ -1,0 +1,37 @@
+"""The engines of one machine: their notes, and how each is started."""
+
+import itertools
+from collections.abc import Callable
+
+from chairlift.build import ResolvedModel
+from chairlift.live.processes.child import Child
+from chairlift.live.recovery.step_note import StepNote
+from chairlift.serving.engine import engine_main
+from chairlift.serving.run_folder import RunFolder
+
+
+class Engines:
+    def __init__(
+        self, model: ResolvedModel, folder: RunFolder, on_restart: Callable[[int], None], public: list[str]
+    ) -> None:
+        """`public`: their addresses for other machines; none: they are for this one."""
+        self.notes = [StepNote(folder.steps(replica)) for replica in range(model.settings.replicas)]
+        self._model, self._folder, self._on_restart, self._public = model, folder, on_restart, public
+        self._starts = [itertools.count(1) for _ in self.notes]
+
+    def start(self, replica: int) -> Child:
+        start = next(self._starts[replica])
+        if start > 1:
+            self._on_restart(replica)
+        name = "engine" if len(self.notes) == 1 else f"engine {replica}"
+        public = self._public[replica] if self._public else None
+        return Child(name, engine_main, self._model, self._folder, replica, start, public)
+
+    def progress(self, replica: int) -> int:
+        return self.notes[replica].progress
+
+    def tell_end(self, replica: int, was_killed: bool) -> None:
+        self.notes[replica].tell_end(was_killed)
+
+    def beat(self, replica: int) -> int:
+        return self.notes[replica].last_beat

@@ -1,0 +1,137 @@
+"""The process of the members' list: nodes tell it what they are, and it tells the front ends of this machine.
+
+Always: it can end and begin anew at any time. Nodes tell again within a second; what the fleet's first engine was like
+is in the run folder.
+"""
+
+import time
+
+import msgspec
+import zmq
+
+from chairlift.build import ResolvedModel
+from chairlift.config.cluster_key import read_key
+from chairlift.live.nodes.members import SILENT_S, MembersList
+from chairlift.live.nodes.messages import Ended, FromList, Leave, Published, Refused, Tell, ToList, Welcome
+from chairlift.live.nodes.terms import EngineTerms, Terms, digest_of, terms_of
+from chairlift.live.processes.child import ReportReady
+from chairlift.live.wire import messages
+from chairlift.live.wire.curve import Curve
+from chairlift.serving import process_setup
+from chairlift.serving.banner import say
+from chairlift.serving.run_folder import RunFolder
+from chairlift.telemetry.log_lines import set_up_logging
+
+_TELL_S = 1.0
+
+
+def members_main(report: ReportReady, model: ResolvedModel, folder: RunFolder, address: str) -> None:
+    set_up_logging(model.settings.log_level, model.settings.log_format)
+    with process_setup.outliving_parent(folder):
+        process = MembersProcess(model, folder, address)
+        report(None)
+        process.run()
+
+
+class MembersProcess:
+    def __init__(self, model: ResolvedModel, folder: RunFolder, address: str) -> None:
+        settings = model.settings
+        self._file = folder.terms
+        terms = Terms(model.source.name, digest_of(model.config), settings.exact, _saved(folder))
+        self._list = MembersList(terms, has_own=settings.replicas > 0)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        self._nodes: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+        self._front_ends: zmq.Socket[bytes] = context.socket(zmq.PUB)
+        for socket in (self._nodes, self._front_ends):
+            socket.setsockopt(zmq.LINGER, 0)
+        Curve(read_key(settings.cluster_key)).listen(self._nodes, address, "--cluster HOST:PORT")
+        self._front_ends.bind(folder.members)
+        self._own: zmq.Socket[bytes] | None = None  # asks an engine of this machine what it is like
+        if settings.replicas and terms.engines is None:
+            self._own = context.socket(zmq.DEALER)
+            self._own.setsockopt(zmq.LINGER, 0)
+            self._own.connect(folder.address(0))
+            self._own.send(msgspec.msgpack.encode(messages.Hello()))
+        self._decoder = msgspec.msgpack.Decoder(ToList)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._due = 0.0  # the next publication
+        self._refused: dict[str, float] = {}  # when a line said so last, by node
+
+    def run(self) -> None:
+        """Never returns; a signal ends the process."""
+        poller = zmq.Poller()
+        poller.register(self._nodes, zmq.POLLIN)
+        if self._own is not None:
+            poller.register(self._own, zmq.POLLIN)
+        while True:
+            wait_ms = max(0, round(1000 * (self._due - time.monotonic())))
+            for socket, _ in poller.poll(wait_ms):
+                if socket is self._nodes:
+                    self._hear(*self._nodes.recv_multipart())
+                elif self._own is not None and self._learn(self._own.recv()):
+                    poller.unregister(self._own)
+                    self._own.close()
+                    self._own = None
+            if time.monotonic() >= self._due:
+                self._due = time.monotonic() + _TELL_S
+                for tell in self._list.end_silent(time.monotonic()):
+                    say(f"node {tell.node} is gone: it was silent for {SILENT_S:.0f} s")
+                self._publish(self._list.members())
+
+    def _learn(self, data: bytes) -> bool:
+        """From the first message of an engine of this machine."""
+        message = msgspec.msgpack.decode(data, type=messages.FromEngine)
+        if isinstance(message, messages.Ready):
+            self._list.begin(terms_of(message.info))
+            self._save()
+        return isinstance(message, messages.Ready)
+
+    def _hear(self, sender: bytes, *parts: bytes) -> None:
+        try:
+            message = self._decoder.decode(parts[0] if len(parts) == 1 else b"")
+        except msgspec.MsgspecError as error:
+            say(f"a message to the members' list was dropped, as it cannot be read ({error})")
+            return
+        if isinstance(message, Ended):
+            self._publish(message)
+        elif isinstance(message, Leave):
+            if self._list.leave(message):
+                say(f"node {message.node} has left")
+            self._due = 0.0
+        else:
+            self._answer(sender, self._join(message))
+
+    def _join(self, tell: Tell) -> FromList:
+        now, had, before = time.monotonic(), self._list.last(tell.node), self._list.members()
+        refusal = self._list.hear(tell, now)
+        if refusal is not None:
+            if now - self._refused.get(tell.node, -SILENT_S) >= SILENT_S:
+                self._refused[tell.node] = now
+                say(f"node {tell.node} may not join: {refusal}")
+            return Refused(refusal)
+        if tell.engines and (had is None or not had.engines):
+            say(f"node {tell.node} has joined: {', '.join(engine.address for engine in tell.engines)}")
+        elif had is None:
+            say(f"node {tell.node} is starting")
+        elif had.engines and not tell.engines:
+            say(f"node {tell.node} has no engine at present")
+        if {engine.address for engine in before.engines} != {each.address for each in self._list.members().engines}:
+            self._save()
+            self._due = 0.0
+        return Welcome()
+
+    def _answer(self, to: bytes, message: FromList) -> None:
+        self._nodes.send_multipart([to, self._encoder.encode(message)])
+
+    def _publish(self, message: Published) -> None:
+        self._front_ends.send(self._encoder.encode(message))
+
+    def _save(self) -> None:
+        if self._list.terms.engines is not None and not self._file.exists():
+            beside = self._file.with_suffix(".new")
+            beside.write_bytes(msgspec.json.encode(self._list.terms.engines))
+            beside.replace(self._file)
+
+
+def _saved(folder: RunFolder) -> EngineTerms | None:
+    return msgspec.json.decode(folder.terms.read_bytes(), type=EngineTerms) if folder.terms.exists() else None

@@ -1,0 +1,80 @@
+"""The parent process of a node: engines without HTTP, for a server on another machine."""
+
+import time
+from dataclasses import replace
+from functools import partial
+
+from chairlift.build import find_model
+from chairlift.config.cluster_key import read_key
+from chairlift.config.settings import Settings
+from chairlift.core.errors import InvalidConfig
+from chairlift.live.processes.child import Child
+from chairlift.live.processes.supervisor import Supervisor, on_signals
+from chairlift.serving.addresses import claim, facing, split, tcp
+from chairlift.serving.agent import agent_main
+from chairlift.serving.banner import say
+from chairlift.serving.engines import Engines
+from chairlift.serving.parent import check_device, ended_by_signals, new_run_folder
+from chairlift.telemetry.log_lines import set_up_logging
+from chairlift.telemetry.metrics.parent import ParentMetrics
+
+
+def run_node(settings: Settings) -> int:
+    """Runs engines until it is told to stop; the exit code."""
+    return ended_by_signals(lambda: _run(settings))
+
+
+def _run(settings: Settings) -> int:
+    started = time.monotonic()
+    set_up_logging(settings.log_level, settings.log_format)
+    for warning in settings.warnings:
+        say(f"warning: {warning}")
+    if settings.join is None:
+        raise InvalidConfig("--join HOST:PORT is missing: the address that `chairlift serve --cluster` prints")
+    settings = replace(settings, cluster_key=read_key(settings.cluster_key))
+    check_device(settings)
+    public = _addresses(settings)
+    model = find_model(settings)
+    for warning in model.config.warnings:
+        say(f"warning: {warning}")
+    say(f"starting {model.name} for {settings.join}, at {', '.join(public)}")
+    told: list[int] = []
+    on_signals(lambda number, _: told.append(number))  # what starts from here on has to be cleaned up
+    with new_run_folder() as folder:
+        counted = ParentMetrics(folder.metrics, model.name)
+        engines = Engines(model, folder, counted.engine_starts_again, public)
+
+        def on_ready(summary: list[str]) -> None:
+            say(f"ready in {time.monotonic() - started:.1f} s: {summary[0]}")
+            for line in (*summary[1:], f"joined {settings.join}"):
+                say(line)
+
+        node = Supervisor(
+            [
+                *(partial(engines.start, replica) for replica in range(settings.replicas)),
+                lambda: Child("agent", agent_main, model, folder, public),
+            ],
+            progress=engines.progress,
+            clear_up=lambda _: 0,
+            drain_timeout=lambda: settings.drain_timeout,
+            on_engine_death=engines.tell_end,
+            engine_beat=engines.beat,
+            engine_timeout=settings.engine_timeout,
+            num_engines=settings.replicas,
+        )
+        return node.run(say, on_ready, told)
+
+
+def _addresses(settings: Settings) -> list[str]:
+    """Of each engine, for other machines: consecutive ports where one is given."""
+    assert settings.join is not None
+    option = "--address HOST:PORT"
+    given = settings.address or facing(*split(settings.join))
+    is_bare = settings.address is None or ":" not in given.rpartition("]")[2]
+    host, first = (given.strip("[]"), 0) if is_bare else split(given)
+    found: list[str] = []
+    for replica in range(settings.replicas):
+        while (address := tcp(*claim(host, first + replica if first else 0, option))) in found:
+            pass  # a free port is chosen anew
+        found.append(address)
+    return found
